@@ -1,0 +1,3 @@
+//! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
+
+pub mod gateway_api;
