@@ -1,3 +1,4 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
 pub mod gateway_api;
+pub mod model;

@@ -4,24 +4,33 @@
 
 #[allow(unused_imports)]
 mod prelude {
-    pub use kube::CustomResource;
-    pub use serde::{Serialize, Deserialize};
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+    pub use kube::CustomResource;
+    pub use serde::{Deserialize, Serialize};
 }
 
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "GatewayClass", plural = "gatewayclasses")]
+#[kube(
+    group = "gateway.networking.k8s.io",
+    version = "v1",
+    kind = "GatewayClass",
+    plural = "gatewayclasses"
+)]
 #[kube(status = "GatewayClassStatus")]
 #[kube(schema = "disabled")]
-#[kube(derive="PartialEq")]
+#[kube(derive = "PartialEq")]
 pub struct GatewayClassSpec {
     #[serde(rename = "controllerName")]
     pub controller_name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parametersRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "parametersRef"
+    )]
     pub parameters_ref: Option<GatewayClassParametersRef>,
 }
 
@@ -38,7 +47,11 @@ pub struct GatewayClassParametersRef {
 pub struct GatewayClassStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedFeatures")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "supportedFeatures"
+    )]
     pub supported_features: Option<Vec<GatewayClassStatusSupportedFeatures>>,
 }
 
@@ -46,4 +59,3 @@ pub struct GatewayClassStatus {
 pub struct GatewayClassStatusSupportedFeatures {
     pub name: String,
 }
-

@@ -4,20 +4,25 @@
 
 #[allow(unused_imports)]
 mod prelude {
-    pub use kube::CustomResource;
-    pub use serde::{Serialize, Deserialize};
-    pub use std::collections::BTreeMap;
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+    pub use kube::CustomResource;
+    pub use serde::{Deserialize, Serialize};
+    pub use std::collections::BTreeMap;
 }
 
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "ListenerSet", plural = "listenersets")]
+#[kube(
+    group = "gateway.networking.k8s.io",
+    version = "v1",
+    kind = "ListenerSet",
+    plural = "listenersets"
+)]
 #[kube(namespaced)]
 #[kube(status = "ListenerSetStatus")]
 #[kube(schema = "disabled")]
-#[kube(derive="PartialEq")]
+#[kube(derive = "PartialEq")]
 pub struct ListenerSetSpec {
     pub listeners: Vec<ListenerSetListeners>,
     #[serde(rename = "parentRef")]
@@ -26,7 +31,11 @@ pub struct ListenerSetSpec {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListeners {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedRoutes")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedRoutes"
+    )]
     pub allowed_routes: Option<ListenerSetListenersAllowedRoutes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -69,9 +78,18 @@ pub enum ListenerSetListenersAllowedRoutesNamespacesFrom {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersAllowedRoutesNamespacesSelector {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchExpressions")]
-    pub match_expressions: Option<Vec<ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchLabels")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchExpressions"
+    )]
+    pub match_expressions:
+        Option<Vec<ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchLabels"
+    )]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -85,7 +103,11 @@ pub struct ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersTls {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "certificateRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "certificateRefs"
+    )]
     pub certificate_refs: Option<Vec<ListenerSetListenersTlsCertificateRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ListenerSetListenersTlsMode>,
@@ -135,7 +157,11 @@ pub struct ListenerSetStatusListeners {
     pub attached_routes: i32,
     pub conditions: Vec<Condition>,
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedKinds")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "supportedKinds"
+    )]
     pub supported_kinds: Option<Vec<ListenerSetStatusListenersSupportedKinds>>,
 }
 
@@ -145,4 +171,3 @@ pub struct ListenerSetStatusListenersSupportedKinds {
     pub group: Option<String>,
     pub kind: String,
 }
-

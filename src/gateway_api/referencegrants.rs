@@ -5,16 +5,21 @@
 #[allow(unused_imports)]
 mod prelude {
     pub use kube::CustomResource;
-    pub use serde::{Serialize, Deserialize};
+    pub use serde::{Deserialize, Serialize};
 }
 
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "ReferenceGrant", plural = "referencegrants")]
+#[kube(
+    group = "gateway.networking.k8s.io",
+    version = "v1",
+    kind = "ReferenceGrant",
+    plural = "referencegrants"
+)]
 #[kube(namespaced)]
 #[kube(schema = "disabled")]
-#[kube(derive="PartialEq")]
+#[kube(derive = "PartialEq")]
 pub struct ReferenceGrantSpec {
     pub from: Vec<ReferenceGrantFrom>,
     pub to: Vec<ReferenceGrantTo>,
@@ -34,4 +39,3 @@ pub struct ReferenceGrantTo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
-

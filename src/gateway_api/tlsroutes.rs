@@ -4,22 +4,32 @@
 
 #[allow(unused_imports)]
 mod prelude {
-    pub use kube::CustomResource;
-    pub use serde::{Serialize, Deserialize};
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+    pub use kube::CustomResource;
+    pub use serde::{Deserialize, Serialize};
 }
 
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "TLSRoute", root = "TlsRoute", plural = "tlsroutes")]
+#[kube(
+    group = "gateway.networking.k8s.io",
+    version = "v1",
+    kind = "TLSRoute",
+    root = "TlsRoute",
+    plural = "tlsroutes"
+)]
 #[kube(namespaced)]
 #[kube(status = "TlsRouteStatus")]
 #[kube(schema = "disabled")]
-#[kube(derive="PartialEq")]
+#[kube(derive = "PartialEq")]
 pub struct TlsRouteSpec {
     pub hostnames: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "parentRefs"
+    )]
     pub parent_refs: Option<Vec<TlsRouteParentRefs>>,
     pub rules: Vec<TlsRouteRules>,
 }
@@ -35,7 +45,11 @@ pub struct TlsRouteParentRefs {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }
 
@@ -87,7 +101,10 @@ pub struct TlsRouteStatusParentsParentRef {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }
-
