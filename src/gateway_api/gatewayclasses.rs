@@ -12,12 +12,7 @@ mod prelude {
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(
-    group = "gateway.networking.k8s.io",
-    version = "v1",
-    kind = "GatewayClass",
-    plural = "gatewayclasses"
-)]
+#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "GatewayClass", plural = "gatewayclasses")]
 #[kube(status = "GatewayClassStatus")]
 #[kube(schema = "disabled")]
 #[kube(derive = "PartialEq")]
@@ -26,11 +21,7 @@ pub struct GatewayClassSpec {
     pub controller_name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "parametersRef"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parametersRef")]
     pub parameters_ref: Option<GatewayClassParametersRef>,
 }
 
@@ -47,11 +38,7 @@ pub struct GatewayClassParametersRef {
 pub struct GatewayClassStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "supportedFeatures"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedFeatures")]
     pub supported_features: Option<Vec<GatewayClassStatusSupportedFeatures>>,
 }
 

@@ -13,12 +13,7 @@ mod prelude {
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(
-    group = "gateway.networking.k8s.io",
-    version = "v1",
-    kind = "Gateway",
-    plural = "gateways"
-)]
+#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "Gateway", plural = "gateways")]
 #[kube(namespaced)]
 #[kube(status = "GatewayStatus")]
 #[kube(schema = "disabled")]
@@ -26,11 +21,7 @@ use self::prelude::*;
 pub struct GatewaySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<GatewayAddresses>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "allowedListeners"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedListeners")]
     pub allowed_listeners: Option<GatewayAllowedListeners>,
     #[serde(rename = "gatewayClassName")]
     pub gateway_class_name: String,
@@ -73,17 +64,9 @@ pub enum GatewayAllowedListenersNamespacesFrom {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayAllowedListenersNamespacesSelector {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "matchExpressions"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchExpressions")]
     pub match_expressions: Option<Vec<GatewayAllowedListenersNamespacesSelectorMatchExpressions>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "matchLabels"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchLabels")]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -101,11 +84,7 @@ pub struct GatewayInfrastructure {
     pub annotations: Option<BTreeMap<String, String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "parametersRef"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parametersRef")]
     pub parameters_ref: Option<GatewayInfrastructureParametersRef>,
 }
 
@@ -118,11 +97,7 @@ pub struct GatewayInfrastructureParametersRef {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListeners {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "allowedRoutes"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedRoutes")]
     pub allowed_routes: Option<GatewayListenersAllowedRoutes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -165,18 +140,9 @@ pub enum GatewayListenersAllowedRoutesNamespacesFrom {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListenersAllowedRoutesNamespacesSelector {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "matchExpressions"
-    )]
-    pub match_expressions:
-        Option<Vec<GatewayListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "matchLabels"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchExpressions")]
+    pub match_expressions: Option<Vec<GatewayListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchLabels")]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -190,11 +156,7 @@ pub struct GatewayListenersAllowedRoutesNamespacesSelectorMatchExpressions {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListenersTls {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "certificateRefs"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "certificateRefs")]
     pub certificate_refs: Option<Vec<GatewayListenersTlsCertificateRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<GatewayListenersTlsMode>,
@@ -229,11 +191,7 @@ pub struct GatewayTls {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayTlsBackend {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "clientCertificateRef"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "clientCertificateRef")]
     pub client_certificate_ref: Option<GatewayTlsBackendClientCertificateRef>,
 }
 
@@ -323,11 +281,7 @@ pub enum GatewayTlsFrontendPerPortTlsValidationMode {
 pub struct GatewayStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<GatewayStatusAddresses>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "attachedListenerSets"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "attachedListenerSets")]
     pub attached_listener_sets: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
@@ -348,11 +302,7 @@ pub struct GatewayStatusListeners {
     pub attached_routes: i32,
     pub conditions: Vec<Condition>,
     pub name: String,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "supportedKinds"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedKinds")]
     pub supported_kinds: Option<Vec<GatewayStatusListenersSupportedKinds>>,
 }
 

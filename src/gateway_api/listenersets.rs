@@ -13,12 +13,7 @@ mod prelude {
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(
-    group = "gateway.networking.k8s.io",
-    version = "v1",
-    kind = "ListenerSet",
-    plural = "listenersets"
-)]
+#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "ListenerSet", plural = "listenersets")]
 #[kube(namespaced)]
 #[kube(status = "ListenerSetStatus")]
 #[kube(schema = "disabled")]
@@ -31,11 +26,7 @@ pub struct ListenerSetSpec {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListeners {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "allowedRoutes"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedRoutes")]
     pub allowed_routes: Option<ListenerSetListenersAllowedRoutes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -78,18 +69,9 @@ pub enum ListenerSetListenersAllowedRoutesNamespacesFrom {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersAllowedRoutesNamespacesSelector {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "matchExpressions"
-    )]
-    pub match_expressions:
-        Option<Vec<ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "matchLabels"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchExpressions")]
+    pub match_expressions: Option<Vec<ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchLabels")]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -103,11 +85,7 @@ pub struct ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersTls {
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "certificateRefs"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "certificateRefs")]
     pub certificate_refs: Option<Vec<ListenerSetListenersTlsCertificateRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ListenerSetListenersTlsMode>,
@@ -157,11 +135,7 @@ pub struct ListenerSetStatusListeners {
     pub attached_routes: i32,
     pub conditions: Vec<Condition>,
     pub name: String,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "supportedKinds"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedKinds")]
     pub supported_kinds: Option<Vec<ListenerSetStatusListenersSupportedKinds>>,
 }
 

@@ -11,12 +11,7 @@ mod prelude {
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(
-    group = "gateway.networking.k8s.io",
-    version = "v1",
-    kind = "ReferenceGrant",
-    plural = "referencegrants"
-)]
+#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "ReferenceGrant", plural = "referencegrants")]
 #[kube(namespaced)]
 #[kube(schema = "disabled")]
 #[kube(derive = "PartialEq")]

@@ -12,24 +12,14 @@ mod prelude {
 use self::prelude::*;
 
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(
-    group = "gateway.networking.k8s.io",
-    version = "v1",
-    kind = "TLSRoute",
-    root = "TlsRoute",
-    plural = "tlsroutes"
-)]
+#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "TLSRoute", root = "TlsRoute", plural = "tlsroutes")]
 #[kube(namespaced)]
 #[kube(status = "TlsRouteStatus")]
 #[kube(schema = "disabled")]
 #[kube(derive = "PartialEq")]
 pub struct TlsRouteSpec {
     pub hostnames: Vec<String>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "parentRefs"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]
     pub parent_refs: Option<Vec<TlsRouteParentRefs>>,
     pub rules: Vec<TlsRouteRules>,
 }
@@ -45,11 +35,7 @@ pub struct TlsRouteParentRefs {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "sectionName"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
     pub section_name: Option<String>,
 }
 
@@ -101,10 +87,6 @@ pub struct TlsRouteStatusParentsParentRef {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        rename = "sectionName"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
     pub section_name: Option<String>,
 }

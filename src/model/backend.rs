@@ -74,9 +74,7 @@ impl Cluster {
     pub fn name(&self) -> String {
         match self {
             Cluster::Backend(id) => id.to_string(),
-            Cluster::Sni {
-                frontend, hostname, ..
-            } => format!("{frontend}|{}", hostname.as_str()),
+            Cluster::Sni { frontend, hostname, .. } => format!("{frontend}|{}", hostname.as_str()),
         }
     }
 }

@@ -63,11 +63,7 @@ impl Hostname {
         if text.len() > 253 {
             return Err(HostnameError::TooLong(own()));
         }
-        if text
-            .trim_matches(['[', ']'])
-            .parse::<std::net::IpAddr>()
-            .is_ok()
-        {
+        if text.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() {
             return Err(HostnameError::IpAddress(own()));
         }
         let rest = text.strip_prefix("*.").unwrap_or(text);
@@ -76,9 +72,7 @@ impl Hostname {
         }
         for label in rest.split('.') {
             let ends = label.starts_with('-') || label.ends_with('-');
-            let bytes = label
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            let bytes = label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
             if label.is_empty() || label.len() > 63 || ends || !bytes {
                 return Err(HostnameError::Label(own(), label.to_owned()));
             }
@@ -153,9 +147,7 @@ impl Hostname {
     /// `Less` means "goes first". Gateway API: `HTTPRouteSpec.hostnames`, precedence across routes.
     pub fn precedence(&self, other: &Hostname) -> Ordering {
         let rank = |h: &Hostname| (h.is_exact(), h.0.len());
-        rank(other)
-            .cmp(&rank(self))
-            .then_with(|| self.0.cmp(&other.0))
+        rank(other).cmp(&rank(self)).then_with(|| self.0.cmp(&other.0))
     }
 }
 
@@ -221,13 +213,7 @@ mod tests {
 
     #[test]
     fn precedence_puts_exact_before_wildcard_and_longer_before_shorter() {
-        let mut names = vec![
-            h(""),
-            h("*.a.org"),
-            h("b.a.org"),
-            h("*.b.a.org"),
-            h("long.a.org"),
-        ];
+        let mut names = vec![h(""), h("*.a.org"), h("b.a.org"), h("*.b.a.org"), h("long.a.org")];
         names.sort_by(Hostname::precedence);
         let texts: Vec<_> = names.iter().map(Hostname::as_str).collect();
         assert_eq!(texts, ["long.a.org", "b.a.org", "*.b.a.org", "*.a.org", ""]);

@@ -15,14 +15,12 @@ mod tls;
 pub use backend::{AppProtocol, BackendId, Cluster, Endpoints, ServicePort};
 pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
 pub use condition::{Condition, Reason, Status};
-pub use frontend::{
-    CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, Termination,
-};
+pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, Termination};
 pub use hostname::{Hostname, HostnameError};
 pub use name::ObjectName;
 pub use route::{
-    Action, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, Others, PathMatch,
-    PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table,
-    TableId, Target, Timeouts, VirtualHost, WeightedTarget,
+    Action, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, Others, PathMatch, PathRewrite, QueryMatch,
+    Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target, Timeouts, VirtualHost,
+    WeightedTarget,
 };
 pub use tls::{TlsParams, TlsVersion};
