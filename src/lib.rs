@@ -1,4 +1,6 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
 pub mod gateway_api;
+pub mod inputs;
 pub mod model;
+pub mod translate;
