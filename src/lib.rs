@@ -3,4 +3,5 @@
 pub mod gateway_api;
 pub mod inputs;
 pub mod model;
+pub mod store;
 pub mod translate;

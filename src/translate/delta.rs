@@ -47,7 +47,7 @@ pub enum ResourceKey {
 }
 
 /// A resource of the model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// CDS
     Cluster(Cluster),
