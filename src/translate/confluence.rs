@@ -239,7 +239,7 @@ fn class() -> Change {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(400), max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_sequence_of_events_ends_as_one_translation_from_nothing(
@@ -264,10 +264,20 @@ proptest! {
         let mut fresh = World::default();
         let all = last.into_values().flatten().map(Change::Put).collect();
         fresh.take(self::engine().apply(all, now()));
-        prop_assert_eq!(&world.resources, &fresh.resources);
-        prop_assert_eq!(&world.statuses, &fresh.statuses);
+        prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
+        prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
         prop_assert_eq!(&world.statuses, engine.statuses());
     }
+}
+
+/// What two maps do not share, for people.
+fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    a: &BTreeMap<K, V>,
+    b: &BTreeMap<K, V>,
+) -> String {
+    let keys: std::collections::BTreeSet<&K> = a.keys().chain(b.keys()).collect();
+    let differing = keys.into_iter().filter(|key| a.get(key) != b.get(key));
+    differing.map(|key| format!("{key:?}:\n  got  {:?}\n  want {:?}\n", a.get(key), b.get(key))).collect()
 }
 
 /// One host as a tenant publishes it: a ListenerSet with a certificate of its own, and a route.

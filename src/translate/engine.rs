@@ -377,13 +377,10 @@ impl Engine {
     }
 
     fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
-        if !self.frontends.contains_key(id) {
-            self.frontends.insert(id.clone(), FrontendState::default());
-            self.bind(&id.gateway, dirty);
-        }
-        let frontend = self.frontends.get_mut(id).expect("inserted above");
+        let frontend = self.frontends.entry(id.clone()).or_default();
+        let was_empty = frontend.claims.is_empty();
         let touched = frontend.claims.set(rank, claim);
-        if frontend.claims.is_empty() {
+        if was_empty != frontend.claims.is_empty() {
             self.bind(&id.gateway, dirty);
         }
         dirty.claims.entry(id.clone()).or_default().extend(touched);

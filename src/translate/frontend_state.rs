@@ -109,8 +109,7 @@ impl Engine {
             for ip in held.iter().chain(&wanted) {
                 let rivals: Vec<_> = self.sockets.of(&(*ip, id.port)).cloned().collect();
                 for rival in rivals {
-                    dirty.frontends.insert(rival.1.clone());
-                    dirty.statuses.insert(ParentKey::Gateway(rival.1.gateway.clone()).object());
+                    self.touch_frontend(&rival.1, dirty);
                     if rival.1 == id {
                         self.sockets.remove(&(*ip, id.port), &rival);
                     }
@@ -119,9 +118,16 @@ impl Engine {
             for ip in &wanted {
                 self.sockets.insert((*ip, id.port), (created, id.clone()));
             }
-            dirty.frontends.insert(id.clone());
-            dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+            self.touch_frontend(&id, dirty);
         }
+    }
+
+    /// Marks a frontend and everybody who has a listener there.
+    fn touch_frontend(&self, id: &FrontendId, dirty: &mut Dirty) {
+        dirty.frontends.insert(id.clone());
+        dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
+        let listeners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners());
+        dirty.statuses.extend(listeners.map(|listener| listener.parent.object()));
     }
 
     /// The addresses a Gateway is bound to, sorted.
