@@ -302,9 +302,9 @@ impl Engine {
         let hosts = frontend.tables.get(&table.listener);
         let Some(wide) = &table.listener else {
             let plain = frontend.claims.family() == Some(Family::Http);
-            return plain.then(|| Table {
+            return hosts.filter(|_| plain).map(|hosts| Table {
                 id: table.clone(),
-                virtual_hosts: hosts.into_iter().flat_map(BTreeMap::values).cloned().collect(),
+                virtual_hosts: hosts.values().cloned().collect(),
                 misdirected: Vec::new(),
                 others: Others::NotFound,
                 plain_http: true,
