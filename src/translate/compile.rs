@@ -373,7 +373,7 @@ impl Engine {
         self.emit(ResourceKey::Endpoints(port.clone()), resource, dirty);
     }
 
-    fn endpoints(&self, port: &ServicePort) -> Endpoints {
+    pub(super) fn endpoints(&self, port: &ServicePort) -> Endpoints {
         let service = self.store.service(&port.service);
         let name = service.and_then(|s| s.ports.iter().find(|p| p.port == port.port)).map(|p| p.name.clone());
         let mut addresses = BTreeSet::new();
@@ -388,7 +388,7 @@ impl Engine {
     }
 
     /// The routes that serve a hostname through a listener, in order of precedence.
-    fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
+    pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
         for (own, route, resolved) in self.contributors(hostname, listener) {
             for rule in &resolved.rules {

@@ -10,7 +10,9 @@ mod compile;
 #[cfg(test)]
 mod confluence;
 mod delta;
+mod document;
 mod engine;
+mod explain;
 mod frontend_state;
 mod gate;
 mod index;
@@ -24,7 +26,9 @@ mod tls_options;
 
 pub use certificate::{Served, Wish};
 pub use delta::{Change, Delta, Resource, ResourceKey};
+pub use document::status_document;
 pub use engine::{Counters, Engine, Settings};
+pub use explain::{Explanation, Host, Link, Question};
 pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use parent::{Parent, ParentListener, Protocol};
