@@ -43,6 +43,7 @@ generate: ## the Gateway API types from the release's CRDs
 	for kind in $(KINDS); do \
 	    echo "generate: $$kind"; \
 	    (cd $$crds && $(CURDIR)/.tools/kopium -f gateway.networking.k8s.io_$$kind.yaml \
-	        --schema=disabled --derive=Default --derive=PartialEq --api-version v1) > src/gateway_api/$$kind.rs.new; \
+	        --schema=disabled --derive=PartialEq --api-version v1) > src/gateway_api/$$kind.rs.new; \
 	    mv src/gateway_api/$$kind.rs.new src/gateway_api/$$kind.rs; \
 	done
+	rustfmt --edition 2024 $(KINDS:%=src/gateway_api/%.rs)
