@@ -1,4 +1,5 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
+pub mod envoy;
 pub mod gateway_api;
 pub mod model;
