@@ -63,11 +63,16 @@ mod tests {
 
     /// The descriptor set inside the package of `envoy-types`, wherever cargo keeps it.
     fn package() -> Vec<u8> {
+        let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
+        let rustc = String::from_utf8(rustc.stdout).expect("text");
+        let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
+        // Packages of other platforms need not be there.
         let output = Command::new(env!("CARGO"))
-            .args(["metadata", "--format-version=1", "--offline", "--manifest-path"])
+            .args(["metadata", "--format-version=1", "--offline", "--filter-platform", host, "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .output()
             .expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let packages = metadata["packages"].as_array().expect("packages");
         let package = packages.iter().find(|p| p["name"] == "envoy-types").expect("envoy-types");

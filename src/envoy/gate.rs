@@ -9,7 +9,6 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
     Matcher,
     matcher::{MatcherTree, MatcherType, OnMatch, matcher_tree::TreeType, on_match},
 };
-use prost::{Message, Name};
 
 use super::proto::any;
 use super::{DomainMatcher, ServerNameMatcher};
@@ -61,6 +60,8 @@ fn extension(name: &str, typed_config: Any) -> TypedExtensionConfig {
 /// The names that a matcher made by [`matcher`] leads to each chain, for tests.
 #[cfg(test)]
 fn opened(matcher: &Matcher) -> Vec<(String, Vec<String>)> {
+    use prost::{Message, Name};
+
     let Some(MatcherType::MatcherTree(tree)) = &matcher.matcher_type else { return Vec::new() };
     let Some(TreeType::CustomMatch(custom)) = &tree.tree_type else { panic!("a custom match") };
     let config = custom.typed_config.as_ref().expect("a configuration");
