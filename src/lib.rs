@@ -1,5 +1,6 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
+pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
 pub mod model;

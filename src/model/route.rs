@@ -29,6 +29,9 @@ pub struct Table {
     pub others: Others,
     /// Whether this is plain HTTP, where ACME challenges are answered ahead of everything else.
     pub plain_http: bool,
+    /// Thumbprint of the ACME account (RFC 7638) that answers HTTP-01 challenges here. On plain HTTP only; without one
+    /// the challenge path is the users' own.
+    pub thumbprint: Option<Arc<str>>,
 }
 
 /// Name of a table. Its resource is named `<frontend>` for plain HTTP, `<frontend>|<listener hostname>` otherwise.
