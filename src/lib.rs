@@ -4,5 +4,6 @@ pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
 pub mod model;
+pub mod offline;
 pub mod store;
 pub mod translate;

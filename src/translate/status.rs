@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::inputs::ParentRef;
-use crate::model::Condition;
+use crate::model::{Condition, Status};
 
 /// The status of one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +13,30 @@ pub struct ObjectStatus {
     pub generation: i64,
     /// What it says.
     pub body: StatusBody,
+}
+
+impl ObjectStatus {
+    /// Every condition in it.
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        let (own, listeners, parents): (&[Condition], &[ListenerStatus], &[(ParentRef, Vec<Condition>)]) =
+            match &self.body {
+                StatusBody::Class(conditions) => (conditions, &[], &[]),
+                StatusBody::Gateway(status) => (&status.conditions, &status.listeners, &[]),
+                StatusBody::ListenerSet(status) => (&status.conditions, &status.listeners, &[]),
+                StatusBody::Route(status) => (&[], &[], &status.parents),
+            };
+        let listeners = listeners.iter().flat_map(|listener| &listener.conditions);
+        own.iter().chain(listeners).chain(parents.iter().flat_map(|(_, conditions)| conditions))
+    }
+
+    /// Whether nothing in it needs anybody's attention.
+    pub fn is_good(&self) -> bool {
+        self.conditions().all(|condition| match condition.kind {
+            "Conflicted" | "PartiallyInvalid" => condition.status != Status::True,
+            "OverlappingTLSConfig" => true,
+            _ => condition.status == Status::True,
+        })
+    }
 }
 
 /// What a status says, by kind.
