@@ -87,7 +87,19 @@ fn build() -> Result<PathBuf> {
     let target = profile.parent().context("the test's profile lies in no target directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "gatewright", "--bin", "gatewright", "--target-dir"]).arg(target);
+    command
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "gatewright",
+            "--package",
+            "e2e",
+            "--bin",
+            "gatewright",
+            "--target-dir",
+        ])
+        .arg(target);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     if profile.ends_with("release") {
         command.arg("--release");
