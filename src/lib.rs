@@ -2,4 +2,7 @@
 
 pub mod envoy;
 pub mod gateway_api;
+pub mod inputs;
 pub mod model;
+pub mod store;
+pub mod translate;

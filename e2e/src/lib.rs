@@ -1,1 +1,7 @@
-//! Fixtures
+//! Real counterparts as fixtures: each is started by the test that needs it, on loopback, and dies with it.
+
+pub mod echo;
+pub mod envoy;
+pub mod gatewright;
+pub mod probe;
+mod process;

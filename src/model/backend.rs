@@ -80,7 +80,7 @@ impl Cluster {
 }
 
 /// The ready addresses behind one Service port: one EDS resource, named as the [`ServicePort`] prints.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoints {
     /// Whose.
     pub port: ServicePort,

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::{Hostname, TlsParams};
 
 /// A private key in PEM. Has no `Debug` that prints it, and is compared by value.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PrivateKey(Arc<str>);
 
 impl PrivateKey {
@@ -29,7 +29,7 @@ impl fmt::Debug for PrivateKey {
 }
 
 /// A certificate chain with its key, checked: the key matches the leaf, and the chain parses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Certificate {
     /// The chain in PEM, leaf first.
     pub chain: Arc<str>,
@@ -69,7 +69,7 @@ impl fmt::Display for SecretName {
 }
 
 /// One SDS secret: a certificate under the name Envoy asks for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Secret {
     /// What Envoy asks for.
     pub name: SecretName,

@@ -29,7 +29,7 @@ impl fmt::Debug for FrontendId {
 }
 
 /// One Envoy listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frontend {
     /// Which port of which Gateway.
     pub id: FrontendId,
@@ -40,7 +40,7 @@ pub struct Frontend {
 }
 
 /// What is spoken on a frontend.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FrontendKind {
     /// Plain HTTP, routed by one table.
     Http {

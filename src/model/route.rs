@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{BackendId, FrontendId, Hostname};
 
 /// Everything one exact hostname serves on one TLS frontend: one ScopedRouteConfiguration keyed by the SNI.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
     /// The frontend.
     pub frontend: FrontendId,
@@ -17,7 +17,7 @@ pub struct Scope {
 }
 
 /// A table of virtual hosts: one RouteConfiguration, for plain HTTP and for wildcard and catch-all listeners.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     /// Which table.
     pub id: TableId,
@@ -44,7 +44,7 @@ pub struct TableId {
 }
 
 /// The answer to a request for a host that the connection's listener does not serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Others {
     /// 404: no listener matches.
     NotFound,
@@ -53,7 +53,7 @@ pub enum Others {
 }
 
 /// The routes of one hostname, in order of precedence: the first match wins, no match answers 404.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualHost {
     /// The hostname; [`Hostname::any`] takes what no other takes.
     pub hostname: Hostname,
@@ -62,7 +62,7 @@ pub struct VirtualHost {
 }
 
 /// One match of one rule.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// For stats and access logs: `httproute/namespace/name/rule-index` or the rule's name.
     pub name: Arc<str>,
@@ -73,7 +73,7 @@ pub struct Route {
 }
 
 /// What a request must be like. All parts must hold.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Match {
     /// The path.
     pub path: PathMatch,
@@ -86,7 +86,7 @@ pub struct Match {
 }
 
 /// A condition on the path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathMatch {
     /// The whole path.
     Exact(String),
@@ -97,7 +97,7 @@ pub enum PathMatch {
 }
 
 /// A condition on a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StringMatch {
     /// Equal.
     Exact(String),
@@ -106,7 +106,7 @@ pub enum StringMatch {
 }
 
 /// A condition on a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderMatch {
     /// Lower-case name.
     pub name: String,
@@ -115,7 +115,7 @@ pub struct HeaderMatch {
 }
 
 /// A condition on a query parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueryMatch {
     /// Case-sensitive name.
     pub name: String,
@@ -124,7 +124,7 @@ pub struct QueryMatch {
 }
 
 /// What is done with a matched request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// Where it goes.
     pub action: Action,
@@ -145,7 +145,7 @@ pub struct Rule {
 }
 
 /// Where a request goes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// To backends by weight. All weights zero or an empty list answers 500.
     Forward(Vec<WeightedTarget>),
@@ -209,7 +209,7 @@ pub enum PathRewrite {
 }
 
 /// A redirect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Redirect {
     /// `http` or `https`; the request's when absent.
     pub scheme: Option<String>,
@@ -224,7 +224,7 @@ pub struct Redirect {
 }
 
 /// A copy of requests to another backend, whose answers are thrown away.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mirror {
     /// Who gets the copies.
     pub backend: BackendId,
@@ -233,7 +233,7 @@ pub struct Mirror {
 }
 
 /// A part of a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fraction {
     /// Above the line.
     pub numerator: u32,
@@ -242,7 +242,7 @@ pub struct Fraction {
 }
 
 /// Cross-origin resource sharing (GEP-1767).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cors {
     /// `*`, exact origins, or origins with a wildcard such as `https://*.example.org`.
     pub allow_origins: Vec<String>,
@@ -259,7 +259,7 @@ pub struct Cors {
 }
 
 /// Time limits; zero switches one off, absent leaves Envoy's default off for streaming.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// The whole request with all its tries.
     pub request: Option<Duration>,
@@ -268,7 +268,7 @@ pub struct Timeouts {
 }
 
 /// Retries (Gateway API v1.7 `retry`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Retry {
     /// Statuses that are tried again.
     pub codes: Vec<u16>,
