@@ -308,6 +308,7 @@ impl Engine {
                 misdirected: Vec::new(),
                 others: Others::NotFound,
                 plain_http: true,
+                thumbprint: None,
             });
         };
         let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
@@ -325,6 +326,7 @@ impl Engine {
             misdirected: misdirected.into_iter().collect(),
             others,
             plain_http: false,
+            thumbprint: None,
         })
     }
 
