@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use gatewright::envoy::{self, AdsServer, BootstrapOptions, ResourceName};
@@ -114,9 +114,9 @@ impl Site {
     pub(crate) async fn envoy(&self) -> Result<Envoy> {
         self.listeners();
         let mut envoy = Envoy::start(&envoy::bootstrap(&self.options()).to_string()).await?;
-        self.ads.push().await?;
+        self.ads.push().await.with_context(|| envoy.log())?;
         envoy.ready().await?;
-        self.ads.acknowledged().await?;
+        self.ads.acknowledged().await.with_context(|| envoy.log())?;
         Ok(envoy)
     }
 
