@@ -29,11 +29,14 @@ impl Site {
         let (tls, plain) = (frontend_id()?, frontend_id()?);
         let https = terminate(CertificateSource::BySni, Handler::Scopes);
         let table = TableId { frontend: plain.clone(), listener: None };
-        Ok(Self {
+        let site = Self {
             ads: Ads::start()?,
             tls: frontend(tls, FrontendKind::Tls { chains: [("https".into(), https)].into(), gate: [].into() }),
             plain: frontend(plain, FrontendKind::Http { table }),
-        })
+        };
+        // A listener whose table never comes does not become ready.
+        site.table(&site.plain_table("unused.invalid", vec![]));
+        Ok(site)
     }
 
     /// Adds a chain, and leads a name to it.
