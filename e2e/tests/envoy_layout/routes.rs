@@ -289,6 +289,12 @@ async fn retries_and_timeouts() -> Result<()> {
         assert_eq!(plain.get(path).send().await?.status, status, "{path}");
         assert_eq!(plain.a.requests() - before, tries, "{path}");
     }
+    let before = plain.a.requests();
+    let own = plain.get("/status/500").header("x-envoy-retry-on", "5xx").header("x-envoy-max-retries", "3");
+    assert_eq!(own.clone().header("x-forwarded-for", "10.0.0.1").send().await?.status, 500);
+    assert_eq!(plain.a.requests() - before, 1, "a client does not configure Envoy");
+    let own = plain.get("/delay/300").header("x-envoy-upstream-rq-timeout-ms", "1");
+    assert_eq!(own.send().await?.status, 200);
     Ok(())
 }
 
