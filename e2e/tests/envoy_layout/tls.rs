@@ -241,3 +241,18 @@ async fn a_backend_without_endpoints_is_503() -> Result<()> {
     assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 503);
     Ok(())
 }
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn statistics_do_not_grow_with_hosts_or_certificates() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    let envoy = site.envoy().await?;
+    assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 200);
+    let stats = envoy.admin("/stats").await?;
+    let named: Vec<_> = stats.lines().filter(|line| line.contains("example")).collect();
+    assert!(named.is_empty(), "{named:?}");
+    assert!(stats.contains(".on_demand_secret.cert_active: 1"), "what an operator wants to know is still there");
+    Ok(())
+}
