@@ -176,10 +176,8 @@ fn refused() -> Value {
 fn excluded_stats() -> Value {
     json!([
         { "contains": ".rds." },
-        { "contains": ".scoped_rds." },
         { "prefix": "sds." },
-        { "contains": ".on_demand_secret." },
-        { "safe_regex": { "regex": r"on_demand_secret\..*|listener\..*\.ssl\.certificate\..*" } },
+        { "contains": ".ssl.certificate." },
     ])
 }
 

@@ -1,6 +1,7 @@
 //! What a real Envoy makes of our resources: each test serves them over delta ADS and fails when one is refused.
 
 mod ads;
+mod bootstrap;
 mod passthrough;
 mod routes;
 mod site;

@@ -163,21 +163,23 @@ async fn header_edits_of_rules_and_shares() -> Result<()> {
             &["x-gone"],
         ),
         response_headers: edits(&[("content-type", "text/x")], &[("x-new", "1")], &[]),
-        ..rule(Action::Forward(vec![shared]))
+        ..rule(Action::Forward(vec![shared.clone()]))
     };
-    let plain = Plain::with(vec![route("/", edited)]).await?;
-    let probe =
-        plain.get("/").header("x-set", "0").header("x-add", "1").header("x-gone", "1").header("x-both", "client");
-    let answer = probe.send().await?;
-    let said = said(&answer)?;
-    assert_eq!(said["headers"]["x-set"], serde_json::json!(["100%REQ(:path)%"]));
-    assert_eq!(said["headers"]["x-both"], serde_json::json!(["share"]), "a share's edits come after its rule's");
-    assert_eq!(said["headers"]["x-add"], serde_json::json!(["1", "2"]));
-    assert_eq!(said["headers"]["x-empty"], serde_json::json!([""]));
-    assert_eq!(said["headers"].get("x-gone"), None);
-    assert_eq!(said["host"], HOST);
-    for (name, value) in [("content-type", "text/x"), ("x-new", "1"), ("x-share", "yes")] {
-        assert_eq!(header(&answer, name), Some(value), "{name}");
+    let several = Rule { action: Action::Forward(vec![shared.clone(), shared]), ..edited.clone() };
+    let plain = Plain::with(vec![route("/several", several), route("/", edited)]).await?;
+    for path in ["/", "/several"] {
+        let probe = plain.get(path).header("x-set", "0").header("x-add", "1").header("x-gone", "1");
+        let answer = probe.header("x-both", "client").send().await?;
+        let said = said(&answer)?;
+        assert_eq!(said["headers"]["x-set"], serde_json::json!(["100%REQ(:path)%"]), "{path}");
+        assert_eq!(said["headers"]["x-both"], serde_json::json!(["share"]), "{path}");
+        assert_eq!(said["headers"]["x-add"], serde_json::json!(["1", "2"]), "{path}");
+        assert_eq!(said["headers"]["x-empty"], serde_json::json!([""]), "{path}");
+        assert_eq!(said["headers"].get("x-gone"), None, "{path}");
+        assert_eq!(said["host"], HOST, "{path}");
+        for (name, value) in [("content-type", "text/x"), ("x-new", "1"), ("x-share", "yes")] {
+            assert_eq!(header(&answer, name), Some(value), "{name} of {path}");
+        }
     }
     Ok(())
 }
@@ -287,6 +289,12 @@ async fn retries_and_timeouts() -> Result<()> {
         assert_eq!(plain.get(path).send().await?.status, status, "{path}");
         assert_eq!(plain.a.requests() - before, tries, "{path}");
     }
+    let before = plain.a.requests();
+    let own = plain.get("/status/500").header("x-envoy-retry-on", "5xx").header("x-envoy-max-retries", "3");
+    assert_eq!(own.clone().header("x-forwarded-for", "10.0.0.1").send().await?.status, 500);
+    assert_eq!(plain.a.requests() - before, 1, "a client does not configure Envoy");
+    let own = plain.get("/delay/300").header("x-envoy-upstream-rq-timeout-ms", "1");
+    assert_eq!(own.send().await?.status, 200);
     Ok(())
 }
 

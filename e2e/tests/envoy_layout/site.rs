@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use e2e::echo::Echo;
 use e2e::envoy::Envoy;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use gatewright::envoy::{self, AdsServer, BootstrapOptions, ResourceName};
 use gatewright::model::{
     Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, Endpoints, Frontend, FrontendId,
@@ -29,11 +31,14 @@ impl Site {
         let (tls, plain) = (frontend_id()?, frontend_id()?);
         let https = terminate(CertificateSource::BySni, Handler::Scopes);
         let table = TableId { frontend: plain.clone(), listener: None };
-        Ok(Self {
+        let site = Self {
             ads: Ads::start()?,
             tls: frontend(tls, FrontendKind::Tls { chains: [("https".into(), https)].into(), gate: [].into() }),
             plain: frontend(plain, FrontendKind::Http { table }),
-        })
+        };
+        // A listener whose table never comes does not become ready.
+        site.table(&site.plain_table("unused.invalid", vec![]));
+        Ok(site)
     }
 
     /// Adds a chain, and leads a name to it.
@@ -137,6 +142,29 @@ impl Site {
 
     pub(crate) fn plain_address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.plain.id.port).into()
+    }
+
+    /// Sends a ClientHello with this SNI, byte for byte, and returns what comes back first. Client libraries write names
+    /// in lower case.
+    pub(crate) async fn client_hello(&self, name: &str) -> Result<Vec<u8>> {
+        let lower = name.to_ascii_lowercase();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let mut client = rustls::ClientConnection::new(Arc::new(config), lower.clone().try_into()?)?;
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello)?;
+        let at =
+            hello.windows(lower.len()).position(|part| part == lower.as_bytes()).context("the SNI in the hello")?;
+        hello[at..at + name.len()].copy_from_slice(name.as_bytes());
+        let mut stream = tokio::net::TcpStream::connect(self.tls_address()).await?;
+        stream.write_all(&hello).await?;
+        let mut first = vec![0; 1024];
+        let read = stream.read(&mut first).await?;
+        first.truncate(read);
+        Ok(first)
     }
 
     /// The plain frontend's table with one virtual host.

@@ -11,6 +11,9 @@ use gatewright::model::{
 
 use crate::site::{Site, all_to, frontend, frontend_id, host, terminate};
 
+/// Content type of the TLS record that a ServerHello comes in (RFC 8446, 5.1).
+const SERVER_HANDSHAKE: u8 = 22;
+
 fn served_by(answer: &Answer) -> Result<String> {
     let body: serde_json::Value = serde_json::from_slice(&answer.body).context("the echo's JSON")?;
     Ok(body["name"].as_str().context("a name")?.to_owned())
@@ -105,6 +108,21 @@ async fn a_name_of_ours_without_a_certificate_is_refused_at_once() -> Result<()>
     site.scope(&site.tls.id, "pending.example.org", all_to("a"));
     site.ads.push().await?;
     assert_eq!(Probe::https(site.tls_address(), "pending.example.org").send().await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn an_oddly_spelled_sni_is_another_name_to_whoever_answers_for_certificates() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    let _envoy = site.envoy().await?;
+    // Envoy's gate compares without case, its certificate selector asks for the name as it was spelled.
+    let odd = site.client_hello("A.Example.Org").await?;
+    assert!(site.ads.was_asked::<Secret>("A.Example.Org"));
+    assert_ne!(odd.first(), Some(&SERVER_HANDSHAKE), "no ServerHello without a certificate");
+    assert_eq!(site.client_hello("a.example.org").await?.first(), Some(&SERVER_HANDSHAKE));
     Ok(())
 }
 
@@ -221,5 +239,20 @@ async fn a_backend_without_endpoints_is_503() -> Result<()> {
     site.serve("a.example.org", all_to("empty"))?;
     let _envoy = site.envoy().await?;
     assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 503);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn statistics_do_not_grow_with_hosts_or_certificates() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    let envoy = site.envoy().await?;
+    assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 200);
+    let stats = envoy.admin("/stats").await?;
+    let named: Vec<_> = stats.lines().filter(|line| line.contains("example")).collect();
+    assert!(named.is_empty(), "{named:?}");
+    assert!(stats.contains(".on_demand_secret.cert_active: 1"), "what an operator wants to know is still there");
     Ok(())
 }
