@@ -5,5 +5,6 @@ pub mod gateway_api;
 pub mod inputs;
 pub mod model;
 pub mod offline;
+pub mod publish;
 pub mod store;
 pub mod translate;

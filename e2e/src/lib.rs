@@ -5,3 +5,4 @@ pub mod envoy;
 pub mod gatewright;
 pub mod probe;
 mod process;
+pub mod world;

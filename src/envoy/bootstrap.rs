@@ -62,8 +62,9 @@ pub enum Admin {
     Loopback(u16),
 }
 
-/// Name of the cluster that ADS speaks to.
-const ADS_CLUSTER: &str = "gatewright/xds";
+/// Name of the cluster that ADS speaks to. Envoy also sends it as the `:authority` of the stream, where a slash, as in
+/// our other names, would be a protocol error.
+const ADS_CLUSTER: &str = "gatewright-xds";
 
 /// The bootstrap as JSON, which is also YAML.
 pub fn bootstrap(options: &BootstrapOptions) -> Value {
@@ -175,10 +176,8 @@ fn refused() -> Value {
 fn excluded_stats() -> Value {
     json!([
         { "contains": ".rds." },
-        { "contains": ".scoped_rds." },
         { "prefix": "sds." },
-        { "contains": ".on_demand_secret." },
-        { "safe_regex": { "regex": r"on_demand_secret\..*|listener\..*\.ssl\.certificate\..*" } },
+        { "contains": ".ssl.certificate." },
     ])
 }
 

@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, Http2ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
+    CidrRange, HeaderValue, HeaderValueOption, Http2ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
     header_value_option::HeaderAppendAction, http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::Filter;
@@ -83,8 +83,7 @@ pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
         // No `server` header and no `via` of our own: neither tells anybody what runs here.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         use_remote_address: boolean(true),
-        // Nobody's `x-envoy-*` request headers are obeyed, wherever they come from.
-        internal_address_config: Some(InternalAddressConfig::default()),
+        internal_address_config: Some(nobody_is_internal()),
         normalize_path: boolean(true),
         merge_slashes: true,
         // Gateway API: a match sees the path as the client wrote it.
@@ -95,6 +94,13 @@ pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
         ..Default::default()
     };
     network_filter("envoy.filters.network.http_connection_manager", &manager)
+}
+
+/// Nobody's `x-envoy-*` request headers are obeyed: they set retries and timeouts. Without a range Envoy trusts all
+/// private and loopback addresses, which behind a load balancer is everybody; from 0.0.0.0 nobody comes.
+fn nobody_is_internal() -> InternalAddressConfig {
+    let nobody = CidrRange { address_prefix: "0.0.0.0".to_owned(), prefix_len: uint(32) };
+    InternalAddressConfig { cidr_ranges: vec![nobody], ..Default::default() }
 }
 
 fn rds(table: &TableId) -> RouteSpecifier {

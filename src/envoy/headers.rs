@@ -15,16 +15,31 @@ pub(super) struct Headers {
     pub(super) remove: Vec<String>,
 }
 
-/// Set, add, remove, in that order.
+/// The edits of several layers, one after the other; within each set, add, remove, in that order.
 ///
-/// Envoy removes before it adds; so what is to be removed is not added in the first place. Envoy refuses to touch
+/// Envoy removes before it adds; so what is to be removed later is not added in the first place. Envoy refuses to touch
 /// `Host` and pseudo-headers here, and one refused route would hold back everything sent with it: such names are left
 /// out (the host is changed by a rewrite).
-pub(super) fn headers(edits: &HeaderEdits) -> Headers {
-    let HeaderEdits { set, add, remove } = edits;
-    let editable = |name: &str| !name.starts_with(':') && !name.eq_ignore_ascii_case("host");
-    let removed = |name: &str| remove.iter().any(|r| r.eq_ignore_ascii_case(name));
-    let option = |(name, value): &(String, String), action: HeaderAppendAction| HeaderValueOption {
+pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
+    let mut headers = Headers::default();
+    for (at, HeaderEdits { set, add, remove }) in layers.iter().enumerate() {
+        let removed =
+            |name: &str| layers[at..].iter().any(|layer| layer.remove.iter().any(|r| r.eq_ignore_ascii_case(name)));
+        let set = set.iter().map(|header| (header, HeaderAppendAction::OverwriteIfExistsOrAdd));
+        let add = add.iter().map(|header| (header, HeaderAppendAction::AppendIfExistsOrAdd));
+        let kept = set.chain(add).filter(|((name, _), _)| editable(name) && !removed(name));
+        headers.add.extend(kept.map(|(header, action)| option(header, action)));
+        headers.remove.extend(remove.iter().filter(|name| editable(name)).cloned());
+    }
+    headers
+}
+
+fn editable(name: &str) -> bool {
+    !name.starts_with(':') && !name.eq_ignore_ascii_case("host")
+}
+
+fn option((name, value): &(String, String), action: HeaderAppendAction) -> HeaderValueOption {
+    HeaderValueOption {
         header: Some(HeaderValue {
             key: name.clone(),
             // A percent sign starts a command of Envoy's access-log format, which header values are.
@@ -34,16 +49,6 @@ pub(super) fn headers(edits: &HeaderEdits) -> Headers {
         append_action: action.into(),
         keep_empty_value: true,
         ..Default::default()
-    };
-    let set = set.iter().map(|header| (header, HeaderAppendAction::OverwriteIfExistsOrAdd));
-    let add = add.iter().map(|header| (header, HeaderAppendAction::AppendIfExistsOrAdd));
-    Headers {
-        add: set
-            .chain(add)
-            .filter(|((name, _), _)| editable(name) && !removed(name))
-            .map(|(header, action)| option(header, action))
-            .collect(),
-        remove: remove.iter().filter(|name| editable(name)).cloned().collect(),
     }
 }
 
@@ -52,12 +57,12 @@ mod tests {
     use super::*;
 
     fn edits(set: &[(&str, &str)], add: &[(&str, &str)], remove: &[&str]) -> Headers {
+        headers(&[&layer(set, add, remove)])
+    }
+
+    fn layer(set: &[(&str, &str)], add: &[(&str, &str)], remove: &[&str]) -> HeaderEdits {
         let pairs = |list: &[(&str, &str)]| list.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        headers(&HeaderEdits {
-            set: pairs(set),
-            add: pairs(add),
-            remove: remove.iter().map(|n| (*n).to_owned()).collect(),
-        })
+        HeaderEdits { set: pairs(set), add: pairs(add), remove: remove.iter().map(|n| (*n).to_owned()).collect() }
     }
 
     fn values(headers: &Headers) -> Vec<(&str, &str, HeaderAppendAction)> {
@@ -86,6 +91,16 @@ mod tests {
         let made = edits(&[("X-A", "1")], &[("x-a", "2"), ("X-B", "3")], &["x-A"]);
         assert_eq!(values(&made).len(), 1);
         assert_eq!(made.remove, ["x-A"]);
+    }
+
+    #[test]
+    fn a_later_layer_sees_what_an_earlier_one_did() {
+        let (rule, share) =
+            (layer(&[("x-a", "1"), ("x-b", "1")], &[], &["x-c"]), layer(&[("x-c", "2")], &[], &["x-a"]));
+        let made = headers(&[&rule, &share]);
+        let names: Vec<_> = values(&made).into_iter().map(|(name, value, _)| (name, value)).collect();
+        assert_eq!(names, [("x-b", "1"), ("x-c", "2")]);
+        assert_eq!(made.remove, ["x-c", "x-a"]);
     }
 
     #[test]

@@ -10,7 +10,16 @@ use serde_yaml_ng::{Mapping, Value};
 use super::descriptors::pool;
 
 /// Fields that are never shown: those that Envoy marks `udpa.annotations.sensitive`. Sorted; a test compares.
-pub(super) const SENSITIVE: &[&str] = &["envoy.extensions.transport_sockets.tls.v3.TlsCertificate.private_key"];
+pub(super) const SENSITIVE: &[&str] = &[
+    "envoy.config.core.v3.GrpcService.GoogleGrpc.SslCredentials.private_key",
+    "envoy.extensions.transport_sockets.tls.v3.GenericSecret.secret",
+    "envoy.extensions.transport_sockets.tls.v3.GenericSecret.secrets",
+    "envoy.extensions.transport_sockets.tls.v3.PrivateKeyProvider.typed_config",
+    "envoy.extensions.transport_sockets.tls.v3.TlsCertificate.password",
+    "envoy.extensions.transport_sockets.tls.v3.TlsCertificate.pkcs12",
+    "envoy.extensions.transport_sockets.tls.v3.TlsCertificate.private_key",
+    "envoy.extensions.transport_sockets.tls.v3.TlsSessionTicketKeys.keys",
+];
 
 /// Why a message cannot be shown.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 
 use super::cors;
-use super::headers::headers;
+use super::headers::{Headers, headers};
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, uint};
 use super::request_match::request_match;
@@ -34,17 +34,17 @@ pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,
         Action::Redirect(redirect) => {
-            return vec![made(route, PbAction::Redirect(redirect_action(&route.matches.path, redirect)))];
+            return vec![made(route, &[], PbAction::Redirect(redirect_action(&route.matches.path, redirect)))];
         }
-        Action::Respond(status) => return vec![made(route, respond(*status))],
+        Action::Respond(status) => return vec![made(route, &[], respond(*status))],
     };
     let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
     let together = shares.iter().all(|share| share.target != Target::Invalid && share.rewrite.path.is_none());
     match shares.as_slice() {
         // Nobody gets anything (Gateway API `HTTPBackendRef`: 500).
-        [] => vec![made(route, respond(500))],
-        [only] => vec![made(route, forward(route, &[only]))],
-        all if together => vec![made(route, forward(route, all))],
+        [] => vec![made(route, &[], respond(500))],
+        [only] => vec![made(route, &[only], forward(route, &[only]))],
+        all if together => vec![made(route, all, forward(route, all))],
         all => apart(route, all),
     }
 }
@@ -57,7 +57,7 @@ fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
         .iter()
         .map(|share| {
             taken += u64::from(share.weight);
-            let mut made = made(route, forward(route, &[share]));
+            let mut made = made(route, &[share], forward(route, &[share]));
             if let (true, Some(matches)) = (taken < total, &mut made.r#match) {
                 matches.runtime_fraction = Some(fraction(taken * MILLION / total));
             }
@@ -66,11 +66,21 @@ fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
         .collect()
 }
 
-/// A route of Envoy with everything that does not depend on where the request goes.
-fn made(route: &Route, action: PbAction) -> pb::Route {
+/// A route of Envoy with everything but its action.
+///
+/// A share's edits come after its rule's (Gateway API `HTTPBackendRef.filters`). Envoy has it the other way round: what
+/// a weighted cluster does, its route may undo. So one share's edits stand in the route behind the rule's, and where
+/// several shares have edits of their own, the rule's stand in each of them.
+fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Route {
     let Route { name, matches, rule } = route;
     let Rule { request_headers, response_headers, cors, .. } = &**rule;
-    let (request, response) = (headers(request_headers), headers(response_headers));
+    let (request, response) = match shares {
+        [only] => {
+            (headers(&[request_headers, &only.request_headers]), headers(&[response_headers, &only.response_headers]))
+        }
+        _ if edited(shares) => (Headers::default(), Headers::default()),
+        _ => (headers(&[request_headers]), headers(&[response_headers])),
+    };
     pb::Route {
         name: name.to_string(),
         r#match: Some(request_match(matches)),
@@ -95,11 +105,15 @@ pub(super) fn respond(status: u16) -> PbAction {
 /// To one share, or to several that differ in nothing but cluster, headers and host.
 fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
     let rule = &route.rule;
-    let path = match shares {
-        [only] => only.rewrite.path.as_ref().or(rule.rewrite.path.as_ref()),
-        _ => rule.rewrite.path.as_ref(),
+    let (hostname, path) = match shares {
+        [only] => (
+            only.rewrite.hostname.as_ref().or(rule.rewrite.hostname.as_ref()),
+            only.rewrite.path.as_ref().or(rule.rewrite.path.as_ref()),
+        ),
+        _ if edited(shares) => (None, rule.rewrite.path.as_ref()),
+        _ => (rule.rewrite.hostname.as_ref(), rule.rewrite.path.as_ref()),
     };
-    let Some(cluster_specifier) = cluster_specifier(shares) else { return respond(500) };
+    let Some(cluster_specifier) = cluster_specifier(rule, shares) else { return respond(500) };
     let times = times(&rule.timeouts, rule.retry.as_ref());
     let mut action = pb::RouteAction {
         cluster_specifier: Some(cluster_specifier),
@@ -107,7 +121,7 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
         idle_timeout: times.idle.and_then(duration),
         retry_policy: times.retry,
         request_mirror_policies: rule.mirrors.iter().map(mirror).collect(),
-        host_rewrite_specifier: rule.rewrite.hostname.clone().map(HostRewriteSpecifier::HostRewriteLiteral),
+        host_rewrite_specifier: hostname.cloned().map(HostRewriteSpecifier::HostRewriteLiteral),
         ..Default::default()
     };
     match path.and_then(|rewrite| new_path(&route.matches.path, rewrite)) {
@@ -120,35 +134,46 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
 }
 
 /// `None` when a share is invalid.
-fn cluster_specifier(shares: &[&WeightedTarget]) -> Option<ClusterSpecifier> {
-    let clusters = shares.iter().map(|share| cluster_weight(share)).collect::<Option<Vec<_>>>()?;
-    Some(match (shares, clusters.as_slice()) {
-        ([share], [cluster]) if plain(share) => ClusterSpecifier::Cluster(cluster.name.clone()),
-        _ => ClusterSpecifier::WeightedClusters(pb::WeightedCluster { clusters, ..Default::default() }),
-    })
+fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterSpecifier> {
+    let name = |share: &WeightedTarget| match &share.target {
+        Target::Backend(backend) => Some(backend.to_string()),
+        Target::Invalid => None,
+    };
+    if let [only] = shares {
+        return name(only).map(ClusterSpecifier::Cluster);
+    }
+    let edited = edited(shares);
+    let weight = |share: &&WeightedTarget| {
+        let plain = ClusterWeight { name: name(share)?, weight: uint(share.weight), ..Default::default() };
+        Some(if edited { with_edits(plain, rule, share) } else { plain })
+    };
+    let clusters = shares.iter().map(weight).collect::<Option<Vec<_>>>()?;
+    Some(ClusterSpecifier::WeightedClusters(pb::WeightedCluster { clusters, ..Default::default() }))
 }
 
-/// Whether a share is nothing but its backend.
-fn plain(share: &WeightedTarget) -> bool {
-    let WeightedTarget { request_headers, response_headers, rewrite: Rewrite { hostname, path: _ }, .. } = share;
+/// Whether any of several shares is more than its backend and a path.
+fn edited(shares: &[&WeightedTarget]) -> bool {
     let none = HeaderEdits::default();
-    *request_headers == none && *response_headers == none && hostname.is_none()
+    shares.len() > 1
+        && shares.iter().any(|share| {
+            let WeightedTarget { request_headers, response_headers, rewrite: Rewrite { hostname, path: _ }, .. } =
+                share;
+            *request_headers != none || *response_headers != none || hostname.is_some()
+        })
 }
 
-fn cluster_weight(share: &WeightedTarget) -> Option<ClusterWeight> {
-    let WeightedTarget { target, weight, request_headers, response_headers, rewrite } = share;
-    let Target::Backend(backend) = target else { return None };
-    let (request, response) = (headers(request_headers), headers(response_headers));
-    Some(ClusterWeight {
-        name: backend.to_string(),
-        weight: uint(*weight),
+fn with_edits(plain: ClusterWeight, rule: &Rule, share: &WeightedTarget) -> ClusterWeight {
+    let request = headers(&[&rule.request_headers, &share.request_headers]);
+    let response = headers(&[&rule.response_headers, &share.response_headers]);
+    let hostname = share.rewrite.hostname.as_ref().or(rule.rewrite.hostname.as_ref());
+    ClusterWeight {
         request_headers_to_add: request.add,
         request_headers_to_remove: request.remove,
         response_headers_to_add: response.add,
         response_headers_to_remove: response.remove,
-        host_rewrite_specifier: rewrite.hostname.clone().map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
-        ..Default::default()
-    })
+        host_rewrite_specifier: hostname.cloned().map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
+        ..plain
+    }
 }
 
 /// A copy is the request as it is: no `-shadow` after its host.
@@ -265,15 +290,24 @@ mod tests {
     }
 
     #[test]
-    fn header_edits_of_a_share_stay_with_the_share() {
+    fn edits_of_shares_come_after_the_rules() {
         let mut edited = to("web", 1);
-        edited.request_headers.set.push(("x-a".into(), "1".into()));
-        let made = forwarded(vec![edited]);
-        assert!(made[0].request_headers_to_add.is_empty());
-        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action_of(&made[0]).cluster_specifier else {
+        edited.request_headers.set.push(("x-a".into(), "share".into()));
+        let with = |shares| {
+            let mut rule = rule(Action::Forward(shares));
+            rule.request_headers.set.push(("x-a".into(), "rule".into()));
+            routes(&route("/a", rule)).remove(0)
+        };
+        let one = with(vec![edited.clone()]);
+        assert_eq!(one.request_headers_to_add.len(), 2);
+        assert_eq!(action_of(&one).cluster_specifier, Some(ClusterSpecifier::Cluster("default/web:80".into())));
+        let two = with(vec![edited, to("api", 1)]);
+        assert!(two.request_headers_to_add.is_empty());
+        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action_of(&two).cluster_specifier else {
             panic!("weighted clusters")
         };
-        assert_eq!(clusters.clusters[0].request_headers_to_add.len(), 1);
+        let edits: Vec<_> = clusters.clusters.iter().map(|c| c.request_headers_to_add.len()).collect();
+        assert_eq!(edits, [2, 1]);
     }
 
     #[test]

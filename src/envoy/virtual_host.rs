@@ -25,14 +25,13 @@ pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metada
 
 /// A route configuration around virtual hosts.
 ///
-/// Clusters are not checked: a missing one answers 503 to its own routes instead of refusing everybody's. A share's
-/// header edits come after its rule's. The header that chose the scope does not leave this Envoy.
+/// Clusters are not checked: a missing one answers 503 to its own routes instead of refusing everybody's. The
+/// header that chose the scope does not leave this Envoy.
 pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>) -> RouteConfiguration {
     RouteConfiguration {
         name,
         virtual_hosts,
         request_headers_to_remove: vec![SCOPE_HEADER.to_owned()],
-        most_specific_header_mutations_wins: true,
         validate_clusters: boolean(false),
         ..Default::default()
     }

@@ -1,7 +1,6 @@
 //! An object of any kind we read.
 
 use std::fmt;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
@@ -225,7 +224,7 @@ impl Object {
             Kind::Namespace => {
                 let object: core::Namespace = read(value)?;
                 let labels = object.metadata.labels.clone().unwrap_or_default();
-                Object::Namespace(Namespace { name: Arc::from(Meta::read(known, &object.metadata)?.name.name), labels })
+                Object::Namespace(Namespace { name: Meta::read(known, &object.metadata)?.name.name, labels })
             }
             Kind::GatewayClass => {
                 let object: gw::gatewayclasses::GatewayClass = read(value)?;

@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn precedence_puts_exact_before_wildcard_and_longer_before_shorter() {
-        let mut names = vec![h(""), h("*.a.org"), h("b.a.org"), h("*.b.a.org"), h("long.a.org")];
+        let mut names = [h(""), h("*.a.org"), h("b.a.org"), h("*.b.a.org"), h("long.a.org")];
         names.sort_by(Hostname::precedence);
         let texts: Vec<_> = names.iter().map(Hostname::as_str).collect();
         assert_eq!(texts, ["long.a.org", "b.a.org", "*.b.a.org", "*.a.org", ""]);

@@ -1,7 +1,6 @@
 //! From what listeners and routes say to resources: one unit (frontend, hostname) at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,9 +12,9 @@ use super::parent::{ParentListener, Protocol};
 use super::precedence::{match_rank, route_rank};
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, BackendId, CertificateSource, Chain, ChainName, Cluster, Endpoints, Frontend, FrontendId, FrontendKind,
-    Handler, Hostname, Others, Redirect, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target,
-    Termination, TlsParams, VirtualHost, WeightedTarget,
+    Action, CertificateSource, Chain, ChainName, Cluster, Endpoints, Frontend, FrontendId, FrontendKind, Handler,
+    Hostname, Others, Redirect, Route, Rule, Scope, Secret, SecretName, ServicePort, TableId, Target, Termination,
+    TlsParams, VirtualHost, WeightedTarget,
 };
 
 impl Engine {
@@ -53,7 +52,7 @@ impl Engine {
         }
     }
 
-    fn listener(&self, id: &ListenerId) -> Option<&ParentListener> {
+    pub(super) fn listener(&self, id: &ListenerId) -> Option<&ParentListener> {
         self.parents.get(&id.parent)?.listener(&id.name)
     }
 
@@ -183,8 +182,10 @@ impl Engine {
         if !hostname.is_exact() {
             return fixed_name(id, hostname);
         }
-        match self.sni.get(hostname).and_then(|claims| claims.first_key_value().map(|first| (first, claims.get(id)))) {
-            Some(((first, content), own)) if first != id && own != Some(content) => fixed_name(id, hostname),
+        let claims = self.sni.get(hostname).map(Vec::as_slice).unwrap_or_default();
+        let own = claims.iter().find(|(frontend, _)| frontend == id);
+        match (claims.first(), own) {
+            (Some((_, first)), Some((_, own))) if first != own => fixed_name(id, hostname),
             _ => SecretName::Sni(hostname.clone()),
         }
     }
@@ -193,12 +194,15 @@ impl Engine {
         let content = own.map(|listener| (listener.served.certificate().cloned(), listener.params.clone()));
         if hostname.is_exact() {
             let claims = self.sni.entry(hostname.clone()).or_default();
-            let before = claims.get(id).cloned();
-            match &content {
-                Some(content) => claims.insert(id.clone(), content.clone()),
-                None => claims.remove(id),
-            };
-            let others: Vec<FrontendId> = claims.keys().filter(|other| *other != id).cloned().collect();
+            let place = claims.binary_search_by(|(frontend, _)| frontend.cmp(id));
+            let before = place.ok().map(|place| claims[place].1.clone());
+            match (place, &content) {
+                (Ok(place), Some(content)) => claims[place].1 = content.clone(),
+                (Ok(place), None) => drop(claims.remove(place)),
+                (Err(place), Some(content)) => claims.insert(place, (id.clone(), content.clone())),
+                (Err(_), None) => {}
+            }
+            let others: Vec<FrontendId> = claims.iter().map(|(f, _)| f).filter(|other| *other != id).cloned().collect();
             if claims.is_empty() {
                 self.sni.remove(hostname);
             }
@@ -206,7 +210,7 @@ impl Engine {
                 // Others may now share the name, or no longer.
                 dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
             }
-            let first = self.sni.get(hostname).and_then(|claims| claims.first_key_value()).map(|(_, c)| c.clone());
+            let first = self.sni.get(hostname).and_then(|claims| claims.first()).map(|(_, c)| c.clone());
             let shared = first.and_then(|(certificate, params)| {
                 Some(secret(SecretName::Sni(hostname.clone()), certificate?, params))
             });
@@ -217,129 +221,6 @@ impl Engine {
         let held = content.filter(|_| uses_fixed).and_then(|(certificate, _)| certificate);
         let resource = held.map(|certificate| secret(fixed.clone(), certificate, TlsParams::default()));
         self.emit(ResourceKey::Secret(fixed), resource, dirty);
-    }
-
-    fn place_in_table(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        entry: Option<(Option<Hostname>, VirtualHost)>,
-        dirty: &mut Dirty,
-    ) {
-        let Some(frontend) = self.frontends.get_mut(id) else { return };
-        let place = entry.as_ref().map(|(place, _)| place.clone());
-        let before = match &place {
-            Some(place) => frontend.placed.insert(hostname.clone(), place.clone()),
-            None => frontend.placed.remove(hostname),
-        };
-        if let Some(old) = before.filter(|old| place.as_ref() != Some(old)) {
-            if let Some(table) = frontend.tables.get_mut(&old) {
-                table.remove(hostname);
-                if table.is_empty() {
-                    frontend.tables.remove(&old);
-                }
-            }
-            dirty.tables.insert((id.clone(), old));
-        }
-        if let Some((place, virtual_host)) = entry {
-            let table = frontend.tables.entry(place.clone()).or_default();
-            if table.get(hostname) != Some(&virtual_host) {
-                table.insert(hostname.clone(), virtual_host);
-                dirty.tables.insert((id.clone(), place));
-            }
-        }
-    }
-
-    fn place_scope_under(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        owner: Option<&Owner>,
-        there: bool,
-        dirty: &mut Dirty,
-    ) {
-        let Some(frontend) = self.frontends.get_mut(id) else { return };
-        if !hostname.is_exact() {
-            return;
-        }
-        let wide = owner.filter(|o| there && !o.is_own).map(|o| o.hostname.clone());
-        for (name, names) in &mut frontend.scoped {
-            if Some(name) != wide.as_ref() && names.remove(hostname) {
-                dirty.tables.insert((id.clone(), Some(name.clone())));
-            }
-        }
-        frontend.scoped.retain(|_, names| !names.is_empty());
-        if let Some(wide) = wide
-            && frontend.scoped.entry(wide.clone()).or_default().insert(hostname.clone())
-        {
-            dirty.tables.insert((id.clone(), Some(wide)));
-        }
-    }
-
-    /// Marks the tables of wildcard and catch-all listeners that cover a hostname: they answer 421 for it.
-    pub(super) fn touch_tables_over(&self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
-        let frontend = &self.frontends[id];
-        for wide in hostname.covering().chain(Some(Hostname::any())) {
-            if frontend.tables.contains_key(&Some(wide.clone())) {
-                dirty.tables.insert((id.clone(), Some(wide)));
-            }
-        }
-    }
-
-    /// Puts a table together.
-    pub(super) fn compile_table(&mut self, id: &FrontendId, listener: Option<&Hostname>, dirty: &mut Dirty) {
-        self.counters.tables += 1;
-        let table_id = TableId { frontend: id.clone(), listener: listener.cloned() };
-        let resource = self.table(&table_id);
-        if let Some(hostname) = listener {
-            self.regate(id, hostname, resource.is_some(), dirty);
-        }
-        self.emit(ResourceKey::Table(table_id), resource.map(Resource::Table), dirty);
-    }
-
-    fn table(&self, table: &TableId) -> Option<Table> {
-        let frontend = self.frontends.get(&table.frontend)?;
-        let hosts = frontend.tables.get(&table.listener);
-        let Some(wide) = &table.listener else {
-            let plain = frontend.claims.family() == Some(Family::Http);
-            return hosts.filter(|_| plain).map(|hosts| Table {
-                id: table.clone(),
-                virtual_hosts: hosts.values().cloned().collect(),
-                misdirected: Vec::new(),
-                others: Others::NotFound,
-                plain_http: true,
-                thumbprint: None,
-            });
-        };
-        let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
-        if !hosts?.contains_key(wide) {
-            virtual_hosts.insert(0, VirtualHost { hostname: wide.clone(), routes: Vec::new() });
-        }
-        let beneath = frontend.winners.keys().filter(|name| *name != wide && wide.covers(name));
-        let scoped = frontend.scoped.get(wide).into_iter().flatten();
-        let misdirected: BTreeSet<Hostname> = beneath.chain(scoped).cloned().collect();
-        virtual_hosts.retain(|host| !misdirected.contains(&host.hostname));
-        let others = if frontend.winners.len() > 1 { Others::Misdirected } else { Others::NotFound };
-        Some(Table {
-            id: table.clone(),
-            virtual_hosts,
-            misdirected: misdirected.into_iter().collect(),
-            others,
-            plain_http: false,
-            thumbprint: None,
-        })
-    }
-
-    /// Sends a wildcard or catch-all listener's connections to its table, or past it.
-    fn regate(&mut self, id: &FrontendId, hostname: &Hostname, table: bool, dirty: &mut Dirty) {
-        let Some(frontend) = self.frontends.get(id) else { return };
-        let Some((listener, Protocol::Https)) = frontend.winners.get(hostname) else { return };
-        let Some(listener) = self.listener(listener) else { return };
-        let chain = self.wide_chain(id, hostname, listener, table);
-        let frontend = self.frontends.get_mut(id).expect("found above");
-        if frontend.gate.set(hostname, Some(chain)) {
-            dirty.frontends.insert(id.clone());
-        }
     }
 
     /// Puts a frontend together, and forgets one that nobody claims.
@@ -392,7 +273,7 @@ impl Engine {
     /// The routes that serve a hostname through a listener, in order of precedence.
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
-        for (own, route, resolved) in self.contributors(hostname, listener) {
+        for (own, route, resolved) in self.routes_of(hostname, listener) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
                     ranked.push((match_rank(own, &route.meta, m, (rule.index, place)), rule, m));
@@ -411,22 +292,30 @@ impl Engine {
 
     /// The route that takes a hostname whole.
     fn best_route(&self, hostname: &Hostname, listener: &ListenerId) -> Option<RouteKey> {
-        let all = self.contributors(hostname, listener);
+        let all = self.routes_of(hostname, listener);
         let (_, best, _) = all
             .into_iter()
             .min_by(|(a, left, _), (b, right, _)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
         Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
     }
 
+    /// The routes that give a hostname to a listener, with their own hostnames.
+    pub(super) fn contributors(
+        &self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> impl Iterator<Item = &(RouteKey, Hostname)> {
+        self.contributions.of(&(listener.clone(), hostname.clone()))
+    }
+
     /// The routes that a hostname gets from a listener, each with the most specific of its own hostnames.
-    fn contributors(
+    fn routes_of(
         &self,
         hostname: &Hostname,
         listener: &ListenerId,
     ) -> Vec<(&Hostname, &InputRoute, &super::resolve::Resolved)> {
-        let entries = self.contributions.get(listener).and_then(|names| names.get(hostname));
         let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
-        for (key, own) in entries.into_iter().flatten() {
+        for (key, own) in self.contributors(hostname, listener) {
             let slot = best.entry(key).or_insert(own);
             if own.precedence(slot).is_lt() {
                 *slot = own;
@@ -438,88 +327,16 @@ impl Engine {
         };
         best.into_iter().filter_map(found).collect()
     }
-
-    /// Hands out a resource, or takes it back, where that changes anything; keeps count of the backends it uses.
-    fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
-        let hash = resource.as_ref().map(fingerprint);
-        if self.emitted.get(&key).copied() == hash {
-            return;
-        }
-        match hash {
-            Some(hash) => self.emitted.insert(key.clone(), hash),
-            None => self.emitted.remove(&key),
-        };
-        let used = resource.as_ref().map(backends).unwrap_or_default();
-        let before = if used.is_empty() { self.uses.remove(&key) } else { self.uses.insert(key.clone(), used.clone()) };
-        let before = before.unwrap_or_default();
-        for id in used.difference(&before) {
-            let count = self.backends.entry(id.clone()).or_insert(0);
-            *count += 1;
-            if *count == 1 {
-                self.emit(
-                    ResourceKey::Backend(id.clone()),
-                    Some(Resource::Cluster(Cluster::Backend(id.clone()))),
-                    dirty,
-                );
-            }
-        }
-        for id in before.difference(&used) {
-            let count = self.backends.get_mut(id).expect("counted when it was used");
-            *count -= 1;
-            if *count == 0 {
-                self.backends.remove(id);
-                self.emit(ResourceKey::Backend(id.clone()), None, dirty);
-            }
-        }
-        match &key {
-            ResourceKey::Backend(id) => self.count_port(&id.port, resource.is_some(), dirty),
-            ResourceKey::SniCluster(..) => self.count_sni_port(&key, resource.as_ref(), dirty),
-            _ => {}
-        }
-        dirty.delta.resources.insert(key, resource);
-    }
-
-    fn count_sni_port(&mut self, key: &ResourceKey, resource: Option<&Resource>, dirty: &mut Dirty) {
-        let new = match resource {
-            Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone(),
-            _ => None,
-        };
-        let old = match &new {
-            Some(port) => self.sni_ports.insert(key.clone(), port.clone()),
-            None => self.sni_ports.remove(key),
-        };
-        if old != new {
-            if let Some(new) = new {
-                self.count_port(&new, true, dirty);
-            }
-            if let Some(old) = old {
-                self.count_port(&old, false, dirty);
-            }
-        }
-    }
-
-    fn count_port(&mut self, port: &ServicePort, used: bool, dirty: &mut Dirty) {
-        let count = self.ports.entry(port.clone()).or_insert(0);
-        if used {
-            *count += 1
-        } else {
-            *count -= 1
-        }
-        if *count == 0 {
-            self.ports.remove(port);
-        }
-        dirty.endpoints.insert(port.clone());
-    }
 }
 
 /// Who serves a hostname.
-struct Owner {
+pub(super) struct Owner {
     /// The listener's own hostname.
-    hostname: Hostname,
+    pub(super) hostname: Hostname,
     listener: ListenerId,
     protocol: Protocol,
     /// Whether the hostname is the listener's own.
-    is_own: bool,
+    pub(super) is_own: bool,
 }
 
 /// What one hostname has on one frontend.
@@ -564,44 +381,4 @@ fn derive_port(rule: &Arc<Rule>, listener: u16, tls: bool) -> Arc<Rule> {
     let given = redirect.port.or_else(|| redirect.scheme.is_none().then_some(listener));
     let port = given.filter(|port| *port != own);
     Arc::new(Rule { action: Action::Redirect(Redirect { port, ..redirect.clone() }), ..(**rule).clone() })
-}
-
-fn fingerprint(resource: &Resource) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    resource.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The backends that a resource refers to.
-fn backends(resource: &Resource) -> BTreeSet<BackendId> {
-    let mut all = BTreeSet::new();
-    let mut shares = |shares: &[WeightedTarget]| {
-        all.extend(shares.iter().filter_map(|share| match &share.target {
-            Target::Backend(id) => Some(id.clone()),
-            Target::Invalid => None,
-        }));
-    };
-    let hosts = match resource {
-        Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
-        Resource::Table(table) => &table.virtual_hosts,
-        Resource::Frontend(frontend) => {
-            if let FrontendKind::Tls { chains, .. } = &frontend.kind {
-                for chain in chains.values() {
-                    if let Handler::Tcp(targets) = &chain.handler {
-                        shares(targets);
-                    }
-                }
-            }
-            &[]
-        }
-        Resource::Cluster(_) | Resource::Endpoints(_) | Resource::Secret(_) => &[],
-    };
-    let rules = || hosts.iter().flat_map(|host| &host.routes).map(|route| &route.rule);
-    for rule in rules() {
-        if let Action::Forward(targets) = &rule.action {
-            shares(targets);
-        }
-    }
-    all.extend(rules().flat_map(|rule| &rule.mirrors).map(|mirror| mirror.backend.clone()));
-    all
 }

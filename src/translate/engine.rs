@@ -36,8 +36,8 @@ pub struct Settings {
     pub default_addresses: Vec<IpAddr>,
 }
 
-/// Names a certificate by SNI: what each frontend would serve under one hostname.
-pub(super) type SniClaims = BTreeMap<FrontendId, (Option<Arc<Certificate>>, TlsParams)>;
+/// What each frontend would serve under one hostname, sorted by frontend.
+pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, TlsParams))>;
 
 /// Keeps what has been translated.
 pub struct Engine {
@@ -45,7 +45,7 @@ pub struct Engine {
     pub(super) store: Store,
     pub(super) parents: BTreeMap<ParentKey, Parent>,
     parents_by_secret: Index<ObjectName, ParentKey>,
-    secrets_of: BTreeMap<ParentKey, BTreeSet<ObjectName>>,
+    secrets_of: Index<ParentKey, ObjectName>,
     pub(super) accepted_sets: Index<ObjectName, ObjectName>,
     pub(super) set_counted: BTreeMap<ObjectName, ObjectName>,
     pub(super) frontends: BTreeMap<FrontendId, FrontendState>,
@@ -54,11 +54,11 @@ pub struct Engine {
     pub(super) attachments: BTreeMap<RouteKey, Vec<(usize, ParentKey, Attachment)>>,
     pub(super) attached: Index<ListenerId, RouteKey>,
     /// For each listener and hostname, the routes that serve it, each with its own hostname that gave it.
-    pub(super) contributions: BTreeMap<ListenerId, BTreeMap<Hostname, BTreeSet<(RouteKey, Hostname)>>>,
+    pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
     pub(super) resolved: BTreeMap<RouteKey, Resolved>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     pub(super) emitted: HashMap<ResourceKey, u64>,
-    pub(super) uses: HashMap<ResourceKey, BTreeSet<BackendId>>,
+    pub(super) uses: HashMap<ResourceKey, Box<[BackendId]>>,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
@@ -126,7 +126,7 @@ impl Engine {
             store: Store::default(),
             parents: BTreeMap::new(),
             parents_by_secret: Index::default(),
-            secrets_of: BTreeMap::new(),
+            secrets_of: Index::default(),
             accepted_sets: Index::default(),
             set_counted: BTreeMap::new(),
             frontends: BTreeMap::new(),
@@ -134,7 +134,7 @@ impl Engine {
             conflicts: BTreeMap::new(),
             attachments: BTreeMap::new(),
             attached: Index::default(),
-            contributions: BTreeMap::new(),
+            contributions: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             emitted: HashMap::new(),
@@ -340,14 +340,14 @@ impl Engine {
             Served::None | Served::Certificate(_) => None,
         });
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
-        for secret in self.secrets_of.remove(key).unwrap_or_default().difference(&wanted) {
+        let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
+        for secret in held.difference(&wanted) {
             self.parents_by_secret.remove(secret, key);
+            self.secrets_of.remove(key, secret);
         }
-        for secret in &wanted {
+        for secret in wanted.difference(&held) {
             self.parents_by_secret.insert(secret.clone(), key.clone());
-        }
-        if !wanted.is_empty() {
-            self.secrets_of.insert(key.clone(), wanted);
+            self.secrets_of.insert(key.clone(), secret.clone());
         }
     }
 
@@ -359,8 +359,7 @@ impl Engine {
             if after.get(place).is_none_or(|(other, _)| other != claim) {
                 self.conflicts.remove(&claim.listener);
                 // What the listener served so far, looked at while it is still known.
-                let names = self.contributions.get(&claim.listener).into_iter().flat_map(BTreeMap::keys);
-                dirty.units.extend(names.map(|name| (place.0.clone(), name.clone())));
+                dirty.units.extend(self.names_of(&claim.listener).map(|name| (place.0.clone(), name.clone())));
                 let next = after.get(place).map(|(claim, _)| claim.clone());
                 self.set_claim(&place.0, place.1.clone(), next, dirty);
             }
@@ -426,8 +425,8 @@ impl Engine {
     /// Marks every unit under a wildcard or catch-all: for changes that are rare.
     fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
         let Some(frontend) = self.frontends.get(id) else { return };
-        let listeners = frontend.claims.listeners().filter_map(|listener| self.contributions.get(listener));
-        let names = frontend.winners.keys().chain(listeners.flat_map(BTreeMap::keys));
+        let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
+        let names = frontend.winners.keys().chain(served);
         dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
     }
 
@@ -491,22 +490,21 @@ impl Engine {
         there: bool,
         dirty: &mut Dirty,
     ) {
-        let names = self.contributions.entry(listener.clone()).or_default();
-        let routes = names.entry(hostname.clone()).or_default();
+        let key = (listener.clone(), hostname.clone());
         if there {
-            routes.insert(entry.clone());
+            self.contributions.insert(key, entry.clone());
         } else {
-            routes.remove(entry);
-        }
-        if routes.is_empty() {
-            names.remove(hostname);
-        }
-        if names.is_empty() {
-            self.contributions.remove(listener);
+            self.contributions.remove(&key, entry);
         }
         if let Some(id) = self.frontend_of(listener) {
             dirty.units.insert((id, hostname.clone()));
         }
+    }
+
+    /// The hostnames that routes give a listener.
+    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
+        let all = self.contributions.from((listener.clone(), Hostname::any()));
+        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
     }
 
     /// The frontend of a listener, if its parent is there.

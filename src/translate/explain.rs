@@ -158,9 +158,8 @@ impl Engine {
         protocol: Protocol,
         told: &mut Explanation,
     ) {
-        let names = self.contributions.get(listener);
         let candidates = std::iter::once(host.clone()).chain(host.covering()).chain(Some(Hostname::any()));
-        let hostname = candidates.into_iter().find(|name| names.is_some_and(|names| names.contains_key(name)));
+        let hostname = candidates.into_iter().find(|name| self.contributors(name, listener).next().is_some());
         let Some(hostname) = hostname else {
             told.fail("route", format!("no route serves {host} through this listener: requests are answered 404"));
             return;
@@ -171,7 +170,7 @@ impl Engine {
             .find(|route| !matches!(protocol, Protocol::Http | Protocol::Https) || matches(&route.matches, question));
         let Some(route) = found else {
             let keys: Vec<_> =
-                names.into_iter().flat_map(|n| &n[&hostname]).map(|(key, _)| key.object().to_string()).collect();
+                self.contributors(&hostname, listener).map(|(key, _)| key.object().to_string()).collect();
             let text =
                 format!("{} {} matches no rule of {}: answered 404", question.method, question.path, keys.join(", "));
             told.fail("route", text);
@@ -230,8 +229,8 @@ impl Engine {
             for (hostname, (listener, protocol)) in &frontend.winners {
                 let own = self.parents.get(&listener.parent).and_then(|p| p.listener(&listener.name));
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
-                let names = self.contributions.get(listener).into_iter().flat_map(|names| names.keys());
-                let mut served: Vec<Hostname> = names.filter(|name| hostname.covers(name)).cloned().collect();
+                let mut served: Vec<Hostname> =
+                    self.names_of(listener).filter(|name| hostname.covers(name)).cloned().collect();
                 if served.is_empty() {
                     served.push(hostname.clone());
                 }
@@ -260,9 +259,8 @@ impl Engine {
     pub fn tenants(&self, host: &Host) -> Vec<String> {
         let Some(frontend) = self.frontends.get(&host.frontend) else { return Vec::new() };
         let Some((_, listener, _)) = frontend.owner(&host.hostname) else { return Vec::new() };
-        let routes = self.contributions.get(listener).and_then(|names| names.get(&host.hostname));
-        let mut all: Vec<String> =
-            routes.into_iter().flatten().map(|(key, _)| key.name.namespace.to_string()).collect();
+        let routes = self.contributors(&host.hostname, listener);
+        let mut all: Vec<String> = routes.map(|(key, _)| key.name.namespace.to_string()).collect();
         all.sort();
         all.dedup();
         all

@@ -11,6 +11,7 @@ mod compile;
 mod confluence;
 mod delta;
 mod document;
+mod emit;
 mod engine;
 mod explain;
 mod frontend_state;
@@ -22,6 +23,7 @@ mod precedence;
 mod report;
 mod resolve;
 mod status;
+mod tables;
 mod tls_options;
 
 pub use certificate::{Served, Wish};

@@ -18,13 +18,21 @@ pub struct ObjectStatus {
 impl ObjectStatus {
     /// Every condition in it.
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
-        let (own, listeners, parents): (&[Condition], &[ListenerStatus], &[(ParentRef, Vec<Condition>)]) =
-            match &self.body {
-                StatusBody::Class(conditions) => (conditions, &[], &[]),
-                StatusBody::Gateway(status) => (&status.conditions, &status.listeners, &[]),
-                StatusBody::ListenerSet(status) => (&status.conditions, &status.listeners, &[]),
-                StatusBody::Route(status) => (&[], &[], &status.parents),
-            };
+        let own: &[Condition] = match &self.body {
+            StatusBody::Class(conditions) => conditions,
+            StatusBody::Gateway(status) => &status.conditions,
+            StatusBody::ListenerSet(status) => &status.conditions,
+            StatusBody::Route(_) => &[],
+        };
+        let listeners: &[ListenerStatus] = match &self.body {
+            StatusBody::Gateway(status) => &status.listeners,
+            StatusBody::ListenerSet(status) => &status.listeners,
+            StatusBody::Class(_) | StatusBody::Route(_) => &[],
+        };
+        let parents = match &self.body {
+            StatusBody::Route(status) => status.parents.as_slice(),
+            StatusBody::Class(_) | StatusBody::Gateway(_) | StatusBody::ListenerSet(_) => &[],
+        };
         let listeners = listeners.iter().flat_map(|listener| &listener.conditions);
         own.iter().chain(listeners).chain(parents.iter().flat_map(|(_, conditions)| conditions))
     }
