@@ -3,6 +3,7 @@
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
+pub mod manifest;
 pub mod model;
 pub mod offline;
 pub mod publish;
