@@ -1,0 +1,3 @@
+//! The ways to prove control of a name.
+
+pub mod dns;
