@@ -21,14 +21,8 @@ impl CertificateId {
         let fits = !text.is_empty()
             && text.len() <= 200
             && !text.starts_with('.')
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-        if fits {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(InvalidId(text.chars().take(200).collect()))
-        }
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+        if fits { Ok(Self(text.to_owned())) } else { Err(InvalidId(text.chars().take(200).collect())) }
     }
 
     /// The name for a certificate of `tenant` with these names: the first name, and a digest that keeps tenants
@@ -41,17 +35,8 @@ impl CertificateId {
             hash.update([0]);
             hash.update(name.as_str().as_bytes());
         }
-        let digest: String = hash.finalize()[..6]
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
-        let first: String = names
-            .first()
-            .as_str()
-            .replace('*', "wildcard")
-            .chars()
-            .take(180)
-            .collect();
+        let digest: String = hash.finalize()[..6].iter().map(|b| format!("{b:02x}")).collect();
+        let first: String = names.first().as_str().replace('*', "wildcard").chars().take(180).collect();
         Self(format!("{first}-{digest}"))
     }
 
@@ -82,9 +67,7 @@ impl From<CertificateId> for String {
 
 /// A text that cannot name a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} cannot name a certificate: expected 1 to 200 letters, digits, `.`, `-`, `_`, not beginning with `.`"
-)]
+#[error("{0:?} cannot name a certificate: expected 1 to 200 letters, digits, `.`, `-`, `_`, not beginning with `.`")]
 pub struct InvalidId(String);
 
 /// What is asked of an [`Issuer`].

@@ -3,6 +3,7 @@
 //! This crate knows ACME and X.509; it knows neither Kubernetes nor Envoy.
 
 pub mod bootstrap;
+pub mod budget;
 pub mod certificate;
 pub mod challenge;
 pub mod failure;
@@ -10,6 +11,8 @@ pub mod internal_ca;
 pub mod issuer;
 pub mod key;
 pub mod names;
+pub mod plan;
+pub mod renewal;
 pub mod storage;
 
 pub use certificate::IssuedCertificate;
@@ -17,4 +20,5 @@ pub use failure::{Class, Failure};
 pub use issuer::{CertificateId, IssueRequest, Issuer};
 pub use key::PrivateKeyPem;
 pub use names::{DnsName, Names};
+pub use plan::{Budgets, Held, Order, Reason, Step, Wanted, plan};
 pub use storage::Storage;
