@@ -2,15 +2,19 @@
 //!
 //! This crate knows ACME and X.509; it knows neither Kubernetes nor Envoy.
 
+pub mod account;
 pub mod bootstrap;
 pub mod budget;
 pub mod certificate;
 pub mod challenge;
+pub mod client;
+pub mod engine;
 pub mod failure;
 pub mod internal_ca;
 pub mod issuer;
 pub mod key;
 pub mod names;
+pub mod ordered;
 pub mod plan;
 pub mod renewal;
 pub mod storage;
