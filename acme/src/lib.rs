@@ -12,6 +12,7 @@ pub mod engine;
 pub mod failure;
 pub mod internal_ca;
 pub mod issuer;
+pub mod keeper;
 pub mod key;
 pub mod names;
 pub mod ordered;

@@ -71,8 +71,8 @@ pub enum Step<'a> {
         until: Timestamp,
         /// For what, as a sentence for its owner.
         because: String,
-        /// Is an older certificate served meanwhile?
-        served: bool,
+        /// The older certificate that is served meanwhile, if there is one.
+        served: Option<&'a Held>,
     },
     /// The one held is fine.
     Keep {
@@ -307,7 +307,7 @@ impl<'a> Candidate<'a> {
 
     fn admit(self, budgets: &mut Budgets, now: Timestamp) -> Result<Order<'a>, Vec<Step<'a>>> {
         let exempt = self.exempt(now);
-        let served = self.replaces.is_some_and(|h| h.not_after > now);
+        let served = self.replaces.filter(|h| h.not_after > now);
         let wait = |until: Timestamp, because: &str| {
             let because = because.to_owned();
             self.serves

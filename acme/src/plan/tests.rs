@@ -56,7 +56,7 @@ fn lets_encrypt() -> Budgets {
 fn verdict(wanted: &[Wanted], held: &[Held], now: i64) -> String {
     match plan(wanted, held, &lets_encrypt(), at(now)).first() {
         Some(Step::Issue(o)) => format!("issue {:?} {:?} {}", o.reason, o.exempt, o.replaces.is_some()),
-        Some(Step::Wait { because, served, .. }) => format!("wait served={served} {because}"),
+        Some(Step::Wait { because, served, .. }) => format!("wait served={} {because}", served.is_some()),
         Some(Step::Keep { .. }) => "keep".to_owned(),
         Some(Step::Retire(_)) => "retire".to_owned(),
         None => "nothing".to_owned(),
