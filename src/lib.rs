@@ -3,8 +3,10 @@
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
+pub mod manifest;
 pub mod model;
 pub mod offline;
+pub mod programmed;
 pub mod publish;
 pub mod store;
 pub mod translate;
