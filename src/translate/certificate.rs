@@ -67,6 +67,7 @@ pub(super) fn served(
         let name = issued_secret_name(issuer, hostname);
         let secret = ObjectName::new(meta.name.namespace.clone(), name);
         let held = store.secret(&secret).and_then(|secret| secret.certificate.as_ref().ok().cloned());
+        let held = held.filter(|certificate| certificate.not_after > now);
         let wish = Wish { secret, hostname: hostname.clone(), issuer: issuer.clone() };
         return (Served::Issued(wish, held), Ok(()));
     }

@@ -45,7 +45,9 @@ pub struct Engine {
     pub(super) store: Store,
     pub(super) parents: BTreeMap<ParentKey, Parent>,
     parents_by_secret: Index<ObjectName, ParentKey>,
-    secrets_of: Index<ParentKey, ObjectName>,
+    pub(super) secrets_of: Index<ParentKey, ObjectName>,
+    pub(super) deadlines: BTreeSet<(SystemTime, ParentKey)>,
+    pub(super) deadline_of: BTreeMap<ParentKey, SystemTime>,
     pub(super) accepted_sets: Index<ObjectName, ObjectName>,
     pub(super) set_counted: BTreeMap<ObjectName, ObjectName>,
     pub(super) frontends: BTreeMap<FrontendId, FrontendState>,
@@ -127,6 +129,8 @@ impl Engine {
             parents: BTreeMap::new(),
             parents_by_secret: Index::default(),
             secrets_of: Index::default(),
+            deadlines: BTreeSet::new(),
+            deadline_of: BTreeMap::new(),
             accepted_sets: Index::default(),
             set_counted: BTreeMap::new(),
             frontends: BTreeMap::new(),
@@ -153,6 +157,7 @@ impl Engine {
         for change in changes {
             self.take_in(change, &mut dirty);
         }
+        self.take_in_time(now, &mut dirty);
         // Gateways sort before ListenerSets, which depend on them.
         while let Some(key) = dirty.parents.pop_first() {
             self.evaluate(&key, now, &mut dirty);
@@ -306,6 +311,7 @@ impl Engine {
             self.bind(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());
+        self.note_deadline(key, now);
         let old = self.parents.get(key).cloned();
         if old == new {
             return;
