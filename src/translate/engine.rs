@@ -331,7 +331,7 @@ impl Engine {
 
     /// Whether a GatewayClass is there and names our controller.
     pub(super) fn is_ours(&self, class: &str) -> bool {
-        self.store.class(class).is_some_and(|c| c.controller == self.settings.controller && !c.has_parameters)
+        self.store.class(class).is_some_and(|c| c.controller == self.settings.controller)
     }
 
     fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {

@@ -103,6 +103,8 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Pare
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(path) = gateway.unsupported {
         Err((Reason::Invalid, format!("{path} is not supported; nothing is served, so that nothing is left unguarded")))
+    } else if store.class(&gateway.class).is_some_and(|class| class.has_parameters) {
+        Err((Reason::InvalidParameters, format!("GatewayClass {} is not accepted", gateway.class)))
     } else if gateway.has_parameters {
         Err((Reason::InvalidParameters, "spec.infrastructure.parametersRef: no parameters kind is supported".into()))
     } else {
