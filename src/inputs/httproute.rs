@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::gateway::{port, same_shape};
+use super::route::exact;
 use super::tlsroute::any_request;
 use super::{BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Route, RouteKind, RouteRule, Unsupported};
 use crate::gateway_api::httproutes as gw;
@@ -31,7 +32,7 @@ impl Route {
         Ok(Self {
             hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
             parents: parents(spec.parent_refs.unwrap_or_default())?,
-            rules: rules.into_iter().map(|r| rule(&namespace, r)).collect::<Result<_, _>>()?,
+            rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
             kind: RouteKind::Http,
             meta,
         })
@@ -58,23 +59,17 @@ pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Vec<ParentRe
 }
 
 fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, ParseError> {
-    let mut matches: Vec<Match> =
-        rule.matches.unwrap_or_default().into_iter().map(read_match).collect::<Result<_, _>>()?;
+    let mut matches = exact(rule.matches.unwrap_or_default().into_iter().map(read_match))?;
     if matches.is_empty() {
-        matches.push(any_request());
+        matches = vec![any_request()];
     }
     let filters = filters(namespace, rule.filters.unwrap_or_default())?;
     let filters = filters.and_then(|filters| check_prefixes(filters, &matches));
     Ok(RouteRule {
         name: rule.name,
         matches,
-        filters,
-        backends: rule
-            .backend_refs
-            .unwrap_or_default()
-            .into_iter()
-            .map(|b| backend(namespace, b))
-            .collect::<Result<_, _>>()?,
+        filters: filters.map(Box::new),
+        backends: exact(rule.backend_refs.unwrap_or_default().into_iter().map(|b| backend(namespace, b)))?,
         timeouts: match rule.timeouts {
             None => Timeouts::default(),
             Some(t) => Timeouts {
@@ -149,7 +144,7 @@ pub(super) fn backend(namespace: &Arc<str>, r: gw::HttpRouteRulesBackendRefs) ->
             let text = "backendRefs.filters: only header modifiers and URLRewrite are supported on a backend";
             return Err(Unsupported::Value(text.to_owned()));
         }
-        Ok(filters)
+        Ok((filters != Filters::default()).then(|| Box::new(filters)))
     });
     Ok(BackendRef {
         target: LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name),
