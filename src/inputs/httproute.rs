@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::gateway::{port, same_shape};
+use super::route::exact;
 use super::schema;
 use super::tlsroute::any_request;
 use super::{BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Route, RouteKind, RouteRule, Unsupported};
@@ -30,7 +31,7 @@ impl Route {
         Ok(Self {
             hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
             parents: parents(spec.parent_refs.unwrap_or_default())?,
-            rules: rules.into_iter().map(|r| rule(&namespace, r)).collect::<Result<_, _>>()?,
+            rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
             kind: RouteKind::Http,
             meta,
         })
@@ -59,9 +60,9 @@ pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Vec<ParentRe
 
 fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, ParseError> {
     let matches = schema::at_most("matches", 64, rule.matches.unwrap_or_default())?;
-    let mut matches: Vec<Match> = matches.into_iter().map(read_match).collect::<Result<_, _>>()?;
+    let mut matches = exact(matches.into_iter().map(read_match))?;
     if matches.is_empty() {
-        matches.push(any_request());
+        matches = vec![any_request()];
     }
     let filters = filters(namespace, rule.filters.unwrap_or_default())?;
     let filters = filters.and_then(|filters| check_prefixes(filters, &matches));
@@ -72,8 +73,8 @@ fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, Par
     Ok(RouteRule {
         name: rule.name,
         matches,
-        filters,
-        backends: backends.into_iter().map(|b| backend(namespace, b)).collect::<Result<_, _>>()?,
+        filters: filters.map(Box::new),
+        backends: exact(backends.into_iter().map(|b| backend(namespace, b)))?,
         timeouts: rule.timeouts.map(timeouts).transpose()?.unwrap_or_default(),
         retry: rule.retry.map(retry).transpose()?,
     })
@@ -151,7 +152,7 @@ pub(super) fn backend(namespace: &Arc<str>, r: gw::HttpRouteRulesBackendRefs) ->
             let text = "backendRefs.filters: only header modifiers and URLRewrite are supported on a backend";
             return Err(Unsupported::Value(text.to_owned()));
         }
-        Ok(filters)
+        Ok((filters != Filters::default()).then(|| Box::new(filters)))
     });
     Ok(BackendRef {
         target: LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name),
