@@ -86,8 +86,9 @@ fn listener() -> impl Strategy<Value = Value> {
     let protocol = pick(&["HTTP", "HTTPS", "HTTPS", "TLS", "TLS-", "TCP"]);
     let from = pick(&["All", "Same", "Selector"]);
     let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
-    (protocol, pick(HOSTS), proptest::sample::select(vec![80, 443]), from, certificate).prop_map(
-        |(protocol, hostname, port, from, certificate)| {
+    let version = pick(&["1.2", "1.3"]);
+    (protocol, pick(HOSTS), proptest::sample::select(vec![80, 443]), from, certificate, version).prop_map(
+        |(protocol, hostname, port, from, certificate, version)| {
             let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
                 "allowedRoutes": {"namespaces": {"from": from}}});
             if from == "Selector" {
@@ -102,6 +103,9 @@ fn listener() -> impl Strategy<Value = Value> {
                 listener["tls"] = json!({"mode": "Terminate"});
                 if certificate == "issued" {
                     listener["tls"]["options"] = json!({"gatewright.io/issuer": "internal-ca"});
+                } else if certificate == "a/one" {
+                    listener["tls"]["certificateRefs"] = json!([{"namespace": "a", "name": "one"}]);
+                    listener["tls"]["options"] = json!({"gatewright.io/tls-min-version": version});
                 } else if let Some((namespace, name)) = certificate.split_once('/') {
                     listener["tls"]["certificateRefs"] = json!([{"namespace": namespace, "name": name}]);
                 }

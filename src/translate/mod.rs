@@ -10,6 +10,7 @@ mod claims;
 mod compile;
 #[cfg(test)]
 mod confluence;
+mod deadline;
 mod delta;
 mod document;
 mod emit;

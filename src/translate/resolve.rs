@@ -46,6 +46,7 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
     let mut problems = Vec::new();
     let mut reason = Reason::UnsupportedValue;
     let mut served = 0;
+    let mut refused = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let label = rule.name.clone().unwrap_or_else(|| index.to_string());
         let matches = rule.matches.iter().map(checked).collect::<Result<Box<[Match]>, String>>();
@@ -67,7 +68,8 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
                                 text
                             }
                         };
-                        problems.push(format!("rule {label}: {text}; its requests are answered 500"));
+                        problems.push(format!("rule {label}: {text}"));
+                        refused.push(label.clone());
                         respond(500)
                     }
                 };
@@ -80,6 +82,9 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
     let invalid = (served == 0 && !problems.is_empty()).then(|| (reason, problems.join("; ")));
     for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
         problems.push(error.to_string());
+    }
+    if !refused.is_empty() {
+        problems.push(format!("requests for rule {} are answered 500", refused.join(", ")));
     }
     let partial = (invalid.is_none() && !problems.is_empty()).then(|| format!("Dropped Rule: {}", problems.join("; ")));
     Resolved { rules, references: resolver.references, partial, invalid, backends: resolver.backends }
