@@ -208,7 +208,7 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
     }
     let edits = [&all.request_headers, &all.response_headers];
     let names =
-        |edits: &HeaderEdits| edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(is_host);
+        |edits: &HeaderEdits| edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(|name| is_host(name));
     if edits.into_iter().any(names) {
         let text = "a header modifier cannot change Host: use filter URLRewrite with a hostname";
         return Ok(Err(Unsupported::Value(text.to_owned())));
@@ -221,7 +221,7 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
 }
 
 /// Envoy changes the host by a rewrite alone.
-fn is_host(name: &String) -> bool {
+fn is_host(name: &str) -> bool {
     name.eq_ignore_ascii_case("host")
 }
 
