@@ -1,0 +1,45 @@
+//! The certificate for clients that name no host: self-signed, trusted by nobody, so that they see an error that
+//! says so rather than another host's certificate.
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
+
+use crate::certificate::IssuedCertificate;
+use crate::internal_ca::{calendar, random_serial};
+use crate::key::{KeyError, PrivateKeyPem};
+use crate::names::{DnsName, Names};
+
+/// A self-signed certificate for `name`, good for a year.
+pub fn self_signed(name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, KeyError> {
+    let key = PrivateKeyPem::generate_p256()?;
+    let names = Names::one(name.clone());
+    let mut params = CertificateParams::new(names.to_strings())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "no certificate for this name");
+    params.serial_number = Some(random_serial());
+    params.not_before = calendar(now - SignedDuration::from_mins(5));
+    params.not_after = calendar(now + SignedDuration::from_hours(24 * 365));
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let pem = params.self_signed(&key.key_pair()?)?.pem();
+    Ok(IssuedCertificate::verified(pem, key, &names, "self-signed", now)
+        .expect("what was just made is as it was asked for"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bootstrap_certificate_is_its_own_issuer() {
+        let now = Timestamp::from_second(1_790_000_000).expect("in range");
+        let name = DnsName::parse("default.invalid").expect("a name");
+        let made = self_signed(&name, now).expect("made");
+        let chain = crate::certificate::chain_of(&made.chain_pem).expect("a chain");
+        let (_, parsed) = x509_parser::parse_x509_certificate(&chain[0]).expect("parses");
+        assert_eq!(parsed.issuer(), parsed.subject());
+        parsed.verify_signature(None).expect("signed by itself");
+        assert!(made.names.contains(&name));
+    }
+}

@@ -1,0 +1,214 @@
+//! An issued certificate, and the check that it may be served.
+
+use jiff::{SignedDuration, Timestamp};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
+
+use crate::key::PrivateKeyPem;
+use crate::names::{DnsName, Names};
+
+/// A clock may be this far off before a new certificate counts as not yet valid.
+const SKEW: SignedDuration = SignedDuration::from_mins(5);
+/// Longer chains are nobody's.
+const LONGEST_CHAIN: usize = 10;
+
+/// A certificate with its key, as an [`crate::Issuer`] gives it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IssuedCertificate {
+    /// Leaf first, then each certificate that signed the one before it; without the root.
+    pub chain_pem: String,
+    /// The key of the leaf.
+    pub key_pem: PrivateKeyPem,
+    /// Names of the leaf.
+    pub names: Names,
+    /// First moment of its life.
+    pub not_before: Timestamp,
+    /// Last moment of its life.
+    pub not_after: Timestamp,
+    /// Name of the [`crate::Issuer`] that gave it.
+    pub issuer: String,
+    /// Serial number of the leaf in hexadecimal.
+    pub serial: String,
+    /// The identifier of RFC 9773, 4.1, where the leaf names its authority's key.
+    pub ari_id: Option<String>,
+}
+
+impl IssuedCertificate {
+    /// Reads a chain and its key, and refuses what must not be served.
+    ///
+    /// Checked: the key is the leaf's, the names are exactly `names`, the time is right, each certificate is
+    /// signed by the next one.
+    pub fn verified(
+        chain_pem: String,
+        key_pem: PrivateKeyPem,
+        names: &Names,
+        issuer: &str,
+        now: Timestamp,
+    ) -> Result<Self, Unfit> {
+        let certificate = Self::read(chain_pem, key_pem, issuer)?;
+        if certificate.names != *names {
+            return Err(Unfit::Names { wanted: names.to_string(), found: certificate.names.to_string() });
+        }
+        if certificate.not_before > now + SKEW {
+            return Err(Unfit::NotYet { from: certificate.not_before });
+        }
+        if certificate.not_after <= now {
+            return Err(Unfit::Expired { since: certificate.not_after });
+        }
+        Ok(certificate)
+    }
+
+    /// Reads a chain and its key; the key must be the leaf's and each certificate signed by the next one.
+    /// Names and time are whatever they are: for what is held already, or brought by a user.
+    pub fn read(chain_pem: String, key_pem: PrivateKeyPem, issuer: &str) -> Result<Self, Unfit> {
+        let chain = chain_of(&chain_pem)?;
+        let (_, leaf) = X509Certificate::from_der(&chain[0]).map_err(|_| Unfit::NotACertificate)?;
+        if !key_pem.belongs_to(&chain[0]).map_err(|e| Unfit::Key(e.to_string()))? {
+            return Err(Unfit::OtherKey);
+        }
+        for (i, pair) in chain.windows(2).enumerate() {
+            let (_, child) = X509Certificate::from_der(&pair[0]).map_err(|_| Unfit::NotACertificate)?;
+            let (_, parent) = X509Certificate::from_der(&pair[1]).map_err(|_| Unfit::NotACertificate)?;
+            if child.issuer() != parent.subject() || child.verify_signature(Some(parent.public_key())).is_err() {
+                return Err(Unfit::Chain { position: i });
+            }
+        }
+        let names = names_of(&leaf)?;
+        let (not_before, not_after) = validity_of(&leaf)?;
+        let serial = leaf.tbs_certificate.raw_serial_as_string().replace(':', "");
+        let ari_id = ari_id(&leaf);
+        Ok(Self { names, not_before, not_after, issuer: issuer.to_owned(), serial, ari_id, chain_pem, key_pem })
+    }
+
+    /// How long it lives.
+    pub fn lifetime(&self) -> SignedDuration {
+        self.not_after.duration_since(self.not_before)
+    }
+
+    /// May this one take the place of `held`? A working certificate is never replaced by a worse one: one that
+    /// ends sooner, or serves fewer of the names that are still wanted.
+    pub fn may_replace(&self, held: &Self, wanted: &Names, now: Timestamp) -> Result<(), Unfit> {
+        let held_works = held.not_before <= now && now < held.not_after && held.names.cover(wanted);
+        if !held_works {
+            return Ok(());
+        }
+        if !self.names.cover(wanted) {
+            return Err(Unfit::Names { wanted: wanted.to_string(), found: self.names.to_string() });
+        }
+        if self.serial == held.serial && self.issuer == held.issuer {
+            return Err(Unfit::Same);
+        }
+        // A shorter profile (90 d to 6 d) rightly ends sooner than an old certificate does; what counts is that
+        // the new one was issued later and is not about to end.
+        if self.not_after < held.not_after && self.not_before < held.not_before {
+            return Err(Unfit::Worse { held: held.not_after, offered: self.not_after });
+        }
+        Ok(())
+    }
+}
+
+/// The certificates of a PEM text, leaf first.
+pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
+        .take(LONGEST_CHAIN + 1)
+        .collect::<Result<_, _>>()
+        .map_err(|_| Unfit::NotACertificate)?;
+    match chain.len() {
+        0 => Err(Unfit::NotACertificate),
+        n if n > LONGEST_CHAIN => Err(Unfit::TooLong),
+        _ => Ok(chain),
+    }
+}
+
+/// The identifier of a certificate in ARI: base64url of its authority's key identifier, a dot, and base64url of
+/// its serial number (RFC 9773, 4.1).
+fn ari_id(leaf: &X509Certificate<'_>) -> Option<String> {
+    use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+    let authority = leaf.iter_extensions().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(aki) => aki.key_identifier.as_ref(),
+        _ => None,
+    })?;
+    Some(format!(
+        "{}.{}",
+        BASE64_URL_SAFE_NO_PAD.encode(authority.0),
+        BASE64_URL_SAFE_NO_PAD.encode(leaf.tbs_certificate.raw_serial())
+    ))
+}
+
+fn names_of(leaf: &X509Certificate<'_>) -> Result<Names, Unfit> {
+    let san = leaf.subject_alternative_name().map_err(|_| Unfit::NotACertificate)?.ok_or(Unfit::NoNames)?;
+    let names = san.value.general_names.iter().filter_map(|n| match n {
+        GeneralName::DNSName(name) => Some(*name),
+        _ => None,
+    });
+    Names::parse(names).map_err(|_| Unfit::NoNames)
+}
+
+fn validity_of(leaf: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp), Unfit> {
+    let at = |t: x509_parser::time::ASN1Time| Timestamp::from_second(t.timestamp()).map_err(|_| Unfit::NotACertificate);
+    Ok((at(leaf.validity().not_before)?, at(leaf.validity().not_after)?))
+}
+
+/// Why a certificate must not be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// Not a PEM chain of X.509 certificates.
+    #[error("expected a chain of X.509 certificates in PEM")]
+    NotACertificate,
+    /// More certificates than a chain has.
+    #[error("the chain has more than {LONGEST_CHAIN} certificates")]
+    TooLong,
+    /// The key cannot be used.
+    #[error("the private key cannot be used: {0}")]
+    Key(String),
+    /// The key is another certificate's.
+    #[error("the private key does not belong to the certificate")]
+    OtherKey,
+    /// A certificate in the chain was not signed by the next one.
+    #[error("certificate {position} of the chain was not signed by the next one")]
+    Chain {
+        /// Which one, the leaf being 0.
+        position: usize,
+    },
+    /// No DNS names in it.
+    #[error("the certificate has no usable subject alternative DNS name")]
+    NoNames,
+    /// Other names than were asked for.
+    #[error("the certificate is for {found}, not for {wanted}")]
+    Names {
+        /// Asked for.
+        wanted: String,
+        /// Got.
+        found: String,
+    },
+    /// From the future.
+    #[error("the certificate is valid only from {from}; is the clock right?")]
+    NotYet {
+        /// First moment.
+        from: Timestamp,
+    },
+    /// From the past.
+    #[error("the certificate ended at {since}")]
+    Expired {
+        /// Last moment.
+        since: Timestamp,
+    },
+    /// Worse than the one held.
+    #[error("the certificate ends at {offered}, the one held at {held}")]
+    Worse {
+        /// End of the one held.
+        held: Timestamp,
+        /// End of the new one.
+        offered: Timestamp,
+    },
+    /// The very one that is held.
+    #[error("the certificate is the one already held")]
+    Same,
+}
+
+/// Is `name` among those a certificate with `names` serves?
+pub fn serves(names: &Names, name: &DnsName) -> bool {
+    names.iter().any(|n| n.covers(name))
+}

@@ -1,0 +1,234 @@
+//! What the CA keeps: its generations of roots, in one private file that changes whole or not at all.
+
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::authority::{Authority, Signer, make_intermediate, make_root};
+use super::{CaError, InternalCaConfig, LONGEST_LEAF};
+use crate::certificate::chain_of;
+use crate::key::PrivateKeyPem;
+use crate::storage::StorageError;
+use crate::storage::dir::{lock_file, private_folder, write_whole};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+fn root_life() -> SignedDuration {
+    DAY * 3650
+}
+
+fn intermediate_life() -> SignedDuration {
+    DAY * 1095
+}
+
+/// A root, its intermediate, and when they count.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Generation {
+    /// The root certificate, or for a CA the user brought, the roots.
+    pub root_pem: String,
+    /// Absent for a CA the user brought.
+    root_key: Option<PrivateKeyPem>,
+    /// What signs leaves, and the certificates above it without the root.
+    pub chain_pem: String,
+    chain_key: PrivateKeyPem,
+    /// It signs leaves from here on; it was published before.
+    pub signs_from: Timestamp,
+    /// End of the certificate that signs.
+    chain_ends: Timestamp,
+    /// End of the root.
+    pub root_ends: Timestamp,
+    /// Until when clients are told to trust it.
+    pub published_until: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) generations: Vec<Generation>,
+}
+
+impl State {
+    pub(super) fn create(config: &InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
+        Ok(Self { generations: vec![Generation::create(config, now, now)?] })
+    }
+
+    pub(super) fn brought(
+        chain_pem: &str,
+        key: PrivateKeyPem,
+        roots_pem: &str,
+        now: Timestamp,
+    ) -> Result<Self, CaError> {
+        chain_of(roots_pem).map_err(|e| CaError::Unfit(format!("its roots: {e}")))?;
+        // Loading checks that it is a CA and that the key is its.
+        Authority::load(Signer { chain: chain_pem, key: &key })?;
+        let ends = end_of(chain_pem)?;
+        if ends <= now {
+            return Err(CaError::Ended(ends));
+        }
+        // A root at the end of the chain would only be sent in vain.
+        let generation = Generation {
+            root_pem: roots_pem.to_owned(),
+            root_key: None,
+            chain_pem: chain_pem.to_owned(),
+            chain_key: key,
+            signs_from: now,
+            chain_ends: ends,
+            root_ends: end_of(roots_pem)?,
+            published_until: end_of(roots_pem)?,
+        };
+        Ok(Self { generations: vec![generation] })
+    }
+
+    fn signing(&self, now: Timestamp) -> Option<&Generation> {
+        self.generations.iter().rev().find(|g| g.signs_from <= now).or(self.generations.first())
+    }
+
+    pub(super) fn signer(&self, now: Timestamp) -> Result<Signer<'_>, CaError> {
+        let g = self.signing(now).ok_or(CaError::Gone { path: "the state file".to_owned() })?;
+        Ok(Signer { chain: &g.chain_pem, key: &g.chain_key })
+    }
+
+    pub(super) fn bundle(&self, now: Timestamp) -> String {
+        self.generations.iter().rev().filter(|g| g.published_until > now).map(|g| g.root_pem.as_str()).collect()
+    }
+
+    pub(super) fn roll_over(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+        if self.generations.iter().any(|g| g.signs_from > now) {
+            return Ok(());
+        }
+        let next = Generation::create(config, now, now + config.overlap)?;
+        for old in &mut self.generations {
+            // The last leaf of the old one is signed just before the new one takes over.
+            old.published_until = old.published_until.min(next.signs_from + LONGEST_LEAF);
+        }
+        self.generations.push(next);
+        Ok(())
+    }
+
+    /// Is there nothing to do for [`Self::advance`], and does the loaded signer still sign?
+    pub(super) fn is_settled(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
+        let mut trial = self.clone();
+        // Cheap in the usual case: it only compares times.
+        let Some(current) = self.signing(now) else {
+            return false;
+        };
+        let due = current.is_old(now) || current.root_is_old(config, now);
+        let taken_over = self.generations.last().is_some_and(|g| g.signs_from <= now) && self.generations.len() > 1;
+        trial.generations.retain(|g| g.published_until > now);
+        !due && !taken_over && trial.generations.len() == self.generations.len()
+    }
+
+    pub(super) fn advance(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+        if self.signing(now).is_some_and(|g| g.root_is_old(config, now)) {
+            self.roll_over(config, now)?;
+        }
+        for generation in &mut self.generations {
+            if generation.is_old(now) {
+                generation.renew_intermediate(config, now)?;
+            }
+        }
+        if self.generations.len() > 1 {
+            self.generations.retain(|g| g.published_until > now);
+        }
+        Ok(())
+    }
+}
+
+impl Generation {
+    fn create(config: &InternalCaConfig, now: Timestamp, signs_from: Timestamp) -> Result<Self, CaError> {
+        let (root_pem, root_key) = make_root(&config.organization, &config.constraints, root_life(), now)?;
+        let (chain_pem, chain_key) = make_intermediate(
+            &config.organization,
+            &config.constraints,
+            (&root_pem, &root_key),
+            intermediate_life(),
+            now,
+        )?;
+        let root_ends = end_of(&root_pem)?;
+        Ok(Self {
+            chain_ends: end_of(&chain_pem)?,
+            root_key: Some(root_key),
+            chain_key,
+            signs_from,
+            root_ends,
+            published_until: root_ends,
+            root_pem,
+            chain_pem,
+        })
+    }
+
+    /// Should the intermediate be renewed? At two thirds of its life, like a leaf.
+    fn is_old(&self, now: Timestamp) -> bool {
+        self.root_key.is_some() && now > self.chain_ends - intermediate_life() / 3
+    }
+
+    /// Should a new root be made? While leaves of full life and the overlap still fit, twice over.
+    fn root_is_old(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
+        self.root_key.is_some() && now > self.root_ends - (LONGEST_LEAF + config.overlap) * 2
+    }
+
+    fn renew_intermediate(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+        let Some(root_key) = &self.root_key else {
+            return Ok(());
+        };
+        let root = (self.root_pem.as_str(), root_key);
+        let (pem, key) = make_intermediate(&config.organization, &config.constraints, root, intermediate_life(), now)?;
+        let ends = end_of(&pem)?;
+        // Near the root's end a new intermediate would end where the old one does.
+        if ends > self.chain_ends {
+            (self.chain_pem, self.chain_key, self.chain_ends) = (pem, key, ends);
+        }
+        Ok(())
+    }
+}
+
+fn end_of(pem: &str) -> Result<Timestamp, CaError> {
+    let chain = chain_of(pem).map_err(|e| CaError::Unfit(e.to_string()))?;
+    let unreadable = || CaError::Unfit("its end cannot be read".to_owned());
+    let (_, certificate) = x509_parser::parse_x509_certificate(&chain[0]).map_err(|_| unreadable())?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|_| unreadable())
+}
+
+/// The file of a [`State`], and the bundle beside it.
+pub(super) struct StateFile {
+    directory: PathBuf,
+}
+
+impl StateFile {
+    pub(super) fn open(directory: &Path) -> Result<Self, CaError> {
+        private_folder(directory)?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// Reads, changes and writes under a lock; the file stays as it was when nothing changed or the change fails.
+    pub(super) fn update(
+        &self,
+        change: impl FnOnce(Option<State>) -> Result<State, CaError>,
+    ) -> Result<State, CaError> {
+        let _lock = lock_file(&self.directory.join("lock"))?;
+        let path = self.directory.join("ca.json");
+        let old = match std::fs::read(&path) {
+            Ok(bytes) => Some(Zeroizing::new(bytes)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(source) => {
+                return Err(StorageError::Io { doing: "reading", object: path.display().to_string(), source }.into());
+            }
+        };
+        let parsed = match &old {
+            None => None,
+            Some(bytes) => Some(serde_json::from_slice::<State>(bytes).map_err(|e| StorageError::Damaged {
+                key: path.display().to_string(),
+                line: e.line(),
+                column: e.column(),
+            })?),
+        };
+        let state = change(parsed)?;
+        let new = Zeroizing::new(serde_json::to_vec(&state).expect("our own records have string keys only"));
+        if old.as_ref() != Some(&new) {
+            write_whole(&path, &new)?;
+        }
+        write_whole(&self.directory.join("ca.crt"), state.bundle(Timestamp::UNIX_EPOCH).as_bytes())?;
+        Ok(state)
+    }
+}

@@ -1,0 +1,106 @@
+//! Private keys: made here, zeroized when dropped, never printed.
+
+use std::fmt;
+
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::names::Names;
+
+/// A private key in PEM. Equality is not offered, and `Debug` says only that there is one.
+#[derive(Clone)]
+pub struct PrivateKeyPem(Zeroizing<String>);
+
+impl PrivateKeyPem {
+    /// Takes a PEM text.
+    pub fn new(pem: String) -> Self {
+        Self(Zeroizing::new(pem))
+    }
+
+    /// A new P-256 key: what every client and CA takes, and the fastest to sign with.
+    pub fn generate_p256() -> Result<Self, KeyError> {
+        Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?.serialize_pem())))
+    }
+
+    /// A new P-384 key, for certificate authorities.
+    pub fn generate_p384() -> Result<Self, KeyError> {
+        Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?.serialize_pem())))
+    }
+
+    /// The PEM text. Whoever calls this is about to write or serve the key.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// A signer.
+    pub(crate) fn key_pair(&self) -> Result<KeyPair, KeyError> {
+        Ok(KeyPair::from_pem(&self.0)?)
+    }
+
+    /// A certificate signing request for these names, DER (RFC 8555, 7.4: no subject is needed).
+    pub(crate) fn csr(&self, names: &Names) -> Result<Vec<u8>, KeyError> {
+        let mut params = CertificateParams::new(names.to_strings())?;
+        params.distinguished_name = DistinguishedName::new();
+        Ok(params.serialize_request(&self.key_pair()?)?.der().to_vec())
+    }
+
+    /// Is this the key of that certificate?
+    pub fn belongs_to(&self, certificate: &CertificateDer<'_>) -> Result<bool, KeyError> {
+        let der = PrivateKeyDer::from_pem_slice(self.0.as_bytes()).map_err(|_| KeyError::NotPem)?;
+        let signer = rustls::crypto::ring::sign::any_supported_type(&der).map_err(|_| KeyError::Unsupported)?;
+        let ours = signer.public_key().ok_or(KeyError::Unsupported)?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| KeyError::NotACertificate)?;
+        Ok(parsed.public_key().raw == ours.as_ref())
+    }
+}
+
+impl fmt::Debug for PrivateKeyPem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKeyPem(..)")
+    }
+}
+
+// Only storage serializes keys; whoever stores them keeps them from others' eyes.
+impl Serialize for PrivateKeyPem {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for PrivateKeyPem {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::new)
+    }
+}
+
+/// What may be wrong with a key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// Not PEM, or no key in it.
+    #[error("expected a private key in PEM")]
+    NotPem,
+    /// A kind of key we cannot use.
+    #[error("expected an ECDSA P-256 or P-384, RSA or Ed25519 key in PKCS#8")]
+    Unsupported,
+    /// The certificate beside it cannot be read.
+    #[error("expected a certificate in DER")]
+    NotACertificate,
+    /// The X.509 library refuses.
+    #[error("the key or request cannot be made: {0}")]
+    Rcgen(#[from] rcgen::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_never_printed() {
+        let key = PrivateKeyPem::generate_p256().expect("a key");
+        assert!(key.expose().contains("PRIVATE KEY"));
+        assert_eq!(format!("{key:?} {:#?}", Some(&key)).matches("PRIVATE").count(), 0);
+    }
+}

@@ -1,0 +1,268 @@
+//! DNS names as certificates hold them, parsed once.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest name DNS can carry (RFC 1035, 2.3.4).
+const LONGEST_NAME: usize = 253;
+/// More names than any CA takes in one certificate; a bound for what comes from outside.
+const MOST_NAMES: usize = 1000;
+
+/// One DNS name, in lower case, without a trailing dot; `*.` may stand in front (RFC 6125, 6.4.3).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DnsName(String);
+
+impl DnsName {
+    /// Parses a name; upper case and one trailing dot are taken away.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let refuse = |problem: &'static str| NameError::Malformed { name: text.chars().take(300).collect(), problem };
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        if name.parse::<std::net::IpAddr>().is_ok() {
+            return Err(refuse("it is an IP address; expected a DNS name"));
+        }
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return Err(refuse("expected 1 to 253 characters"));
+        }
+        let base = name.strip_prefix("*.").unwrap_or(&name);
+        for label in base.split('.') {
+            if label.is_empty() || label.len() > 63 {
+                return Err(refuse("each label has 1 to 63 characters"));
+            }
+            if label.starts_with('-') || label.ends_with('-') {
+                return Err(refuse("a label begins and ends with a letter or a digit"));
+            }
+            if !label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+                return Err(refuse(
+                    "a label has letters, digits and hyphens; write other scripts as xn--, and a star only as the whole first label",
+                ));
+            }
+        }
+        let last = base.rsplit('.').next().unwrap_or(base);
+        if last.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(refuse("the last label is all digits, so it would be read as an IP address"));
+        }
+        if name.len() != base.len() && !base.contains('.') {
+            return Err(refuse("a wildcard directly under a top-level domain is issued by nobody"));
+        }
+        Ok(Self(name))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Does `*.` stand in front?
+    pub fn is_wildcard(&self) -> bool {
+        self.0.starts_with("*.")
+    }
+
+    /// The name without `*.`: what an ACME authorization is for (RFC 8555, 7.1.3).
+    pub fn base(&self) -> &str {
+        self.0.strip_prefix("*.").unwrap_or(&self.0)
+    }
+
+    /// Does a certificate with this name serve `other`? A star covers exactly one label (RFC 6125, 6.4.3).
+    pub fn covers(&self, other: &Self) -> bool {
+        if self == other {
+            return true;
+        }
+        self.is_wildcard()
+            && !other.is_wildcard()
+            && other.0.split_once('.').is_some_and(|(_, parent)| parent == self.base())
+    }
+
+    /// The registered domain (one label under the public suffix), which CAs count certificates by.
+    /// Names outside the public suffix list count by their last two labels.
+    pub fn registered_domain(&self) -> &str {
+        psl::domain_str(self.base()).unwrap_or(self.base())
+    }
+
+    /// Is the name itself a public suffix, such as `co.uk`? No public CA issues for one.
+    pub fn is_public_suffix(&self) -> bool {
+        psl::suffix(self.base().as_bytes()).is_some_and(|s| s.is_known() && s.as_bytes() == self.base().as_bytes())
+    }
+}
+
+impl fmt::Display for DnsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for DnsName {
+    type Error = NameError;
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<DnsName> for String {
+    fn from(name: DnsName) -> Self {
+        name.0
+    }
+}
+
+/// A set of names of one certificate: not empty, sorted, each once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "BTreeSet<DnsName>", into = "BTreeSet<DnsName>")]
+pub struct Names(BTreeSet<DnsName>);
+
+impl Names {
+    /// Parses all of them.
+    pub fn parse<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self, NameError> {
+        let set = names.into_iter().map(|n| DnsName::parse(n.as_ref())).collect::<Result<BTreeSet<_>, _>>()?;
+        Self::try_from(set)
+    }
+
+    /// One name.
+    pub fn one(name: DnsName) -> Self {
+        Self(BTreeSet::from([name]))
+    }
+
+    /// The names in order.
+    pub fn iter(&self) -> impl Iterator<Item = &DnsName> {
+        self.0.iter()
+    }
+
+    /// The first name in order; messages call the certificate by it.
+    pub fn first(&self) -> &DnsName {
+        self.0.first().expect("Names are not empty: every constructor checks it")
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Exactly this name among them?
+    pub fn contains(&self, name: &DnsName) -> bool {
+        self.0.contains(name)
+    }
+
+    /// Does a certificate for these names serve all of `others`?
+    pub fn cover(&self, others: &Self) -> bool {
+        others.iter().all(|o| self.0.iter().any(|n| n.covers(o)))
+    }
+
+    /// Is there a name in both sets? An ARI replacement needs one (RFC 9773, 5).
+    pub fn share_with(&self, others: &Self) -> bool {
+        self.0.intersection(&others.0).next().is_some()
+    }
+
+    /// Both sets together.
+    pub fn union(&self, others: &Self) -> Self {
+        Self(self.0.union(&others.0).cloned().collect())
+    }
+
+    /// As texts, in order.
+    pub fn to_strings(&self) -> Vec<String> {
+        self.0.iter().map(|n| n.0.clone()).collect()
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            1 => write!(f, "{}", self.first()),
+            n => write!(f, "{} and {} more", self.first(), n - 1),
+        }
+    }
+}
+
+impl TryFrom<BTreeSet<DnsName>> for Names {
+    type Error = NameError;
+    fn try_from(set: BTreeSet<DnsName>) -> Result<Self, NameError> {
+        match set.len() {
+            0 => Err(NameError::Empty),
+            n if n > MOST_NAMES => Err(NameError::TooMany { found: n, most: MOST_NAMES }),
+            _ => Ok(Self(set)),
+        }
+    }
+}
+
+impl From<Names> for BTreeSet<DnsName> {
+    fn from(names: Names) -> Self {
+        names.0
+    }
+}
+
+/// Why a name is no name of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Not a DNS name.
+    #[error("{name:?} cannot stand in a certificate: {problem}")]
+    Malformed {
+        /// What was found.
+        name: String,
+        /// What was expected.
+        problem: &'static str,
+    },
+    /// No names at all.
+    #[error("a certificate needs at least one name")]
+    Empty,
+    /// Too many.
+    #[error("{found} names in one certificate, at most {most}")]
+    TooMany {
+        /// Found.
+        found: usize,
+        /// Allowed.
+        most: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parsed_to_one_spelling() {
+        assert_eq!(DnsName::parse("WWW.Example.COM.").expect("a name").as_str(), "www.example.com");
+        assert!(DnsName::parse("*.example.com").expect("a name").is_wildcard());
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused_with_the_reason() {
+        for (text, word) in [
+            ("192.0.2.1", "IP address"),
+            ("::1", "IP address"),
+            ("", "1 to 253"),
+            ("a..b", "1 to 63"),
+            ("-a.example", "begins and ends"),
+            ("a_b.example", "letters, digits"),
+            ("b*.example.com", "letters, digits"),
+            ("a.*.example.com", "letters, digits"),
+            ("*.com", "top-level"),
+            ("ex\u{e4}mple.com", "xn--"),
+            ("host.123", "all digits"),
+            ("a\n.example", "letters, digits"),
+        ] {
+            let error = DnsName::parse(text).expect_err(text).to_string();
+            assert!(error.contains(word), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_star_covers_exactly_one_label() {
+        let star = DnsName::parse("*.example.com").expect("a name");
+        for (name, covered) in
+            [("a.example.com", true), ("a.b.example.com", false), ("example.com", false), ("*.example.com", true)]
+        {
+            assert_eq!(star.covers(&DnsName::parse(name).expect("a name")), covered, "{name}");
+        }
+    }
+
+    #[test]
+    fn registered_domains_follow_the_public_suffix_list() {
+        let domain = |n: &str| DnsName::parse(n).expect("a name").registered_domain().to_owned();
+        assert_eq!(domain("a.b.example.co.uk"), "example.co.uk");
+        assert_eq!(domain("*.example.com"), "example.com");
+        assert_eq!(domain("shop.github.io"), "shop.github.io");
+        assert!(DnsName::parse("co.uk").expect("a name").is_public_suffix());
+        assert!(!DnsName::parse("example.co.uk").expect("a name").is_public_suffix());
+        assert!(!DnsName::parse("db.internal").expect("a name").is_public_suffix());
+    }
+}

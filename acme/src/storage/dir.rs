@@ -1,0 +1,329 @@
+//! Storage in a directory: folders 0700, files 0600, writes by rename, locks by `flock`.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
+
+/// No entry of ours comes near this.
+const LARGEST_ENTRY: u64 = 4 << 20;
+
+/// A directory of our own.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    root: PathBuf,
+}
+
+impl Directory {
+    /// Opens the directory, or makes it. One that others may read or write is refused.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
+        let root = root.into();
+        private_folder(&root)?;
+        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
+            private_folder(&root.join(kind.as_str()))?;
+        }
+        private_folder(&root.join("locks"))?;
+        let directory = Self { root };
+        directory.sweep();
+        Ok(directory)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    fn file(&self, key: &Key) -> PathBuf {
+        self.root.join(key.kind().as_str()).join(format!("{}.json", key.name()))
+    }
+
+    fn lock_file(&self, key: &Key) -> PathBuf {
+        self.root.join("locks").join(format!("{}-{}", key.kind().as_str(), key.name()))
+    }
+
+    /// Takes away half-written files of a process that died, when nobody can be writing them any more.
+    fn sweep(&self) {
+        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
+            let Ok(entries) = fs::read_dir(self.root.join(kind.as_str())) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let stale = entry
+                    .metadata()
+                    .and_then(|m| m.modified())
+                    .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 3600));
+                if entry.file_name().to_string_lossy().starts_with(".new-") && stale {
+                    // Losing this race to another sweeper is fine.
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+    }
+
+    fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
+        let path = self.file(key);
+        let meta = match fs::metadata(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|e| failed("reading", &path, e))?,
+        };
+        if meta.permissions().mode() & 0o077 != 0 {
+            let mode = meta.permissions().mode() & 0o777;
+            return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
+        }
+        if meta.size() > LARGEST_ENTRY {
+            return Err(failed("reading", &path, io::Error::other("larger than any entry of ours")));
+        }
+        match fs::read(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(failed("reading", &path, e)),
+            Ok(bytes) => Ok(Some(Entry { version: version_of(&bytes), bytes: Zeroizing::new(bytes) })),
+        }
+    }
+
+    fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        // The compare and the rename must be one: a short lock around both.
+        let _guard = lock_file(&self.lock_file(key).with_extension("write"))?;
+        let there = self.read_now(key)?.map(|e| e.version);
+        let holds = match expect {
+            Expect::Anything => true,
+            Expect::Absent => there.is_none(),
+            Expect::Version(v) => there.as_ref() == Some(v),
+        };
+        if !holds {
+            return Err(StorageError::Conflict { key: key.to_string() });
+        }
+        write_whole(&self.file(key), bytes)?;
+        Ok(version_of(bytes))
+    }
+}
+
+/// Writes a private file so that a reader, or a crash, sees the old content or the new one and nothing between.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".new-")
+        .permissions(fs::Permissions::from_mode(0o600))
+        .tempfile_in(folder)
+        .map_err(|e| failed("writing", path, e))?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(|e| failed("writing", path, e))?;
+    file.persist(path).map_err(|e| failed("writing", path, e.error))?;
+    // The rename itself must survive a crash as well.
+    File::open(folder).and_then(|d| d.sync_all()).map_err(|e| failed("writing", path, e))
+}
+
+/// Makes a folder for us alone, or refuses one that is open to others.
+pub(crate) fn private_folder(path: &Path) -> Result<(), StorageError> {
+    match DirBuilder::new().mode(0o700).recursive(true).create(path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(failed("making", path, e)),
+    }
+    let mode = fs::metadata(path).map_err(|e| failed("reading", path, e))?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o700 });
+    }
+    Ok(())
+}
+
+/// Waits for a lock file.
+pub(crate) fn lock_file(path: &Path) -> Result<FileLock, StorageError> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| failed("locking", path, e))?;
+    file.lock().map_err(|e| failed("locking", path, e))?;
+    Ok(FileLock { _file: file })
+}
+
+/// Closing the file frees the lock; the kernel does it for a dead process as well.
+pub(crate) struct FileLock {
+    _file: File,
+}
+
+impl Lock for FileLock {}
+
+fn version_of(bytes: &[u8]) -> Version {
+    Version(Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
+    StorageError::Io { doing, object: path.display().to_string(), source }
+}
+
+/// File systems block; their calls run where blocking is allowed.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+) -> Result<T, StorageError> {
+    tokio::task::spawn_blocking(work).await.expect("file system calls do not panic and are not cancelled")
+}
+
+#[async_trait]
+impl Storage for Directory {
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
+        let (this, key) = (self.clone(), key.clone());
+        blocking(move || this.read_now(&key)).await
+    }
+
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        let (this, key, expect) = (self.clone(), key.clone(), expect.clone());
+        let bytes = Zeroizing::new(bytes.to_vec());
+        blocking(move || this.write_now(&key, &bytes, &expect)).await
+    }
+
+    async fn remove(&self, key: &Key) -> Result<(), StorageError> {
+        let path = self.file(key);
+        blocking(move || match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("removing", &path, e)),
+            _ => Ok(()),
+        })
+        .await
+    }
+
+    async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
+        let folder = self.root.join(kind.as_str());
+        blocking(move || {
+            let mut keys = Vec::new();
+            for entry in fs::read_dir(&folder).map_err(|e| failed("listing", &folder, e))? {
+                let name = entry.map_err(|e| failed("listing", &folder, e))?.file_name();
+                let Some(name) = name.to_str().and_then(|n| n.strip_suffix(".json")) else {
+                    continue;
+                };
+                if !name.starts_with('.') {
+                    keys.push(Key { kind, name: name.to_owned() });
+                }
+            }
+            keys.sort();
+            Ok(keys)
+        })
+        .await
+    }
+
+    async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
+        let path = self.lock_file(key);
+        // Polled, not waited for in a thread: hundreds of waiters must not use up the blocking threads.
+        loop {
+            let path = path.clone();
+            let taken = blocking(move || {
+                let file = OpenOptions::new()
+                    .create(true)
+                    .truncate(false)
+                    .write(true)
+                    .mode(0o600)
+                    .open(&path)
+                    .map_err(|e| failed("locking", &path, e))?;
+                match file.try_lock() {
+                    Ok(()) => Ok(Some(FileLock { _file: file })),
+                    Err(fs::TryLockError::WouldBlock) => Ok(None),
+                    Err(fs::TryLockError::Error(e)) => Err(failed("locking", &path, e)),
+                }
+            })
+            .await?;
+            if let Some(lock) = taken {
+                return Ok(Box::new(lock));
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Directory) {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let store = Directory::open(tmp.path().join("acme")).expect("opens");
+        (tmp, store)
+    }
+
+    #[tokio::test]
+    async fn folders_are_0700_and_files_0600() {
+        let (_tmp, store) = store();
+        let key = Key::new(Kind::Certificate, "a.example");
+        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
+        let mode = |p: &Path| fs::metadata(p).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(store.path()), 0o700);
+        assert_eq!(mode(&store.path().join("certificates")), 0o700);
+        assert_eq!(mode(&store.file(&key)), 0o600);
+    }
+
+    #[tokio::test]
+    async fn what_is_open_to_others_is_refused() {
+        let (tmp, store) = store();
+        let key = Key::new(Kind::Certificate, "a.example");
+        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
+        fs::set_permissions(store.file(&key), fs::Permissions::from_mode(0o644)).expect("chmod");
+        let error = store.read(&key).await.err().expect("refused").to_string();
+        assert!(error.contains("644") && error.contains("600"), "{error}");
+        let open = tmp.path().join("open");
+        fs::create_dir(&open).expect("made");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("chmod");
+        assert!(matches!(Directory::open(&open), Err(StorageError::Open { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_write_against_another_state_is_a_conflict() {
+        let (_tmp, store) = store();
+        let key = Key::new(Kind::Order, "a");
+        let one = store.write(&key, b"1", &Expect::Absent).await.expect("writes");
+        let two = store.write(&key, b"2", &Expect::Version(one.clone())).await.expect("writes");
+        assert_ne!(one, two);
+        for expect in [Expect::Absent, Expect::Version(one)] {
+            assert!(matches!(store.write(&key, b"3", &expect).await, Err(StorageError::Conflict { .. })));
+        }
+        assert_eq!(store.read(&key).await.expect("reads").expect("there").bytes.as_slice(), b"2");
+        store.remove(&key).await.expect("removes");
+        store.remove(&key).await.expect("removing again is fine");
+        assert!(store.read(&key).await.expect("reads").is_none());
+    }
+
+    #[tokio::test]
+    async fn of_many_writers_that_expect_absence_one_wins() {
+        let (_tmp, store) = store();
+        let key = Key::new(Kind::Order, "a");
+        let writes = (0..16u8).map(|i| {
+            let (store, key) = (store.clone(), key.clone());
+            async move { store.write(&key, &[i], &Expect::Absent).await.is_ok() }
+        });
+        let won = futures::future::join_all(writes).await.into_iter().filter(|w| *w).count();
+        assert_eq!(won, 1);
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_held_by_one() {
+        let (_tmp, store) = store();
+        let key = Key::new(Kind::Order, "a");
+        let held = store.lock(&key).await.expect("locks");
+        let mut second = Box::pin(store.lock(&key));
+        let early = futures::poll!(second.as_mut());
+        assert!(early.is_pending());
+        drop(held);
+        second.await.expect("locks once it is free");
+    }
+
+    #[test]
+    fn no_name_leaves_the_directory_and_no_two_meet() {
+        assert_eq!(Key::new(Kind::Order, "../../etc/passwd").name(), "_2e._2f.._2fetc_2fpasswd");
+        assert_ne!(Key::new(Kind::Order, "a/b"), Key::new(Kind::Order, "a_2fb"));
+        assert_eq!(Key::new(Kind::Order, "*.a").name(), "_2a.a");
+    }
+
+    #[tokio::test]
+    async fn half_written_files_are_not_listed() {
+        let (_tmp, store) = store();
+        store.write(&Key::new(Kind::Order, "b"), b"1", &Expect::Absent).await.expect("writes");
+        store.write(&Key::new(Kind::Order, "a"), b"1", &Expect::Absent).await.expect("writes");
+        fs::write(store.path().join("orders/.new-x"), b"half").expect("writes");
+        let names: Vec<_> = store.list(Kind::Order).await.expect("lists").iter().map(|k| k.name().to_owned()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+}

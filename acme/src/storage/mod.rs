@@ -1,0 +1,189 @@
+//! Where certificates, keys, accounts and orders are kept.
+//!
+//! A key-value store with preconditions and locks: the directory of [`dir::Directory`], or Kubernetes Secrets.
+//! Everything in it is secret.
+
+pub mod dir;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// An ACME account with its key.
+    Account,
+    /// An order on its way, with the key of the certificate to be.
+    Order,
+    /// A certificate with its key.
+    Certificate,
+    /// What was spent of a CA's limits.
+    Budget,
+    /// Failed attempts.
+    Attempts,
+    /// What ARI said about a certificate.
+    Renewal,
+}
+
+impl Kind {
+    /// The folder, or the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Account => "accounts",
+            Self::Order => "orders",
+            Self::Certificate => "certificates",
+            Self::Budget => "budgets",
+            Self::Attempts => "attempts",
+            Self::Renewal => "renewals",
+        }
+    }
+}
+
+/// Names an entry. The name has letters, digits, `.`, `-` and `_` only, and does not begin with a dot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    kind: Kind,
+    name: String,
+}
+
+impl Key {
+    /// A key. Characters that may not stand in a name become `_` followed by their code, so that no two names meet.
+    pub fn new(kind: Kind, name: &str) -> Self {
+        let mut safe = String::with_capacity(name.len());
+        for (i, byte) in name.bytes().enumerate() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' => safe.push(byte as char),
+                b'.' if i > 0 => safe.push('.'),
+                _ => safe.push_str(&format!("_{byte:02x}")),
+            }
+        }
+        Self { kind, name: safe }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.as_str(), self.name)
+    }
+}
+
+/// Tells one state of an entry from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(pub String);
+
+/// An entry as it was read.
+pub struct Entry {
+    /// Its content.
+    pub bytes: Zeroizing<Vec<u8>>,
+    /// Its state.
+    pub version: Version,
+}
+
+/// What must be true for a write to happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Whatever is there is replaced.
+    Anything,
+    /// Nothing is there.
+    Absent,
+    /// Exactly this state is there.
+    Version(Version),
+}
+
+/// A lock held; dropping it frees it, and so does the death of the process.
+pub trait Lock: Send + Sync {}
+
+/// Keeps entries. Every write is whole or not at all, and survives the death of the process once it returned.
+#[async_trait]
+pub trait Storage: Send + Sync {
+    /// Reads an entry.
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError>;
+    /// Writes an entry if the expectation holds; else [`StorageError::Conflict`].
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError>;
+    /// Removes an entry; removing what is not there is success.
+    async fn remove(&self, key: &Key) -> Result<(), StorageError>;
+    /// The keys of a kind, in order.
+    async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError>;
+    /// Waits for the lock of that name.
+    async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError>;
+}
+
+/// Reads an entry of JSON.
+pub async fn read_json<T: DeserializeOwned>(
+    storage: &dyn Storage,
+    key: &Key,
+) -> Result<Option<(T, Version)>, StorageError> {
+    let Some(entry) = storage.read(key).await? else {
+        return Ok(None);
+    };
+    let value = serde_json::from_slice(&entry.bytes)
+        // The error of serde may quote the content, which is secret: only its place is told.
+        .map_err(|e| StorageError::Damaged { key: key.to_string(), line: e.line(), column: e.column() })?;
+    Ok(Some((value, entry.version)))
+}
+
+/// Writes an entry as JSON.
+pub async fn write_json<T: Serialize + Sync>(
+    storage: &dyn Storage,
+    key: &Key,
+    value: &T,
+    expect: &Expect,
+) -> Result<Version, StorageError> {
+    let bytes = Zeroizing::new(serde_json::to_vec(value).expect("our own records have string keys only"));
+    storage.write(key, &bytes, expect).await
+}
+
+/// What may go wrong with storage.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// Somebody else wrote in between.
+    #[error("{key} was changed by another process; it is read again")]
+    Conflict {
+        /// Which entry.
+        key: String,
+    },
+    /// The content is not ours.
+    #[error("{key} cannot be read: not the JSON expected, at line {line}, column {column}; move it away to begin anew")]
+    Damaged {
+        /// Which entry.
+        key: String,
+        /// Where.
+        line: usize,
+        /// Where.
+        column: usize,
+    },
+    /// Others could read or write it.
+    #[error("{path} is open to others (mode {mode:o}); expected {expected:o}: chmod it")]
+    Open {
+        /// Which file or folder.
+        path: String,
+        /// Its mode.
+        mode: u32,
+        /// What it should be.
+        expected: u32,
+    },
+    /// The file system, or the API server.
+    #[error("{doing} {object}: {source}")]
+    Io {
+        /// What we were doing.
+        doing: &'static str,
+        /// To what.
+        object: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}
