@@ -6,6 +6,7 @@ pub mod inputs;
 pub mod manifest;
 pub mod model;
 pub mod offline;
+pub mod programmed;
 pub mod publish;
 pub mod store;
 pub mod translate;

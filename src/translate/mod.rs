@@ -4,6 +4,7 @@
 //! Nothing here does I/O, keeps time or logs: the time is an argument.
 
 mod attach;
+mod blame;
 mod certificate;
 mod claims;
 mod compile;
@@ -26,6 +27,7 @@ mod status;
 mod tables;
 mod tls_options;
 
+pub use blame::Blame;
 pub use certificate::{Served, Wish};
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use document::status_document;
