@@ -207,8 +207,9 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
         seen.push(kind);
     }
     let edits = [&all.request_headers, &all.response_headers];
-    let names =
-        |edits: &HeaderEdits| edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(|name| is_host(name));
+    let names = |edits: &HeaderEdits| {
+        edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(|name| is_host(name))
+    };
     if edits.into_iter().any(names) {
         let text = "a header modifier cannot change Host: use filter URLRewrite with a hostname";
         return Ok(Err(Unsupported::Value(text.to_owned())));
