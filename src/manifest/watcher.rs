@@ -24,6 +24,8 @@ pub struct Watcher {
     events: mpsc::UnboundedReceiver<notify::Result<notify::Event>>,
     /// Files that did not parse, and when they are read again.
     doubtful: BTreeMap<PathBuf, Instant>,
+    /// Paths that were told of and not looked at yet.
+    touched: BTreeSet<PathBuf>,
     _watcher: RecommendedWatcher,
 }
 
@@ -65,7 +67,15 @@ impl Watcher {
         .map_err(watch)?;
         watcher.watch(&root, RecursiveMode::Recursive).map_err(watch)?;
         let doubtful = BTreeMap::new();
-        let mut this = Self { root, safety, folder: Folder::default(), events, doubtful, _watcher: watcher };
+        let mut this = Self {
+            root,
+            safety,
+            folder: Folder::default(),
+            events,
+            doubtful,
+            touched: BTreeSet::new(),
+            _watcher: watcher,
+        };
         let root = this.root.clone();
         let outcome = this.look(&BTreeSet::from([root]), false);
         Ok((this, outcome))
@@ -76,22 +86,26 @@ impl Watcher {
         self.folder.problems()
     }
 
-    /// Waits for the next change. Ends only by being dropped.
+    /// Waits for the next change. May be dropped at any time and called again: nothing is lost.
     pub async fn next(&mut self) -> Outcome {
         loop {
-            let mut touched = BTreeSet::new();
-            let retry = self.doubtful.values().min().copied();
-            let first = match retry {
-                Some(at) => timeout_at(at, self.events.recv()).await.unwrap_or_default(),
-                None => self.events.recv().await,
-            };
-            if let Some(event) = first {
-                self.note(event, &mut touched);
-                let quiet = |now: Instant| now + QUIET;
-                while let Ok(Some(event)) = timeout_at(quiet(Instant::now()), self.events.recv()).await {
-                    self.note(event, &mut touched);
+            if self.touched.is_empty() {
+                let retry = self.doubtful.values().min().copied();
+                let first = match retry {
+                    Some(at) => timeout_at(at, self.events.recv()).await.unwrap_or_default(),
+                    None => self.events.recv().await,
+                };
+                if let Some(event) = first {
+                    self.note(event);
                 }
             }
+            if !self.touched.is_empty() {
+                let quiet = |now: Instant| now + QUIET;
+                while let Ok(Some(event)) = timeout_at(quiet(Instant::now()), self.events.recv()).await {
+                    self.note(event);
+                }
+            }
+            let touched = std::mem::take(&mut self.touched);
             let mut outcome = self.look(&touched, true);
             let due: BTreeSet<PathBuf> =
                 self.doubtful.iter().filter(|(_, at)| **at <= Instant::now()).map(|(path, _)| path.clone()).collect();
@@ -104,15 +118,15 @@ impl Watcher {
         }
     }
 
-    fn note(&self, event: notify::Result<notify::Event>, touched: &mut BTreeSet<PathBuf>) {
+    fn note(&mut self, event: notify::Result<notify::Event>) {
         match event {
             Ok(event) if event.need_rescan() => {
-                touched.insert(self.root.clone());
+                self.touched.insert(self.root.clone());
             }
             Ok(event) if event.kind.is_access() => {}
-            Ok(event) => touched.extend(event.paths),
+            Ok(event) => self.touched.extend(event.paths),
             Err(_) => {
-                touched.insert(self.root.clone());
+                self.touched.insert(self.root.clone());
             }
         }
     }
