@@ -5,6 +5,7 @@
 pub mod bootstrap;
 pub mod certificate;
 pub mod challenge;
+pub mod dns;
 pub mod failure;
 pub mod internal_ca;
 pub mod issuer;
