@@ -1,1 +1,5 @@
 //! Fixtures
+
+pub mod bind;
+pub mod moto;
+mod process;
