@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use crate::process::Process;
@@ -63,6 +64,15 @@ impl BindZone {
 pub struct Bind {
     process: Process,
     address: SocketAddr,
+    relay: Option<JoinHandle<()>>,
+}
+
+impl Drop for Bind {
+    fn drop(&mut self) {
+        if let Some(relay) = &self.relay {
+            relay.abort();
+        }
+    }
 }
 
 impl Bind {
@@ -72,8 +82,17 @@ impl Bind {
         Self::start_at(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), keys, zones).await
     }
 
-    /// Starts BIND at another loopback address, so that several are name servers of one zone on one port.
-    pub async fn start_at(address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
+    /// Starts BIND behind another loopback address, so that several are name servers of one zone on one port.
+    ///
+    /// BIND itself listens only on addresses that an interface has, so a relay stands at the others.
+    pub async fn start_behind(address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
+        let mut bind = Self::start(keys, zones).await?;
+        bind.relay = Some(relay(address, bind.address).await?);
+        bind.address = address;
+        Ok(bind)
+    }
+
+    async fn start_at(address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("bind").tempdir().context("making a directory for BIND")?;
         let config = dir.path().join("named.conf");
         std::fs::write(&config, named_conf(&dir.path().display().to_string(), address, keys, zones))?;
@@ -83,7 +102,7 @@ impl Bind {
         let arguments = ["-g", "-4", "-n", "1", "-c"].map(str::to_owned).into_iter();
         let arguments: Vec<String> = arguments.chain([config.display().to_string()]).collect();
         let process = Process::start(&binary()?, &arguments, dir)?;
-        let mut bind = Self { process, address };
+        let mut bind = Self { process, address, relay: None };
         bind.until_running().await?;
         Ok(bind)
     }
@@ -112,6 +131,35 @@ impl Bind {
     }
 }
 
+/// Passes UDP questions, one after the other, and TCP connections from one address to another.
+async fn relay(from: SocketAddr, to: SocketAddr) -> Result<JoinHandle<()>> {
+    let (udp, tcp) = (tokio::net::UdpSocket::bind(from).await?, tokio::net::TcpListener::bind(from).await?);
+    let onward = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    onward.connect(to).await?;
+    Ok(tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        let (mut question, mut answer) = ([0; 4096], [0; 4096]);
+        loop {
+            tokio::select! {
+                Ok((length, client)) = udp.recv_from(&mut question) => {
+                    if onward.send(&question[..length]).await.is_ok()
+                        && let Ok(length) = onward.recv(&mut answer).await
+                    {
+                        let _client_gone = udp.send_to(&answer[..length], client).await;
+                    }
+                }
+                Ok((mut client, _)) = tcp.accept() => {
+                    connections.spawn(async move {
+                        if let Ok(mut server) = TcpStream::connect(to).await {
+                            let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                        }
+                    });
+                }
+            }
+        }
+    }))
+}
+
 /// A port that is free for UDP and TCP at this moment.
 pub fn free_port(address: Ipv4Addr) -> Result<u16> {
     for _attempt in 0..50 {
@@ -129,7 +177,7 @@ fn named_conf(dir: &str, address: SocketAddr, keys: &[BindKey], zones: &[BindZon
     let mut text = format!(
         "options {{ directory \"{dir}\"; pid-file none; session-keyfile \"{dir}/session.key\"; \
          listen-on port {port} {{ {ip}; }}; listen-on-v6 {{ none; }}; recursion no; dnssec-validation no; \
-         allow-query {{ any; }}; notify no; empty-zones-enable no; }};\ncontrols {{ }};\n"
+         allow-query {{ any; }}; notify no; empty-zones-enable no; check-names primary ignore; }};\ncontrols {{ }};\n"
     );
     for key in keys {
         writeln!(text, "key \"{}\" {{ algorithm {}; secret \"{}\"; }};", key.name, key.algorithm, key.secret)

@@ -41,11 +41,12 @@ async fn a_value_is_everywhere_once_every_server_has_it() -> Result<()> {
     let servers = "@ NS ns1\n@ NS ns2\n@ NS ns3\nns1 A 127.0.0.1\nns2 A 127.0.0.2\nns3 A 127.0.0.3";
     let zone = BindZone::new("example.test").open_to("k").records(servers);
     let at = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), port);
-    let one = Bind::start_at(at(1), &[key()], std::slice::from_ref(&zone)).await?;
-    let two = Bind::start_at(at(2), &[key()], &[zone]).await?;
+    let one = Bind::start_behind(at(1), &[key()], std::slice::from_ref(&zone)).await?;
+    let two = Bind::start_behind(at(2), &[key()], &[zone]).await?;
     let view = view(&one)?;
     let record = record("_acme-challenge.example.test");
-    let both = Seen::NotYet { missing: vec!["ns1.example.test (127.0.0.1)".into(), "ns2.example.test (127.0.0.2)".into()] };
+    let both =
+        Seen::NotYet { missing: vec!["ns1.example.test (127.0.0.1)".into(), "ns2.example.test (127.0.0.2)".into()] };
     assert_eq!(view.seen(&record).await?, both);
     present(&one, &record).await?;
     assert_eq!(view.seen(&record).await?, Seen::NotYet { missing: vec!["ns2.example.test (127.0.0.2)".into()] });
@@ -70,7 +71,8 @@ async fn a_challenge_is_written_where_its_cname_leads() -> Result<()> {
          www CNAME host.delegate.test.",
     );
     let chain: String = (0..12).map(|i| format!("c{i} CNAME c{}\n", i + 1)).collect();
-    let delegate = BindZone::new("delegate.test").open_to("k").records("one CNAME end\nhost A 127.0.0.1").records(&chain);
+    let delegate =
+        BindZone::new("delegate.test").open_to("k").records("one CNAME end\nhost A 127.0.0.1").records(&chain);
     let bind = Bind::start(&[key()], &[zone, delegate]).await?;
     let view = view(&bind)?;
     let target = async |name: &str| view.challenge_target(name).await;
@@ -83,7 +85,10 @@ async fn a_challenge_is_written_where_its_cname_leads() -> Result<()> {
     assert_eq!(target("_acme-challenge.wild.example.test").await?, "_acme-challenge.wild.example.test");
     assert_eq!(target("_acme-challenge.meant.wild.example.test").await?, "two.delegate.test");
     let error = target("_acme-challenge.loop.example.test").await.expect_err("a loop").to_string();
-    assert!(error.contains("its CNAMEs form a loop, _acme-challenge.loop.example.test → _acme-challenge.pool"), "{error}");
+    assert!(
+        error.contains("its CNAMEs form a loop, _acme-challenge.loop.example.test → _acme-challenge.pool"),
+        "{error}"
+    );
     let error = target("c0.delegate.test").await.expect_err("a long chain").to_string();
     assert!(error.contains("more than 8 CNAMEs follow each other"), "{error}");
 
@@ -99,12 +104,11 @@ async fn a_delegation_that_only_its_parent_knows_is_followed() -> Result<()> {
     // The resolver is asked about example.test only; the child lives on another server.
     let port = free_port(Ipv4Addr::LOCALHOST)?;
     let at = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), port);
-    let parent = BindZone::new("example.test").records("_acme-challenge NS ns._acme-challenge\nns._acme-challenge A 127.0.0.2");
-    let child = BindZone::new("_acme-challenge.example.test")
-        .open_to("k")
-        .records("@ NS ns\nns A 127.0.0.2");
-    let parent = Bind::start_at(at(1), &[], &[parent]).await?;
-    let child = Bind::start_at(at(2), &[key()], &[child]).await?;
+    let parent =
+        BindZone::new("example.test").records("@ NS ns1\nns1 A 127.0.0.1\n_acme-challenge NS ns2\nns2 A 127.0.0.2");
+    let child = BindZone::new("_acme-challenge.example.test").open_to("k").records("@ NS ns2.example.test.");
+    let parent = Bind::start_behind(at(1), &[], &[parent]).await?;
+    let child = Bind::start_behind(at(2), &[key()], &[child]).await?;
     let record = record("_acme-challenge.example.test");
     let view = view(&parent)?;
     assert!(matches!(view.seen(&record).await?, Seen::NotYet { .. }));
@@ -158,7 +162,11 @@ async fn a_preflight_names_cause_and_fix() -> Result<()> {
         ("nothing", Method::Http01, "nothing.example.test does not exist in DNS"),
         ("caa", Method::Http01, "CAA records at caa.example.test allow only other.test to issue"),
         ("sub.caa", Method::Dns01, "CAA records at caa.example.test allow only other.test to issue for sub.caa"),
-        ("acct", Method::Http01, "CAA records at acct.example.test bind acct.example.test to the account https://ca.test/acct/1"),
+        (
+            "acct",
+            Method::Http01,
+            "CAA records at acct.example.test bind acct.example.test to the account https://ca.test/acct/1",
+        ),
         ("method", Method::Http01, "CAA records at method.example.test allow the methods dns-01"),
         ("crit", Method::Http01, "a CAA record at crit.example.test has the critical property tbs"),
         ("*.wild", Method::Dns01, "CAA records at wild.example.test allow nobody to issue for *.wild.example.test"),

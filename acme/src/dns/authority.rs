@@ -57,7 +57,8 @@ impl Authorities {
         let mut zone = self.zone_above(name).await?;
         let mut servers = self.servers_of_zone(&zone).await?;
         for _referral in 0..REFERRAL_LIMIT {
-            let answer = first_answer(&servers, name, RecordType::TXT)
+            // Every type leads to the referral, and this one alone is not answered with a walk along CNAMEs.
+            let answer = first_answer(&servers, name, RecordType::CNAME)
                 .await
                 .map_err(|why| unavailable(format!("no authoritative server of {} answers: {why}", plain(&zone))))?;
             let Some(child) = referral(&answer, &zone, name) else { return Ok(servers) };

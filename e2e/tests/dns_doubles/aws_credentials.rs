@@ -1,6 +1,5 @@
 //! The ways to AWS keys: web identity, the container's agent, the instance's metadata.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use acme::challenge::dns::{DnsError, DnsProvider};
@@ -20,7 +19,9 @@ fn route53(call: &Call, key: &str) -> Reply {
         && call.header("x-amz-security-token") == SECRET;
     match (signed, call.method == Method::POST) {
         (false, _) => reply(403, "<E><Error><Code>InvalidClientTokenId</Code><Message/></Error></E>"),
-        (true, true) => reply(400, "<InvalidChangeBatch><Messages><Message>not found</Message></Messages></InvalidChangeBatch>"),
+        (true, true) => {
+            reply(400, "<InvalidChangeBatch><Messages><Message>not found</Message></Messages></InvalidChangeBatch>")
+        }
         (true, false) => reply(
             200,
             "<R><HostedZone><Id>/hostedzone/Z1</Id><Name>example.com.</Name><Config><PrivateZone>false</PrivateZone></Config>\
@@ -43,8 +44,12 @@ fn document(key: &str, expiration: &str) -> serde_json::Value {
 #[tokio::test]
 async fn the_instances_metadata_is_asked_by_version_two_only() {
     let double = Double::start(|call| match (call.method.as_str(), call.path.as_str()) {
-        ("PUT", "/latest/api/token") if !call.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty() => reply(200, "session"),
-        (_, path) if path.starts_with("/latest/") && call.header("x-aws-ec2-metadata-token") != "session" => reply(401, ""),
+        ("PUT", "/latest/api/token") if !call.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty() => {
+            reply(200, "session")
+        }
+        (_, path) if path.starts_with("/latest/") && call.header("x-aws-ec2-metadata-token") != "session" => {
+            reply(401, "")
+        }
         ("GET", "/latest/meta-data/iam/security-credentials/") => reply(200, "role-name\n"),
         ("GET", "/latest/meta-data/iam/security-credentials/role-name") => reply(200, document("ASIAIMDS", FAR)),
         _ => route53(call, "ASIAIMDS"),
@@ -64,15 +69,17 @@ async fn an_instance_without_a_role_is_told_so() {
     })
     .await;
     let error = error(provider(&double, AwsSource::Imds { endpoint: Some(double.url()) }).zone_of(NAME).await);
-    assert!(matches!(&error, DnsError::Credentials { message, .. } if message.contains("attach an instance profile")), "{error:?}");
+    assert!(
+        matches!(&error, DnsError::Credentials { message, .. } if message.contains("attach an instance profile")),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
 async fn the_containers_agent_gets_a_token_read_anew_and_keys_that_end_are_renewed() {
-    let asked = AtomicUsize::new(0);
     let double = Double::start(move |call| match call.path.as_str() {
         "/creds" => {
-            assert_eq!(call.header("authorization"), ["first", "second"][asked.fetch_add(1, Ordering::SeqCst)]);
+            // Keys that have ended are asked for anew before each request.
             reply(200, document("ASIAECS", "2000-01-01T00:00:00Z"))
         }
         _ => route53(call, "ASIAECS"),
@@ -85,12 +92,17 @@ async fn the_containers_agent_gets_a_token_read_anew_and_keys_that_end_are_renew
     let mut config = Route53Config::new(source);
     config.endpoint = Some(double.url());
     let provider = Route53::new(config).expect("a good configuration");
-    // A cleanup of what is not there is one listing, and so one look at the keys.
     provider.cleanup(&super::record("v")).await.expect("nothing there");
     std::fs::write(&file, "second\n").expect("written");
     provider.cleanup(&super::record("v")).await.expect("nothing there");
-    let tokens: Vec<String> =
-        double.calls().iter().filter(|call| call.path == "/creds").map(|call| call.header("authorization").to_owned()).collect();
+    let mut tokens: Vec<String> = double
+        .calls()
+        .iter()
+        .filter(|call| call.path == "/creds")
+        .map(|call| call.header("authorization").to_owned())
+        .collect();
+    assert!(tokens.len() > 2, "{tokens:?}");
+    tokens.dedup();
     assert_eq!(tokens, ["first", "second"]);
 }
 
@@ -119,7 +131,10 @@ async fn a_web_identity_becomes_keys() {
         _ => route53(call, "ASIAWEB"),
     })
     .await;
-    assert_eq!(provider(&double, web_identity(&double, "ey.web.identity").0).zone_of(NAME).await.as_deref(), Ok("example.com"));
+    assert_eq!(
+        provider(&double, web_identity(&double, "ey.web.identity").0).zone_of(NAME).await.as_deref(),
+        Ok("example.com")
+    );
 }
 
 #[tokio::test]
@@ -131,7 +146,10 @@ async fn a_refused_web_identity_is_not_quoted() {
     .await;
     let (source, dir) = web_identity(&double, SECRET);
     let refused = error(provider(&double, source).zone_of(NAME).await);
-    assert!(matches!(&refused, DnsError::Credentials { message, .. } if message.contains("trust policy")), "{refused:?}");
+    assert!(
+        matches!(&refused, DnsError::Credentials { message, .. } if message.contains("trust policy")),
+        "{refused:?}"
+    );
     let source = web_identity_in(&double, dir.path().join("elsewhere"));
     let missing = error(provider(&double, source).zone_of(NAME).await);
     assert!(matches!(&missing, DnsError::Credentials { message, .. } if message.contains("elsewhere")), "{missing:?}");

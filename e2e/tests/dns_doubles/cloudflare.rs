@@ -37,13 +37,19 @@ fn service(call: &Call, records: &Records) -> Reply {
         },
         ("GET", path) if path == base => {
             let page: usize = call.parameter("page").expect("a page").parse().expect("a number");
-            let here: Vec<_> = records.iter().filter(|(_, name, _)| Some(name.as_str()) == call.parameter("name")).collect();
-            let shown: Vec<_> = here.iter().skip((page - 1) * 2).take(2).map(|(id, name, content)| {
-                json!({"id": id, "type": "TXT", "name": name, "content": content})
-            });
-            let shown: Vec<_> = shown.collect();
+            let here: Vec<_> =
+                records.iter().filter(|(_, name, _)| Some(name.as_str()) == call.parameter("name")).collect();
+            let shown: Vec<_> = here
+                .iter()
+                .skip((page - 1) * 2)
+                .take(2)
+                .map(|(id, name, content)| json!({"id": id, "type": "TXT", "name": name, "content": content}))
+                .collect();
             let pages = here.len().div_ceil(2);
-            reply(200, json!({"success": true, "errors": [], "result": shown, "result_info": {"page": page, "total_pages": pages}}))
+            reply(
+                200,
+                json!({"success": true, "errors": [], "result": shown, "result_info": {"page": page, "total_pages": pages}}),
+            )
         }
         ("POST", path) if path == base => {
             let body = call.json();
@@ -65,7 +71,8 @@ fn service(call: &Call, records: &Records) -> Reply {
 
 fn provider(double: &Double, token: &str) -> Cloudflare {
     let endpoint = Some(format!("{}/client/v4", double.url()));
-    Cloudflare::new(CloudflareConfig { token: Secret::new(token), endpoint, ca_bundle: None }).expect("a good configuration")
+    Cloudflare::new(CloudflareConfig { token: Secret::new(token), endpoint, ca_bundle: None })
+        .expect("a good configuration")
 }
 
 async fn start(records: &[(&str, &str, &str)]) -> (Double, Records) {
@@ -118,7 +125,10 @@ async fn refused_credentials_are_not_quoted() {
     let failed = provider(&double, &format!("{SECRET}x")).zone_of(NAME).await;
     let error = error(failed);
     assert!(matches!(error, DnsError::Credentials { .. }), "{error:?}");
-    assert!(error.to_string().contains("[redacted]") && error.to_string().contains("Zone:Read and DNS:Edit"), "{error}");
+    assert!(
+        error.to_string().contains("[redacted]") && error.to_string().contains("Zone:Read and DNS:Edit"),
+        "{error}"
+    );
     assert_eq!(error.retry(), DnsRetry::Never);
 }
 
@@ -173,9 +183,15 @@ async fn answers_of_every_kind_are_sorted() {
     assert!(matches!(said("d").await, DnsError::Protocol { .. }));
     assert!(matches!(said("e").await, DnsError::Credentials { .. }));
     let refused = said("f").await;
-    assert!(matches!(&refused, DnsError::Refused { message, .. } if message == "DNS Validation Error (code 1004)"), "{refused:?}");
+    assert!(
+        matches!(&refused, DnsError::Refused { message, .. } if message == "DNS Validation Error (code 1004)"),
+        "{refused:?}"
+    );
     let big = said("g").await;
-    assert!(matches!(&big, DnsError::Unavailable { message, .. } if message.contains("length limit exceeded")), "{big:?}");
+    assert!(
+        matches!(&big, DnsError::Unavailable { message, .. } if message.contains("length limit exceeded")),
+        "{big:?}"
+    );
     assert!(matches!(said("h").await, DnsError::Protocol { .. }), "a redirect is not followed");
 }
 
@@ -191,6 +207,6 @@ fn bad_configuration_names_the_field() {
     };
     assert!(make("", None, None).contains("token: is empty"));
     assert!(make(&format!("{SECRET} {SECRET}"), None, None).contains("token: holds characters"));
-    assert!(make(SECRET, Some("http://api.example"), None).contains("endpoint: ") );
+    assert!(make(SECRET, Some("http://api.example"), None).contains("endpoint: "));
     assert!(make(SECRET, None, Some("no PEM")).contains("the CA bundle holds no certificate"));
 }

@@ -88,8 +88,9 @@ impl Double {
                 });
                 connections.spawn(async move {
                     // A client that goes away is its own business.
-                    let _ended =
-                        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let _ended = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });

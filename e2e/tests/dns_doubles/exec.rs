@@ -80,7 +80,8 @@ async fn exit_codes_are_sorted_and_its_secret_is_blotted_out() {
 
 #[tokio::test]
 async fn a_talkative_one_that_reads_nothing_is_no_trouble() {
-    let script = Script::new("head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2; exit 1");
+    let script =
+        Script::new("head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2; exit 1");
     let error = error(script.provider(LONG).present(&record(&"v".repeat(200_000))).await);
     assert!(error.to_string().len() < 1000 && error.to_string().contains("yyy"), "{error}");
 }
@@ -89,7 +90,10 @@ async fn a_talkative_one_that_reads_nothing_is_no_trouble() {
 async fn one_that_never_ends_is_killed() {
     let script = Script::new("echo $$ > pid; exec sleep 1000");
     let error = error(script.provider(Duration::from_millis(500)).present(&record("v")).await);
-    assert!(matches!(&error, DnsError::Unavailable { message, .. } if message.contains("did not end within 0.5 s")), "{error:?}");
+    assert!(
+        matches!(&error, DnsError::Unavailable { message, .. } if message.contains("did not end within 0.5 s")),
+        "{error:?}"
+    );
     let process = std::path::PathBuf::from(format!("/proc/{}/cmdline", script.read("pid").trim()));
     // The kernel ends it, and the runtime reaps it, some time after the call has returned.
     while std::fs::read(&process).is_ok_and(|line| !line.is_empty()) {

@@ -306,6 +306,22 @@ impl Route53 {
             .map_err(|message| DnsError::Unavailable { provider: PROVIDER.to_owned(), message })
     }
 
+    /// Is the record gone after this answer to its deletion? `false` when what was quoted is not there.
+    fn is_gone(&self, record: &TxtRecord, answer: &Answer) -> Result<bool, DnsError> {
+        if answer.status.is_success() {
+            return Ok(true);
+        }
+        match xml::error(&answer.body).as_ref().map(|(code, _)| code.as_str()) {
+            Some("InvalidChangeBatch" | "InvalidInput") => Ok(false),
+            // The zone took the record with it.
+            Some("NoSuchHostedZone") => {
+                self.zones.forget(&record.name);
+                Ok(true)
+            }
+            _ => Err(refused(&record.name, answer)),
+        }
+    }
+
     fn success<'a>(&self, name: &str, answer: &'a Answer) -> Result<&'a str, DnsError> {
         if !answer.status.is_success() {
             return Err(refused(name, answer));
@@ -360,20 +376,18 @@ impl DnsProvider for Route53 {
             Err(DnsError::NoZone { .. }) => return Ok(()),
             zone => zone?,
         };
+        let answer = self.change(&zone, "DELETE", record, record.ttl).await?;
+        if self.is_gone(record, &answer)? {
+            return Ok(());
+        }
         // A deletion must quote the record as it is stored, and says the same of a missing and of a differing one.
-        let ttl = match self.stored_ttl(&zone, record).await {
-            Err(DnsError::NoZone { .. }) => {
-                self.zones.forget(&record.name);
-                return Ok(());
+        match self.stored_ttl(&zone, record).await? {
+            Some(ttl) if ttl != record.ttl => {
+                let answer = self.change(&zone, "DELETE", record, ttl).await?;
+                // Should it still not match, somebody else, another replica of ours, was faster.
+                self.is_gone(record, &answer).map(|_| ())
             }
-            ttl => ttl?,
-        };
-        let Some(ttl) = ttl else { return Ok(()) };
-        let answer = self.change(&zone, "DELETE", record, ttl).await?;
-        match xml::error(&answer.body) {
-            // Somebody else, another replica of ours, was faster.
-            Some((code, _)) if !answer.status.is_success() && code == "InvalidChangeBatch" => Ok(()),
-            _ => self.success(&record.name, &answer).map(|_| ()),
+            _ => Ok(()),
         }
     }
 }
