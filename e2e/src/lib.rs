@@ -1,1 +1,10 @@
-//! Fixtures
+//! Real counterparts as fixtures: each is started by the test that needs it, on loopback, and dies with it.
+
+pub mod echo;
+pub mod envoy;
+pub mod gatewright;
+pub mod pebble;
+pub mod probe;
+mod process;
+pub mod testca;
+pub mod world;

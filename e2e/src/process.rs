@@ -1,0 +1,77 @@
+//! A child process in a private directory: its output kept, shown when a test fails, and never left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+/// How much of a log a failure shows.
+const SHOWN: usize = 16 * 1024;
+
+/// A running program with its directory and its log.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    dir: TempDir,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with `args` in `dir`. `setpriv` makes the kernel kill it when the thread that started it dies,
+    /// so that not even an aborted test leaves it behind; it then becomes the program, keeping the process id.
+    pub(crate) fn start(program: &Path, args: &[String], dir: TempDir) -> Result<Self> {
+        let log = dir.path().join("log");
+        let out = std::fs::File::create(&log).context("creating the log file")?;
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .args(args)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()
+            .with_context(|| format!("starting {} under setpriv (package util-linux)", program.display()))?;
+        Ok(Self { child, dir, log })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Everything it has printed so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The end of its log, for messages.
+    pub(crate) fn tail(&self) -> String {
+        let log = self.log();
+        let mut from = log.len().saturating_sub(SHOWN);
+        while !log.is_char_boundary(from) {
+            from += 1;
+        }
+        log[from..].to_owned()
+    }
+
+    /// Its exit status, when it has ended.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().context("asking for the exit status")
+    }
+}
+
+impl Drop for Process {
+    #[allow(clippy::print_stderr, reason = "a failing test shows what its counterpart said")]
+    fn drop(&mut self) {
+        let _gone_already = self.child.kill();
+        let _reaped = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of process {} ---\n{}", self.child.id(), self.tail());
+        }
+    }
+}
