@@ -1,3 +1,10 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
+pub mod envoy;
 pub mod gateway_api;
+pub mod inputs;
+pub mod model;
+pub mod offline;
+pub mod publish;
+pub mod store;
+pub mod translate;

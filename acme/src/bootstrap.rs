@@ -2,9 +2,7 @@
 //! says so rather than another host's certificate.
 
 use jiff::{SignedDuration, Timestamp};
-use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
-};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 
 use crate::certificate::IssuedCertificate;
 use crate::internal_ca::{calendar, random_serial};
@@ -17,9 +15,7 @@ pub fn self_signed(name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, 
     let names = Names::one(name.clone());
     let mut params = CertificateParams::new(names.to_strings())?;
     params.distinguished_name = DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "no certificate for this name");
+    params.distinguished_name.push(DnType::CommonName, "no certificate for this name");
     params.serial_number = Some(random_serial());
     params.not_before = calendar(now - SignedDuration::from_mins(5));
     params.not_after = calendar(now + SignedDuration::from_hours(24 * 365));
@@ -27,10 +23,8 @@ pub fn self_signed(name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, 
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let pem = params.self_signed(&key.key_pair()?)?.pem();
-    Ok(
-        IssuedCertificate::verified(pem, key, &names, "self-signed", now)
-            .expect("what was just made is as it was asked for"),
-    )
+    Ok(IssuedCertificate::verified(pem, key, &names, "self-signed", now)
+        .expect("what was just made is as it was asked for"))
 }
 
 #[cfg(test)]

@@ -49,20 +49,13 @@ impl IssuedCertificate {
     ) -> Result<Self, Unfit> {
         let certificate = Self::read(chain_pem, key_pem, issuer)?;
         if certificate.names != *names {
-            return Err(Unfit::Names {
-                wanted: names.to_string(),
-                found: certificate.names.to_string(),
-            });
+            return Err(Unfit::Names { wanted: names.to_string(), found: certificate.names.to_string() });
         }
         if certificate.not_before > now + SKEW {
-            return Err(Unfit::NotYet {
-                from: certificate.not_before,
-            });
+            return Err(Unfit::NotYet { from: certificate.not_before });
         }
         if certificate.not_after <= now {
-            return Err(Unfit::Expired {
-                since: certificate.not_after,
-            });
+            return Err(Unfit::Expired { since: certificate.not_after });
         }
         Ok(certificate)
     }
@@ -72,20 +65,13 @@ impl IssuedCertificate {
     pub fn read(chain_pem: String, key_pem: PrivateKeyPem, issuer: &str) -> Result<Self, Unfit> {
         let chain = chain_of(&chain_pem)?;
         let (_, leaf) = X509Certificate::from_der(&chain[0]).map_err(|_| Unfit::NotACertificate)?;
-        if !key_pem
-            .belongs_to(&chain[0])
-            .map_err(|e| Unfit::Key(e.to_string()))?
-        {
+        if !key_pem.belongs_to(&chain[0]).map_err(|e| Unfit::Key(e.to_string()))? {
             return Err(Unfit::OtherKey);
         }
         for (i, pair) in chain.windows(2).enumerate() {
-            let (_, child) =
-                X509Certificate::from_der(&pair[0]).map_err(|_| Unfit::NotACertificate)?;
-            let (_, parent) =
-                X509Certificate::from_der(&pair[1]).map_err(|_| Unfit::NotACertificate)?;
-            if child.issuer() != parent.subject()
-                || child.verify_signature(Some(parent.public_key())).is_err()
-            {
+            let (_, child) = X509Certificate::from_der(&pair[0]).map_err(|_| Unfit::NotACertificate)?;
+            let (_, parent) = X509Certificate::from_der(&pair[1]).map_err(|_| Unfit::NotACertificate)?;
+            if child.issuer() != parent.subject() || child.verify_signature(Some(parent.public_key())).is_err() {
                 return Err(Unfit::Chain { position: i });
             }
         }
@@ -93,16 +79,7 @@ impl IssuedCertificate {
         let (not_before, not_after) = validity_of(&leaf)?;
         let serial = leaf.tbs_certificate.raw_serial_as_string().replace(':', "");
         let ari_id = ari_id(&leaf);
-        Ok(Self {
-            names,
-            not_before,
-            not_after,
-            issuer: issuer.to_owned(),
-            serial,
-            ari_id,
-            chain_pem,
-            key_pem,
-        })
+        Ok(Self { names, not_before, not_after, issuer: issuer.to_owned(), serial, ari_id, chain_pem, key_pem })
     }
 
     /// How long it lives.
@@ -118,10 +95,7 @@ impl IssuedCertificate {
             return Ok(());
         }
         if !self.names.cover(wanted) {
-            return Err(Unfit::Names {
-                wanted: wanted.to_string(),
-                found: self.names.to_string(),
-            });
+            return Err(Unfit::Names { wanted: wanted.to_string(), found: self.names.to_string() });
         }
         if self.serial == held.serial && self.issuer == held.issuer {
             return Err(Unfit::Same);
@@ -129,10 +103,7 @@ impl IssuedCertificate {
         // A shorter profile (90 d to 6 d) rightly ends sooner than an old certificate does; what counts is that
         // the new one was issued later and is not about to end.
         if self.not_after < held.not_after && self.not_before < held.not_before {
-            return Err(Unfit::Worse {
-                held: held.not_after,
-                offered: self.not_after,
-            });
+            return Err(Unfit::Worse { held: held.not_after, offered: self.not_after });
         }
         Ok(())
     }
@@ -155,12 +126,10 @@ pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> 
 /// its serial number (RFC 9773, 4.1).
 fn ari_id(leaf: &X509Certificate<'_>) -> Option<String> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
-    let authority = leaf
-        .iter_extensions()
-        .find_map(|e| match e.parsed_extension() {
-            ParsedExtension::AuthorityKeyIdentifier(aki) => aki.key_identifier.as_ref(),
-            _ => None,
-        })?;
+    let authority = leaf.iter_extensions().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(aki) => aki.key_identifier.as_ref(),
+        _ => None,
+    })?;
     Some(format!(
         "{}.{}",
         BASE64_URL_SAFE_NO_PAD.encode(authority.0),
@@ -169,10 +138,7 @@ fn ari_id(leaf: &X509Certificate<'_>) -> Option<String> {
 }
 
 fn names_of(leaf: &X509Certificate<'_>) -> Result<Names, Unfit> {
-    let san = leaf
-        .subject_alternative_name()
-        .map_err(|_| Unfit::NotACertificate)?
-        .ok_or(Unfit::NoNames)?;
+    let san = leaf.subject_alternative_name().map_err(|_| Unfit::NotACertificate)?.ok_or(Unfit::NoNames)?;
     let names = san.value.general_names.iter().filter_map(|n| match n {
         GeneralName::DNSName(name) => Some(*name),
         _ => None,
@@ -181,13 +147,8 @@ fn names_of(leaf: &X509Certificate<'_>) -> Result<Names, Unfit> {
 }
 
 fn validity_of(leaf: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp), Unfit> {
-    let at = |t: x509_parser::time::ASN1Time| {
-        Timestamp::from_second(t.timestamp()).map_err(|_| Unfit::NotACertificate)
-    };
-    Ok((
-        at(leaf.validity().not_before)?,
-        at(leaf.validity().not_after)?,
-    ))
+    let at = |t: x509_parser::time::ASN1Time| Timestamp::from_second(t.timestamp()).map_err(|_| Unfit::NotACertificate);
+    Ok((at(leaf.validity().not_before)?, at(leaf.validity().not_after)?))
 }
 
 /// Why a certificate must not be served.

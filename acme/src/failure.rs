@@ -60,22 +60,14 @@ impl Class {
     /// May the next issuer of an ordered list be asked at once? Not for what would fail there as well, and not
     /// for what passes soon.
     pub fn next_issuer_may_help(self) -> bool {
-        matches!(
-            self,
-            Self::RateLimited | Self::Paused | Self::Policy | Self::Account | Self::Bug
-        )
+        matches!(self, Self::RateLimited | Self::Paused | Self::Policy | Self::Account | Self::Bug)
     }
 }
 
 impl Failure {
     /// A failure of a class.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
-        Self {
-            class,
-            message: message.into(),
-            retry_at: None,
-            culprits: Vec::new(),
-        }
+        Self { class, message: message.into(), retry_at: None, culprits: Vec::new() }
     }
 
     /// Not before this moment.
@@ -108,13 +100,7 @@ pub struct Attempts {
 
 impl Attempts {
     /// The memory after one more failure. `roll` in 0..1 spreads the retries of many.
-    pub fn after(
-        previous: Option<&Self>,
-        failure: Failure,
-        about: &str,
-        now: Timestamp,
-        roll: f64,
-    ) -> Self {
+    pub fn after(previous: Option<&Self>, failure: Failure, about: &str, now: Timestamp, roll: f64) -> Self {
         // A limit is nobody's fault and does not count against the name.
         let counts = !matches!(failure.class, Class::RateLimited);
         let failures = match previous {
@@ -123,13 +109,7 @@ impl Attempts {
         };
         let wait = back_off(failure.class, failures, roll);
         let not_before = failure.retry_at.unwrap_or(now).max(now + wait);
-        Self {
-            failures,
-            last: failure,
-            at: now,
-            not_before,
-            about: about.to_owned(),
-        }
+        Self { failures, last: failure, at: now, not_before, about: about.to_owned() }
     }
 }
 
@@ -141,16 +121,12 @@ pub fn back_off(class: Class, failures: u32, roll: f64) -> SignedDuration {
     let roll = roll.clamp(0.0, 1.0);
     let seconds = match class {
         Class::Transient => {
-            let step = [1.0, 2.0, 5.0, 10.0, 30.0, 60.0]
-                .get(failures.saturating_sub(1) as usize)
-                .unwrap_or(&300.0);
+            let step = [1.0, 2.0, 5.0, 10.0, 30.0, 60.0].get(failures.saturating_sub(1) as usize).unwrap_or(&300.0);
             step * (0.5 + 0.5 * roll)
         }
         Class::RateLimited => 60.0 * (1.0 + roll),
         Class::HostFault => {
-            let minutes = [1.0, 10.0, 100.0]
-                .get(failures.saturating_sub(1) as usize)
-                .unwrap_or(&1440.0);
+            let minutes = [1.0, 10.0, 100.0].get(failures.saturating_sub(1) as usize).unwrap_or(&1440.0);
             minutes * 60.0 * (1.0 + 0.1 * roll)
         }
         Class::Account => 3600.0 * (1.0 + 0.1 * roll),
@@ -172,13 +148,7 @@ mod tests {
         let mut memory: Option<Attempts> = None;
         let mut waits = Vec::new();
         for _ in 0..5 {
-            let m = Attempts::after(
-                memory.as_ref(),
-                Failure::new(Class::HostFault, "no"),
-                "a",
-                at(0),
-                0.0,
-            );
+            let m = Attempts::after(memory.as_ref(), Failure::new(Class::HostFault, "no"), "a", at(0), 0.0);
             waits.push(m.not_before.as_second() / 60);
             memory = Some(m);
         }
@@ -188,13 +158,7 @@ mod tests {
     #[test]
     fn a_changed_configuration_forgets() {
         let first = Attempts::after(None, Failure::new(Class::HostFault, "no"), "a", at(0), 0.0);
-        let second = Attempts::after(
-            Some(&first),
-            Failure::new(Class::HostFault, "no"),
-            "b",
-            at(0),
-            0.0,
-        );
+        let second = Attempts::after(Some(&first), Failure::new(Class::HostFault, "no"), "b", at(0), 0.0);
         assert_eq!(second.failures, 1);
     }
 

@@ -4,9 +4,11 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Budget, Exempt};
 use crate::certificate::IssuedCertificate;
 use crate::failure::Failure;
 use crate::names::Names;
+use crate::renewal::Window;
 
 /// A stable name of a certificate: the key of everything persisted about it.
 ///
@@ -21,14 +23,8 @@ impl CertificateId {
         let fits = !text.is_empty()
             && text.len() <= 200
             && !text.starts_with('.')
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-        if fits {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(InvalidId(text.chars().take(200).collect()))
-        }
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+        if fits { Ok(Self(text.to_owned())) } else { Err(InvalidId(text.chars().take(200).collect())) }
     }
 
     /// The name for a certificate of `tenant` with these names: the first name, and a digest that keeps tenants
@@ -41,17 +37,8 @@ impl CertificateId {
             hash.update([0]);
             hash.update(name.as_str().as_bytes());
         }
-        let digest: String = hash.finalize()[..6]
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
-        let first: String = names
-            .first()
-            .as_str()
-            .replace('*', "wildcard")
-            .chars()
-            .take(180)
-            .collect();
+        let digest: String = hash.finalize()[..6].iter().map(|b| format!("{b:02x}")).collect();
+        let first: String = names.first().as_str().replace('*', "wildcard").chars().take(180).collect();
         Self(format!("{first}-{digest}"))
     }
 
@@ -82,9 +69,7 @@ impl From<CertificateId> for String {
 
 /// A text that cannot name a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} cannot name a certificate: expected 1 to 200 letters, digits, `.`, `-`, `_`, not beginning with `.`"
-)]
+#[error("{0:?} cannot name a certificate: expected 1 to 200 letters, digits, `.`, `-`, `_`, not beginning with `.`")]
 pub struct InvalidId(String);
 
 /// What is asked of an [`Issuer`].
@@ -98,8 +83,19 @@ pub struct IssueRequest {
     pub validity: Option<SignedDuration>,
     /// ARI identifier of the certificate it replaces (RFC 9773, 5), where it shares a name with it.
     pub replaces: Option<String>,
+    /// What the order does not count against.
+    pub exempt: Exempt,
+    /// Attempts that failed before this one.
+    pub failures: u32,
     /// What this installation would call "now".
     pub now: Timestamp,
+}
+
+impl IssueRequest {
+    /// A first certificate for these names.
+    pub fn new(id: CertificateId, names: Names, now: Timestamp) -> Self {
+        Self { id, names, validity: None, replaces: None, exempt: Exempt::Nothing, failures: 0, now }
+    }
 }
 
 /// Gives certificates. Dropping the future of [`Issuer::issue`] loses nothing: a repeated call resumes.
@@ -110,4 +106,29 @@ pub trait Issuer: Send + Sync {
 
     /// Gets one certificate, verified: right key, exactly the names asked for, valid now, chain in order.
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure>;
+
+    /// The certificate is stored: what was kept to get it again may go.
+    async fn installed(&self, _id: &CertificateId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Nobody wants the certificate any more: an order on its way is given up, and its traces are removed.
+    async fn abandon(&self, _id: &CertificateId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// What is left of its limits; `None` where there are none.
+    fn budget(&self) -> Option<Budget> {
+        None
+    }
+
+    /// The CA's wish for the renewal of a certificate (RFC 9773); `None` where it has none.
+    async fn renewal_window(
+        &self,
+        _held: &IssuedCertificate,
+        _previous: Option<&Window>,
+        _now: Timestamp,
+    ) -> Result<Option<Window>, Failure> {
+        Ok(None)
+    }
 }

@@ -22,16 +22,12 @@ impl PrivateKeyPem {
 
     /// A new P-256 key: what every client and CA takes, and the fastest to sign with.
     pub fn generate_p256() -> Result<Self, KeyError> {
-        Ok(Self(Zeroizing::new(
-            KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?.serialize_pem(),
-        )))
+        Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?.serialize_pem())))
     }
 
     /// A new P-384 key, for certificate authorities.
     pub fn generate_p384() -> Result<Self, KeyError> {
-        Ok(Self(Zeroizing::new(
-            KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?.serialize_pem(),
-        )))
+        Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?.serialize_pem())))
     }
 
     /// The PEM text. Whoever calls this is about to write or serve the key.
@@ -54,11 +50,9 @@ impl PrivateKeyPem {
     /// Is this the key of that certificate?
     pub fn belongs_to(&self, certificate: &CertificateDer<'_>) -> Result<bool, KeyError> {
         let der = PrivateKeyDer::from_pem_slice(self.0.as_bytes()).map_err(|_| KeyError::NotPem)?;
-        let signer = rustls::crypto::ring::sign::any_supported_type(&der)
-            .map_err(|_| KeyError::Unsupported)?;
+        let signer = rustls::crypto::ring::sign::any_supported_type(&der).map_err(|_| KeyError::Unsupported)?;
         let ours = signer.public_key().ok_or(KeyError::Unsupported)?;
-        let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
-            .map_err(|_| KeyError::NotACertificate)?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| KeyError::NotACertificate)?;
         Ok(parsed.public_key().raw == ours.as_ref())
     }
 }
@@ -107,11 +101,6 @@ mod tests {
     fn a_key_is_never_printed() {
         let key = PrivateKeyPem::generate_p256().expect("a key");
         assert!(key.expose().contains("PRIVATE KEY"));
-        assert_eq!(
-            format!("{key:?} {:#?}", Some(&key))
-                .matches("PRIVATE")
-                .count(),
-            0
-        );
+        assert_eq!(format!("{key:?} {:#?}", Some(&key)).matches("PRIVATE").count(), 0);
     }
 }

@@ -2,15 +2,23 @@
 //!
 //! This crate knows ACME and X.509; it knows neither Kubernetes nor Envoy.
 
+pub mod account;
 pub mod bootstrap;
+pub mod budget;
 pub mod certificate;
 pub mod challenge;
+pub mod client;
 pub mod dns;
+pub mod engine;
 pub mod failure;
 pub mod internal_ca;
 pub mod issuer;
+pub mod keeper;
 pub mod key;
 pub mod names;
+pub mod ordered;
+pub mod plan;
+pub mod renewal;
 pub mod storage;
 
 pub use certificate::IssuedCertificate;
@@ -18,4 +26,5 @@ pub use failure::{Class, Failure};
 pub use issuer::{CertificateId, IssueRequest, Issuer};
 pub use key::PrivateKeyPem;
 pub use names::{DnsName, Names};
+pub use plan::{Budgets, Held, Order, Reason, Step, Wanted, plan};
 pub use storage::Storage;

@@ -18,10 +18,7 @@ pub struct DnsName(String);
 impl DnsName {
     /// Parses a name; upper case and one trailing dot are taken away.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let refuse = |problem: &'static str| NameError::Malformed {
-            name: text.chars().take(300).collect(),
-            problem,
-        };
+        let refuse = |problem: &'static str| NameError::Malformed { name: text.chars().take(300).collect(), problem };
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         if name.parse::<std::net::IpAddr>().is_ok() {
             return Err(refuse("it is an IP address; expected a DNS name"));
@@ -37,10 +34,7 @@ impl DnsName {
             if label.starts_with('-') || label.ends_with('-') {
                 return Err(refuse("a label begins and ends with a letter or a digit"));
             }
-            if !label
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-            {
+            if !label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
                 return Err(refuse(
                     "a label has letters, digits and hyphens; write other scripts as xn--, and a star only as the whole first label",
                 ));
@@ -48,14 +42,10 @@ impl DnsName {
         }
         let last = base.rsplit('.').next().unwrap_or(base);
         if last.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(refuse(
-                "the last label is all digits, so it would be read as an IP address",
-            ));
+            return Err(refuse("the last label is all digits, so it would be read as an IP address"));
         }
         if name.len() != base.len() && !base.contains('.') {
-            return Err(refuse(
-                "a wildcard directly under a top-level domain is issued by nobody",
-            ));
+            return Err(refuse("a wildcard directly under a top-level domain is issued by nobody"));
         }
         Ok(Self(name))
     }
@@ -82,10 +72,7 @@ impl DnsName {
         }
         self.is_wildcard()
             && !other.is_wildcard()
-            && other
-                .0
-                .split_once('.')
-                .is_some_and(|(_, parent)| parent == self.base())
+            && other.0.split_once('.').is_some_and(|(_, parent)| parent == self.base())
     }
 
     /// The registered domain (one label under the public suffix), which CAs count certificates by.
@@ -96,8 +83,7 @@ impl DnsName {
 
     /// Is the name itself a public suffix, such as `co.uk`? No public CA issues for one.
     pub fn is_public_suffix(&self) -> bool {
-        psl::suffix(self.base().as_bytes())
-            .is_some_and(|s| s.is_known() && s.as_bytes() == self.base().as_bytes())
+        psl::suffix(self.base().as_bytes()).is_some_and(|s| s.is_known() && s.as_bytes() == self.base().as_bytes())
     }
 }
 
@@ -128,10 +114,7 @@ pub struct Names(BTreeSet<DnsName>);
 impl Names {
     /// Parses all of them.
     pub fn parse<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self, NameError> {
-        let set = names
-            .into_iter()
-            .map(|n| DnsName::parse(n.as_ref()))
-            .collect::<Result<BTreeSet<_>, _>>()?;
+        let set = names.into_iter().map(|n| DnsName::parse(n.as_ref())).collect::<Result<BTreeSet<_>, _>>()?;
         Self::try_from(set)
     }
 
@@ -147,9 +130,7 @@ impl Names {
 
     /// The first name in order; messages call the certificate by it.
     pub fn first(&self) -> &DnsName {
-        self.0
-            .first()
-            .expect("Names are not empty: every constructor checks it")
+        self.0.first().expect("Names are not empty: every constructor checks it")
     }
 
     /// How many.
@@ -197,10 +178,7 @@ impl TryFrom<BTreeSet<DnsName>> for Names {
     fn try_from(set: BTreeSet<DnsName>) -> Result<Self, NameError> {
         match set.len() {
             0 => Err(NameError::Empty),
-            n if n > MOST_NAMES => Err(NameError::TooMany {
-                found: n,
-                most: MOST_NAMES,
-            }),
+            n if n > MOST_NAMES => Err(NameError::TooMany { found: n, most: MOST_NAMES }),
             _ => Ok(Self(set)),
         }
     }
@@ -242,15 +220,8 @@ mod tests {
 
     #[test]
     fn names_are_parsed_to_one_spelling() {
-        assert_eq!(
-            DnsName::parse("WWW.Example.COM.").expect("a name").as_str(),
-            "www.example.com"
-        );
-        assert!(
-            DnsName::parse("*.example.com")
-                .expect("a name")
-                .is_wildcard()
-        );
+        assert_eq!(DnsName::parse("WWW.Example.COM.").expect("a name").as_str(), "www.example.com");
+        assert!(DnsName::parse("*.example.com").expect("a name").is_wildcard());
     }
 
     #[test]
@@ -277,41 +248,21 @@ mod tests {
     #[test]
     fn a_star_covers_exactly_one_label() {
         let star = DnsName::parse("*.example.com").expect("a name");
-        for (name, covered) in [
-            ("a.example.com", true),
-            ("a.b.example.com", false),
-            ("example.com", false),
-            ("*.example.com", true),
-        ] {
-            assert_eq!(
-                star.covers(&DnsName::parse(name).expect("a name")),
-                covered,
-                "{name}"
-            );
+        for (name, covered) in
+            [("a.example.com", true), ("a.b.example.com", false), ("example.com", false), ("*.example.com", true)]
+        {
+            assert_eq!(star.covers(&DnsName::parse(name).expect("a name")), covered, "{name}");
         }
     }
 
     #[test]
     fn registered_domains_follow_the_public_suffix_list() {
-        let domain = |n: &str| {
-            DnsName::parse(n)
-                .expect("a name")
-                .registered_domain()
-                .to_owned()
-        };
+        let domain = |n: &str| DnsName::parse(n).expect("a name").registered_domain().to_owned();
         assert_eq!(domain("a.b.example.co.uk"), "example.co.uk");
         assert_eq!(domain("*.example.com"), "example.com");
         assert_eq!(domain("shop.github.io"), "shop.github.io");
         assert!(DnsName::parse("co.uk").expect("a name").is_public_suffix());
-        assert!(
-            !DnsName::parse("example.co.uk")
-                .expect("a name")
-                .is_public_suffix()
-        );
-        assert!(
-            !DnsName::parse("db.internal")
-                .expect("a name")
-                .is_public_suffix()
-        );
+        assert!(!DnsName::parse("example.co.uk").expect("a name").is_public_suffix());
+        assert!(!DnsName::parse("db.internal").expect("a name").is_public_suffix());
     }
 }

@@ -4,6 +4,7 @@
 
 #![allow(missing_docs, reason = "generated")]
 #![allow(clippy::all, reason = "generated")]
+#![allow(unreachable_pub, unused_imports, reason = "generated")]
 
 pub mod gatewayclasses;
 pub mod gateways;

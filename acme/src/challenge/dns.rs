@@ -151,19 +151,13 @@ impl DnsError {
     /// Whether and when the call may be made again.
     pub fn retry(&self) -> DnsRetry {
         match self {
-            Self::Credentials { .. }
-            | Self::NoZone { .. }
-            | Self::Refused { .. }
-            | Self::Config { .. } => DnsRetry::Never,
-            Self::Throttled {
-                retry_after: Some(after),
-                ..
-            } => DnsRetry::After(*after),
-            Self::Throttled {
-                retry_after: None, ..
+            Self::Credentials { .. } | Self::NoZone { .. } | Self::Refused { .. } | Self::Config { .. } => {
+                DnsRetry::Never
             }
-            | Self::Unavailable { .. }
-            | Self::Protocol { .. } => DnsRetry::Later,
+            Self::Throttled { retry_after: Some(after), .. } => DnsRetry::After(*after),
+            Self::Throttled { retry_after: None, .. } | Self::Unavailable { .. } | Self::Protocol { .. } => {
+                DnsRetry::Later
+            }
         }
     }
 }

@@ -97,11 +97,7 @@ impl InternalCa {
         })?;
         let signing = Signing::of(state, now)?;
         signing.authority.check_constraints(&config.constraints)?;
-        Ok(Self {
-            config,
-            file,
-            current: RwLock::new(Arc::new(signing)),
-        })
+        Ok(Self { config, file, current: RwLock::new(Arc::new(signing)) })
     }
 
     /// Opens with a CA of the user's: its certificate (with intermediates up to, and without, the root), its key and the
@@ -116,11 +112,7 @@ impl InternalCa {
         let file = StateFile::open(&config.directory)?;
         let state = State::brought(chain_pem, key, roots_pem, now)?;
         let state = file.update(|_| Ok(state.clone()))?;
-        Ok(Self {
-            current: RwLock::new(Arc::new(Signing::of(state, now)?)),
-            config,
-            file,
-        })
+        Ok(Self { current: RwLock::new(Arc::new(Signing::of(state, now)?)), config, file })
     }
 
     /// The roots that clients should trust now: all published ones, newest first.
@@ -163,10 +155,7 @@ impl InternalCa {
         self.advance(now)?;
         let validity = validity.unwrap_or(self.config.leaf_validity);
         if !(SHORTEST_LEAF..=LONGEST_LEAF).contains(&validity) {
-            return Err(CaError::Config {
-                field: "validity",
-                problem: "expected one hour to 398 days".to_owned(),
-            });
+            return Err(CaError::Config { field: "validity", problem: "expected one hour to 398 days".to_owned() });
         }
         self.config.constraints.permit_names(names)?;
         let key = PrivateKeyPem::generate_p256()?;
@@ -176,28 +165,16 @@ impl InternalCa {
     }
 
     fn signing(&self) -> Arc<Signing> {
-        self.current
-            .read()
-            .expect("nobody panics while holding it")
-            .clone()
+        self.current.read().expect("nobody panics while holding it").clone()
     }
 
-    fn update(
-        &self,
-        now: Timestamp,
-        change: impl FnOnce(&mut State) -> Result<(), CaError>,
-    ) -> Result<(), CaError> {
+    fn update(&self, now: Timestamp, change: impl FnOnce(&mut State) -> Result<(), CaError>) -> Result<(), CaError> {
         let state = self.file.update(|state| {
-            let mut state = state.ok_or_else(|| CaError::Gone {
-                path: self.config.directory.display().to_string(),
-            })?;
+            let mut state = state.ok_or_else(|| CaError::Gone { path: self.config.directory.display().to_string() })?;
             change(&mut state)?;
             Ok(state)
         })?;
-        *self
-            .current
-            .write()
-            .expect("nobody panics while holding it") = Arc::new(Signing::of(state, now)?);
+        *self.current.write().expect("nobody panics while holding it") = Arc::new(Signing::of(state, now)?);
         Ok(())
     }
 }
@@ -216,8 +193,7 @@ impl Issuer for InternalCa {
     }
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
-        self.sign(&request.names, request.validity, request.now)
-            .map_err(|e| e.failure())
+        self.sign(&request.names, request.validity, request.now).map_err(|e| e.failure())
     }
 }
 
@@ -279,10 +255,7 @@ impl CaError {
     fn failure(&self) -> Failure {
         let class = match self {
             Self::NotPermitted { .. } => Class::Policy,
-            Self::Config { .. }
-            | Self::OtherConstraints { .. }
-            | Self::Ended(_)
-            | Self::Gone { .. } => Class::Config,
+            Self::Config { .. } | Self::OtherConstraints { .. } | Self::Ended(_) | Self::Gone { .. } => Class::Config,
             Self::Storage(_) => Class::Transient,
             Self::Unfit(_) | Self::Key(_) | Self::Sign(_) => Class::Bug,
         };

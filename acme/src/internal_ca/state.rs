@@ -50,9 +50,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn create(config: &InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
-        Ok(Self {
-            generations: vec![Generation::create(config, now, now)?],
-        })
+        Ok(Self { generations: vec![Generation::create(config, now, now)?] })
     }
 
     pub(super) fn brought(
@@ -63,10 +61,7 @@ impl State {
     ) -> Result<Self, CaError> {
         chain_of(roots_pem).map_err(|e| CaError::Unfit(format!("its roots: {e}")))?;
         // Loading checks that it is a CA and that the key is its.
-        Authority::load(Signer {
-            chain: chain_pem,
-            key: &key,
-        })?;
+        Authority::load(Signer { chain: chain_pem, key: &key })?;
         let ends = end_of(chain_pem)?;
         if ends <= now {
             return Err(CaError::Ended(ends));
@@ -82,43 +77,23 @@ impl State {
             root_ends: end_of(roots_pem)?,
             published_until: end_of(roots_pem)?,
         };
-        Ok(Self {
-            generations: vec![generation],
-        })
+        Ok(Self { generations: vec![generation] })
     }
 
     fn signing(&self, now: Timestamp) -> Option<&Generation> {
-        self.generations
-            .iter()
-            .rev()
-            .find(|g| g.signs_from <= now)
-            .or(self.generations.first())
+        self.generations.iter().rev().find(|g| g.signs_from <= now).or(self.generations.first())
     }
 
     pub(super) fn signer(&self, now: Timestamp) -> Result<Signer<'_>, CaError> {
-        let g = self.signing(now).ok_or(CaError::Gone {
-            path: "the state file".to_owned(),
-        })?;
-        Ok(Signer {
-            chain: &g.chain_pem,
-            key: &g.chain_key,
-        })
+        let g = self.signing(now).ok_or(CaError::Gone { path: "the state file".to_owned() })?;
+        Ok(Signer { chain: &g.chain_pem, key: &g.chain_key })
     }
 
     pub(super) fn bundle(&self, now: Timestamp) -> String {
-        self.generations
-            .iter()
-            .rev()
-            .filter(|g| g.published_until > now)
-            .map(|g| g.root_pem.as_str())
-            .collect()
+        self.generations.iter().rev().filter(|g| g.published_until > now).map(|g| g.root_pem.as_str()).collect()
     }
 
-    pub(super) fn roll_over(
-        &mut self,
-        config: &InternalCaConfig,
-        now: Timestamp,
-    ) -> Result<(), CaError> {
+    pub(super) fn roll_over(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
         if self.generations.iter().any(|g| g.signs_from > now) {
             return Ok(());
         }
@@ -139,21 +114,13 @@ impl State {
             return false;
         };
         let due = current.is_old(now) || current.root_is_old(config, now);
-        let taken_over = self.generations.last().is_some_and(|g| g.signs_from <= now)
-            && self.generations.len() > 1;
+        let taken_over = self.generations.last().is_some_and(|g| g.signs_from <= now) && self.generations.len() > 1;
         trial.generations.retain(|g| g.published_until > now);
         !due && !taken_over && trial.generations.len() == self.generations.len()
     }
 
-    pub(super) fn advance(
-        &mut self,
-        config: &InternalCaConfig,
-        now: Timestamp,
-    ) -> Result<(), CaError> {
-        if self
-            .signing(now)
-            .is_some_and(|g| g.root_is_old(config, now))
-        {
+    pub(super) fn advance(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+        if self.signing(now).is_some_and(|g| g.root_is_old(config, now)) {
             self.roll_over(config, now)?;
         }
         for generation in &mut self.generations {
@@ -169,13 +136,8 @@ impl State {
 }
 
 impl Generation {
-    fn create(
-        config: &InternalCaConfig,
-        now: Timestamp,
-        signs_from: Timestamp,
-    ) -> Result<Self, CaError> {
-        let (root_pem, root_key) =
-            make_root(&config.organization, &config.constraints, root_life(), now)?;
+    fn create(config: &InternalCaConfig, now: Timestamp, signs_from: Timestamp) -> Result<Self, CaError> {
+        let (root_pem, root_key) = make_root(&config.organization, &config.constraints, root_life(), now)?;
         let (chain_pem, chain_key) = make_intermediate(
             &config.organization,
             &config.constraints,
@@ -206,22 +168,12 @@ impl Generation {
         self.root_key.is_some() && now > self.root_ends - (LONGEST_LEAF + config.overlap) * 2
     }
 
-    fn renew_intermediate(
-        &mut self,
-        config: &InternalCaConfig,
-        now: Timestamp,
-    ) -> Result<(), CaError> {
+    fn renew_intermediate(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
         let Some(root_key) = &self.root_key else {
             return Ok(());
         };
         let root = (self.root_pem.as_str(), root_key);
-        let (pem, key) = make_intermediate(
-            &config.organization,
-            &config.constraints,
-            root,
-            intermediate_life(),
-            now,
-        )?;
+        let (pem, key) = make_intermediate(&config.organization, &config.constraints, root, intermediate_life(), now)?;
         let ends = end_of(&pem)?;
         // Near the root's end a new intermediate would end where the old one does.
         if ends > self.chain_ends {
@@ -234,8 +186,7 @@ impl Generation {
 fn end_of(pem: &str) -> Result<Timestamp, CaError> {
     let chain = chain_of(pem).map_err(|e| CaError::Unfit(e.to_string()))?;
     let unreadable = || CaError::Unfit("its end cannot be read".to_owned());
-    let (_, certificate) =
-        x509_parser::parse_x509_certificate(&chain[0]).map_err(|_| unreadable())?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&chain[0]).map_err(|_| unreadable())?;
     Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|_| unreadable())
 }
 
@@ -247,9 +198,7 @@ pub(super) struct StateFile {
 impl StateFile {
     pub(super) fn open(directory: &Path) -> Result<Self, CaError> {
         private_folder(directory)?;
-        Ok(Self {
-            directory: directory.to_owned(),
-        })
+        Ok(Self { directory: directory.to_owned() })
     }
 
     /// Reads, changes and writes under a lock; the file stays as it was when nothing changed or the change fails.
@@ -263,36 +212,23 @@ impl StateFile {
             Ok(bytes) => Some(Zeroizing::new(bytes)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(source) => {
-                return Err(StorageError::Io {
-                    doing: "reading",
-                    object: path.display().to_string(),
-                    source,
-                }
-                .into());
+                return Err(StorageError::Io { doing: "reading", object: path.display().to_string(), source }.into());
             }
         };
-        let parsed =
-            match &old {
-                None => None,
-                Some(bytes) => Some(serde_json::from_slice::<State>(bytes).map_err(|e| {
-                    StorageError::Damaged {
-                        key: path.display().to_string(),
-                        line: e.line(),
-                        column: e.column(),
-                    }
-                })?),
-            };
+        let parsed = match &old {
+            None => None,
+            Some(bytes) => Some(serde_json::from_slice::<State>(bytes).map_err(|e| StorageError::Damaged {
+                key: path.display().to_string(),
+                line: e.line(),
+                column: e.column(),
+            })?),
+        };
         let state = change(parsed)?;
-        let new = Zeroizing::new(
-            serde_json::to_vec(&state).expect("our own records have string keys only"),
-        );
+        let new = Zeroizing::new(serde_json::to_vec(&state).expect("our own records have string keys only"));
         if old.as_ref() != Some(&new) {
             write_whole(&path, &new)?;
         }
-        write_whole(
-            &self.directory.join("ca.crt"),
-            state.bundle(Timestamp::UNIX_EPOCH).as_bytes(),
-        )?;
+        write_whole(&self.directory.join("ca.crt"), state.bundle(Timestamp::UNIX_EPOCH).as_bytes())?;
         Ok(state)
     }
 }

@@ -17,30 +17,15 @@ fn names(list: &[&str]) -> Names {
 
 fn ca(dir: &tempfile::TempDir) -> InternalCa {
     let permit = Constraints::permit(["example.internal"]).expect("constraints");
-    InternalCa::open(
-        InternalCaConfig::new("internal", dir.path().join("ca"), permit),
-        at(0),
-    )
-    .expect("opens")
+    InternalCa::open(InternalCaConfig::new("internal", dir.path().join("ca"), permit), at(0)).expect("opens")
 }
 
 /// What a TLS client would do with the chain.
-fn client_trusts(
-    bundle: &str,
-    chain_pem: &str,
-    name: &str,
-    now: Timestamp,
-) -> Result<(), webpki::Error> {
+fn client_trusts(bundle: &str, chain_pem: &str, name: &str, now: Timestamp) -> Result<(), webpki::Error> {
     let chain = chain_of(chain_pem).expect("a chain");
     let roots = chain_of(bundle).expect("roots");
-    let anchors: Vec<_> = roots
-        .iter()
-        .map(|r| {
-            webpki::anchor_from_trusted_cert(r)
-                .expect("an anchor")
-                .to_owned()
-        })
-        .collect();
+    let anchors: Vec<_> =
+        roots.iter().map(|r| webpki::anchor_from_trusted_cert(r).expect("an anchor").to_owned()).collect();
     let leaf = webpki::EndEntityCert::try_from(&chain[0])?;
     let intermediates: &[CertificateDer<'_>] = &chain[1..];
     leaf.verify_for_usage(
@@ -59,13 +44,7 @@ fn client_trusts(
 fn clients_that_trust_the_bundle_take_the_leaf() {
     let dir = tempfile::tempdir().expect("a directory");
     let ca = ca(&dir);
-    let leaf = ca
-        .sign(
-            &names(&["a.example.internal", "*.b.example.internal"]),
-            None,
-            at(0),
-        )
-        .expect("signs");
+    let leaf = ca.sign(&names(&["a.example.internal", "*.b.example.internal"]), None, at(0)).expect("signs");
     for name in ["a.example.internal", "x.b.example.internal"] {
         client_trusts(&ca.bundle_pem(at(0)), &leaf.chain_pem, name, at(1)).expect("trusted");
     }
@@ -79,22 +58,12 @@ fn names_outside_the_constraints_are_refused_by_us_and_by_clients() {
     let dir = tempfile::tempdir().expect("a directory");
     let ca = ca(&dir);
     for name in ["example.com", "badexample.internal", "*.com.example"] {
-        let error = ca
-            .sign(&names(&[name]), None, at(0))
-            .expect_err(name)
-            .to_string();
-        assert!(
-            error.contains("example.internal") && error.contains("permitted"),
-            "{error}"
-        );
+        let error = ca.sign(&names(&[name]), None, at(0)).expect_err(name).to_string();
+        assert!(error.contains("example.internal") && error.contains("permitted"), "{error}");
     }
     // A thief of the key signs without asking us; the certificate's own constraints stop it.
     let key = PrivateKeyPem::generate_p256().expect("a key");
-    let chain = ca
-        .signing()
-        .authority
-        .sign(&names(&["bank.example.com"]), &key, DAY, at(0))
-        .expect("the thief signs");
+    let chain = ca.signing().authority.sign(&names(&["bank.example.com"]), &key, DAY, at(0)).expect("the thief signs");
     assert_eq!(
         client_trusts(&ca.bundle_pem(at(0)), &chain, "bank.example.com", at(0)),
         Err(webpki::Error::NameConstraintViolation)
@@ -103,27 +72,13 @@ fn names_outside_the_constraints_are_refused_by_us_and_by_clients() {
 
 #[test]
 fn no_constraints_is_an_explicit_choice() {
-    let error = Constraints::permit(Vec::<String>::new())
-        .expect_err("refused")
-        .to_string();
+    let error = Constraints::permit(Vec::<String>::new()).expect_err("refused").to_string();
     assert!(error.contains("unconstrained"), "{error}");
     let dir = tempfile::tempdir().expect("a directory");
-    let config = InternalCaConfig::new(
-        "internal",
-        dir.path().join("ca"),
-        Constraints::Unconstrained,
-    );
+    let config = InternalCaConfig::new("internal", dir.path().join("ca"), Constraints::Unconstrained);
     let ca = InternalCa::open(config, at(0)).expect("opens");
-    let leaf = ca
-        .sign(&names(&["anything.example"]), None, at(0))
-        .expect("signs");
-    client_trusts(
-        &ca.bundle_pem(at(0)),
-        &leaf.chain_pem,
-        "anything.example",
-        at(0),
-    )
-    .expect("trusted");
+    let leaf = ca.sign(&names(&["anything.example"]), None, at(0)).expect("signs");
+    client_trusts(&ca.bundle_pem(at(0)), &leaf.chain_pem, "anything.example", at(0)).expect("trusted");
 }
 
 #[test]
@@ -132,10 +87,7 @@ fn opening_again_gives_the_same_ca_and_its_files_are_private() {
     let first = ca(&dir).bundle_pem(at(0));
     let again = ca(&dir);
     assert_eq!(first, again.bundle_pem(at(0)));
-    assert_eq!(
-        fs::read_to_string(again.bundle_path()).expect("there"),
-        first
-    );
+    assert_eq!(fs::read_to_string(again.bundle_path()).expect("there"), first);
     let mode = |p: PathBuf| fs::metadata(p).expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(dir.path().join("ca")), 0o700);
     assert_eq!(mode(dir.path().join("ca/ca.json")), 0o600);
@@ -147,10 +99,7 @@ fn wider_constraints_than_the_ca_certificate_has_are_refused() {
     drop(ca(&dir));
     let wider = Constraints::permit(["example.internal", "example.org"]).expect("constraints");
     let config = InternalCaConfig::new("internal", dir.path().join("ca"), wider);
-    assert!(matches!(
-        InternalCa::open(config, at(0)),
-        Err(CaError::OtherConstraints { .. })
-    ));
+    assert!(matches!(InternalCa::open(config, at(0)), Err(CaError::OtherConstraints { .. })));
     let narrower = Constraints::permit(["team.example.internal"]).expect("constraints");
     let config = InternalCaConfig::new("internal", dir.path().join("ca"), narrower);
     InternalCa::open(config, at(0)).expect("narrower is fine");
@@ -167,25 +116,13 @@ fn a_new_root_is_published_before_it_signs_and_the_old_one_until_its_last_leaf_e
     let both = ca.bundle_pem(at(11));
     assert_eq!(both.matches("BEGIN").count(), 2);
     // Before the overlap is over, a client that has not yet seen the new root takes every new leaf.
-    let during = ca
-        .sign(&names(&["a.example.internal"]), None, at(39))
-        .expect("signs");
-    client_trusts(&old_roots, &during.chain_pem, "a.example.internal", at(39))
-        .expect("the old root signs still");
-    let after = ca
-        .sign(&names(&["a.example.internal"]), None, at(41))
-        .expect("signs");
+    let during = ca.sign(&names(&["a.example.internal"]), None, at(39)).expect("signs");
+    client_trusts(&old_roots, &during.chain_pem, "a.example.internal", at(39)).expect("the old root signs still");
+    let after = ca.sign(&names(&["a.example.internal"]), None, at(41)).expect("signs");
     assert!(client_trusts(&old_roots, &after.chain_pem, "a.example.internal", at(41)).is_err());
-    client_trusts(&both, &after.chain_pem, "a.example.internal", at(41))
-        .expect("the new root signs");
+    client_trusts(&both, &after.chain_pem, "a.example.internal", at(41)).expect("the new root signs");
     // Old leaves work on; when the longest could have ended, the old root goes.
-    client_trusts(
-        &ca.bundle_pem(at(41)),
-        &during.chain_pem,
-        "a.example.internal",
-        at(41),
-    )
-    .expect("trusted");
+    client_trusts(&ca.bundle_pem(at(41)), &during.chain_pem, "a.example.internal", at(41)).expect("trusted");
     ca.advance(at(40 + 399)).expect("advances");
     assert_eq!(ca.bundle_pem(at(40 + 399)).matches("BEGIN").count(), 1);
 }
@@ -195,24 +132,10 @@ fn twenty_years_pass_without_a_leaf_that_clients_refuse() {
     let dir = tempfile::tempdir().expect("a directory");
     let ca = ca(&dir);
     for day in (0..20 * 365).step_by(20) {
-        let leaf = ca
-            .sign(&names(&["a.example.internal"]), None, at(day))
-            .expect("signs");
-        client_trusts(
-            &ca.bundle_pem(at(day)),
-            &leaf.chain_pem,
-            "a.example.internal",
-            at(day),
-        )
-        .expect("trusted");
+        let leaf = ca.sign(&names(&["a.example.internal"]), None, at(day)).expect("signs");
+        client_trusts(&ca.bundle_pem(at(day)), &leaf.chain_pem, "a.example.internal", at(day)).expect("trusted");
         let last = at(day) + DAY * 89;
-        client_trusts(
-            &ca.bundle_pem(last),
-            &leaf.chain_pem,
-            "a.example.internal",
-            last,
-        )
-        .expect("to its end");
+        client_trusts(&ca.bundle_pem(last), &leaf.chain_pem, "a.example.internal", last).expect("to its end");
     }
     assert!(ca.generations().iter().all(|g| g.root_ends > at(20 * 365)));
 }
@@ -223,35 +146,17 @@ fn a_ca_of_the_users_signs_and_a_wrong_one_is_refused() {
     let permit = Constraints::permit(["example.internal"]).expect("constraints");
     let (root, key) = authority::make_root("Example", &permit, DAY * 100, at(0)).expect("a root");
     let (chain, chain_key) =
-        authority::make_intermediate("Example", &permit, (&root, &key), DAY * 50, at(0))
-            .expect("an intermediate");
+        authority::make_intermediate("Example", &permit, (&root, &key), DAY * 50, at(0)).expect("an intermediate");
     let config = InternalCaConfig::new("own", dir.path().join("ca"), permit);
-    let ca = InternalCa::bring_your_own(config.clone(), &chain, chain_key.clone(), &root, at(0))
-        .expect("opens");
-    let leaf = ca
-        .sign(&names(&["a.example.internal"]), None, at(0))
-        .expect("signs");
+    let ca = InternalCa::bring_your_own(config.clone(), &chain, chain_key.clone(), &root, at(0)).expect("opens");
+    let leaf = ca.sign(&names(&["a.example.internal"]), None, at(0)).expect("signs");
     client_trusts(&root, &leaf.chain_pem, "a.example.internal", at(1)).expect("trusted");
     // The leaf never outlives the CA.
     assert_eq!(leaf.not_after, at(50));
-    let open = |chain: &str, key| {
-        InternalCa::bring_your_own(config.clone(), chain, key, &root, at(0)).err()
-    };
-    assert!(
-        open(&chain, key)
-            .expect("refused")
-            .to_string()
-            .contains("does not belong")
-    );
-    let end_entity = chain_of(&leaf.chain_pem)
-        .map(|_| leaf.chain_pem.clone())
-        .expect("a chain");
-    assert!(
-        open(&end_entity, leaf.key_pem.clone())
-            .expect("refused")
-            .to_string()
-            .contains("no CA certificate")
-    );
+    let open = |chain: &str, key| InternalCa::bring_your_own(config.clone(), chain, key, &root, at(0)).err();
+    assert!(open(&chain, key).expect("refused").to_string().contains("does not belong"));
+    let end_entity = chain_of(&leaf.chain_pem).map(|_| leaf.chain_pem.clone()).expect("a chain");
+    assert!(open(&end_entity, leaf.key_pem.clone()).expect("refused").to_string().contains("no CA certificate"));
     assert!(matches!(
         InternalCa::bring_your_own(config, &chain, chain_key, &root, at(60)).err(),
         Some(CaError::Ended(_))
@@ -263,9 +168,7 @@ fn leaves_live_from_an_hour_to_398_days() {
     let dir = tempfile::tempdir().expect("a directory");
     let ca = ca(&dir);
     let host = names(&["a.example.internal"]);
-    let hour = ca
-        .sign(&host, Some(SignedDuration::from_hours(1)), at(0))
-        .expect("signs");
+    let hour = ca.sign(&host, Some(SignedDuration::from_hours(1)), at(0)).expect("signs");
     assert_eq!(hour.not_after, at(0) + SignedDuration::from_hours(1));
     for wrong in [SignedDuration::from_mins(10), DAY * 400] {
         assert!(ca.sign(&host, Some(wrong), at(0)).is_err());

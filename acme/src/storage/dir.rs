@@ -25,14 +25,7 @@ impl Directory {
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         private_folder(&root)?;
-        for kind in [
-            Kind::Account,
-            Kind::Order,
-            Kind::Certificate,
-            Kind::Budget,
-            Kind::Attempts,
-            Kind::Renewal,
-        ] {
+        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
             private_folder(&root.join(kind.as_str()))?;
         }
         private_folder(&root.join("locks"))?;
@@ -47,27 +40,16 @@ impl Directory {
     }
 
     fn file(&self, key: &Key) -> PathBuf {
-        self.root
-            .join(key.kind().as_str())
-            .join(format!("{}.json", key.name()))
+        self.root.join(key.kind().as_str()).join(format!("{}.json", key.name()))
     }
 
     fn lock_file(&self, key: &Key) -> PathBuf {
-        self.root
-            .join("locks")
-            .join(format!("{}-{}", key.kind().as_str(), key.name()))
+        self.root.join("locks").join(format!("{}-{}", key.kind().as_str(), key.name()))
     }
 
     /// Takes away half-written files of a process that died, when nobody can be writing them any more.
     fn sweep(&self) {
-        for kind in [
-            Kind::Account,
-            Kind::Order,
-            Kind::Certificate,
-            Kind::Budget,
-            Kind::Attempts,
-            Kind::Renewal,
-        ] {
+        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
             let Ok(entries) = fs::read_dir(self.root.join(kind.as_str())) else {
                 continue;
             };
@@ -92,26 +74,15 @@ impl Directory {
         };
         if meta.permissions().mode() & 0o077 != 0 {
             let mode = meta.permissions().mode() & 0o777;
-            return Err(StorageError::Open {
-                path: path.display().to_string(),
-                mode,
-                expected: 0o600,
-            });
+            return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
         }
         if meta.size() > LARGEST_ENTRY {
-            return Err(failed(
-                "reading",
-                &path,
-                io::Error::other("larger than any entry of ours"),
-            ));
+            return Err(failed("reading", &path, io::Error::other("larger than any entry of ours")));
         }
         match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(failed("reading", &path, e)),
-            Ok(bytes) => Ok(Some(Entry {
-                version: version_of(&bytes),
-                bytes: Zeroizing::new(bytes),
-            })),
+            Ok(bytes) => Ok(Some(Entry { version: version_of(&bytes), bytes: Zeroizing::new(bytes) })),
         }
     }
 
@@ -125,9 +96,7 @@ impl Directory {
             Expect::Version(v) => there.as_ref() == Some(v),
         };
         if !holds {
-            return Err(StorageError::Conflict {
-                key: key.to_string(),
-            });
+            return Err(StorageError::Conflict { key: key.to_string() });
         }
         write_whole(&self.file(key), bytes)?;
         Ok(version_of(bytes))
@@ -142,15 +111,10 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StorageError>
         .permissions(fs::Permissions::from_mode(0o600))
         .tempfile_in(folder)
         .map_err(|e| failed("writing", path, e))?;
-    file.write_all(bytes)
-        .and_then(|()| file.as_file().sync_all())
-        .map_err(|e| failed("writing", path, e))?;
-    file.persist(path)
-        .map_err(|e| failed("writing", path, e.error))?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(|e| failed("writing", path, e))?;
+    file.persist(path).map_err(|e| failed("writing", path, e.error))?;
     // The rename itself must survive a crash as well.
-    File::open(folder)
-        .and_then(|d| d.sync_all())
-        .map_err(|e| failed("writing", path, e))
+    File::open(folder).and_then(|d| d.sync_all()).map_err(|e| failed("writing", path, e))
 }
 
 /// Makes a folder for us alone, or refuses one that is open to others.
@@ -160,17 +124,9 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), StorageError> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(failed("making", path, e)),
     }
-    let mode = fs::metadata(path)
-        .map_err(|e| failed("reading", path, e))?
-        .permissions()
-        .mode()
-        & 0o777;
+    let mode = fs::metadata(path).map_err(|e| failed("reading", path, e))?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        return Err(StorageError::Open {
-            path: path.display().to_string(),
-            mode,
-            expected: 0o700,
-        });
+        return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o700 });
     }
     Ok(())
 }
@@ -196,29 +152,18 @@ pub(crate) struct FileLock {
 impl Lock for FileLock {}
 
 fn version_of(bytes: &[u8]) -> Version {
-    Version(
-        Sha256::digest(bytes)
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect(),
-    )
+    Version(Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
-    StorageError::Io {
-        doing,
-        object: path.display().to_string(),
-        source,
-    }
+    StorageError::Io { doing, object: path.display().to_string(), source }
 }
 
 /// File systems block; their calls run where blocking is allowed.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, StorageError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .expect("file system calls do not panic and are not cancelled")
+    tokio::task::spawn_blocking(work).await.expect("file system calls do not panic and are not cancelled")
 }
 
 #[async_trait]
@@ -228,12 +173,7 @@ impl Storage for Directory {
         blocking(move || this.read_now(&key)).await
     }
 
-    async fn write(
-        &self,
-        key: &Key,
-        bytes: &[u8],
-        expect: &Expect,
-    ) -> Result<Version, StorageError> {
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
         let (this, key, expect) = (self.clone(), key.clone(), expect.clone());
         let bytes = Zeroizing::new(bytes.to_vec());
         blocking(move || this.write_now(&key, &bytes, &expect)).await
@@ -253,17 +193,12 @@ impl Storage for Directory {
         blocking(move || {
             let mut keys = Vec::new();
             for entry in fs::read_dir(&folder).map_err(|e| failed("listing", &folder, e))? {
-                let name = entry
-                    .map_err(|e| failed("listing", &folder, e))?
-                    .file_name();
+                let name = entry.map_err(|e| failed("listing", &folder, e))?.file_name();
                 let Some(name) = name.to_str().and_then(|n| n.strip_suffix(".json")) else {
                     continue;
                 };
                 if !name.starts_with('.') {
-                    keys.push(Key {
-                        kind,
-                        name: name.to_owned(),
-                    });
+                    keys.push(Key { kind, name: name.to_owned() });
                 }
             }
             keys.sort();
@@ -314,10 +249,7 @@ mod tests {
     async fn folders_are_0700_and_files_0600() {
         let (_tmp, store) = store();
         let key = Key::new(Kind::Certificate, "a.example");
-        store
-            .write(&key, b"secret", &Expect::Absent)
-            .await
-            .expect("writes");
+        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
         let mode = |p: &Path| fs::metadata(p).expect("there").permissions().mode() & 0o777;
         assert_eq!(mode(store.path()), 0o700);
         assert_eq!(mode(&store.path().join("certificates")), 0o700);
@@ -328,51 +260,27 @@ mod tests {
     async fn what_is_open_to_others_is_refused() {
         let (tmp, store) = store();
         let key = Key::new(Kind::Certificate, "a.example");
-        store
-            .write(&key, b"secret", &Expect::Absent)
-            .await
-            .expect("writes");
+        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
         fs::set_permissions(store.file(&key), fs::Permissions::from_mode(0o644)).expect("chmod");
         let error = store.read(&key).await.err().expect("refused").to_string();
         assert!(error.contains("644") && error.contains("600"), "{error}");
         let open = tmp.path().join("open");
         fs::create_dir(&open).expect("made");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("chmod");
-        assert!(matches!(
-            Directory::open(&open),
-            Err(StorageError::Open { .. })
-        ));
+        assert!(matches!(Directory::open(&open), Err(StorageError::Open { .. })));
     }
 
     #[tokio::test]
     async fn a_write_against_another_state_is_a_conflict() {
         let (_tmp, store) = store();
         let key = Key::new(Kind::Order, "a");
-        let one = store
-            .write(&key, b"1", &Expect::Absent)
-            .await
-            .expect("writes");
-        let two = store
-            .write(&key, b"2", &Expect::Version(one.clone()))
-            .await
-            .expect("writes");
+        let one = store.write(&key, b"1", &Expect::Absent).await.expect("writes");
+        let two = store.write(&key, b"2", &Expect::Version(one.clone())).await.expect("writes");
         assert_ne!(one, two);
         for expect in [Expect::Absent, Expect::Version(one)] {
-            assert!(matches!(
-                store.write(&key, b"3", &expect).await,
-                Err(StorageError::Conflict { .. })
-            ));
+            assert!(matches!(store.write(&key, b"3", &expect).await, Err(StorageError::Conflict { .. })));
         }
-        assert_eq!(
-            store
-                .read(&key)
-                .await
-                .expect("reads")
-                .expect("there")
-                .bytes
-                .as_slice(),
-            b"2"
-        );
+        assert_eq!(store.read(&key).await.expect("reads").expect("there").bytes.as_slice(), b"2");
         store.remove(&key).await.expect("removes");
         store.remove(&key).await.expect("removing again is fine");
         assert!(store.read(&key).await.expect("reads").is_none());
@@ -386,11 +294,7 @@ mod tests {
             let (store, key) = (store.clone(), key.clone());
             async move { store.write(&key, &[i], &Expect::Absent).await.is_ok() }
         });
-        let won = futures::future::join_all(writes)
-            .await
-            .into_iter()
-            .filter(|w| *w)
-            .count();
+        let won = futures::future::join_all(writes).await.into_iter().filter(|w| *w).count();
         assert_eq!(won, 1);
     }
 
@@ -408,10 +312,7 @@ mod tests {
 
     #[test]
     fn no_name_leaves_the_directory_and_no_two_meet() {
-        assert_eq!(
-            Key::new(Kind::Order, "../../etc/passwd").name(),
-            "_2e._2f.._2fetc_2fpasswd"
-        );
+        assert_eq!(Key::new(Kind::Order, "../../etc/passwd").name(), "_2e._2f.._2fetc_2fpasswd");
         assert_ne!(Key::new(Kind::Order, "a/b"), Key::new(Kind::Order, "a_2fb"));
         assert_eq!(Key::new(Kind::Order, "*.a").name(), "_2a.a");
     }
@@ -419,22 +320,10 @@ mod tests {
     #[tokio::test]
     async fn half_written_files_are_not_listed() {
         let (_tmp, store) = store();
-        store
-            .write(&Key::new(Kind::Order, "b"), b"1", &Expect::Absent)
-            .await
-            .expect("writes");
-        store
-            .write(&Key::new(Kind::Order, "a"), b"1", &Expect::Absent)
-            .await
-            .expect("writes");
+        store.write(&Key::new(Kind::Order, "b"), b"1", &Expect::Absent).await.expect("writes");
+        store.write(&Key::new(Kind::Order, "a"), b"1", &Expect::Absent).await.expect("writes");
         fs::write(store.path().join("orders/.new-x"), b"half").expect("writes");
-        let names: Vec<_> = store
-            .list(Kind::Order)
-            .await
-            .expect("lists")
-            .iter()
-            .map(|k| k.name().to_owned())
-            .collect();
+        let names: Vec<_> = store.list(Kind::Order).await.expect("lists").iter().map(|k| k.name().to_owned()).collect();
         assert_eq!(names, ["a", "b"]);
     }
 }

@@ -113,12 +113,7 @@ pub trait Storage: Send + Sync {
     /// Reads an entry.
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError>;
     /// Writes an entry if the expectation holds; else [`StorageError::Conflict`].
-    async fn write(
-        &self,
-        key: &Key,
-        bytes: &[u8],
-        expect: &Expect,
-    ) -> Result<Version, StorageError>;
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError>;
     /// Removes an entry; removing what is not there is success.
     async fn remove(&self, key: &Key) -> Result<(), StorageError>;
     /// The keys of a kind, in order.
@@ -137,11 +132,7 @@ pub async fn read_json<T: DeserializeOwned>(
     };
     let value = serde_json::from_slice(&entry.bytes)
         // The error of serde may quote the content, which is secret: only its place is told.
-        .map_err(|e| StorageError::Damaged {
-            key: key.to_string(),
-            line: e.line(),
-            column: e.column(),
-        })?;
+        .map_err(|e| StorageError::Damaged { key: key.to_string(), line: e.line(), column: e.column() })?;
     Ok(Some((value, entry.version)))
 }
 
@@ -152,8 +143,7 @@ pub async fn write_json<T: Serialize + Sync>(
     value: &T,
     expect: &Expect,
 ) -> Result<Version, StorageError> {
-    let bytes =
-        Zeroizing::new(serde_json::to_vec(value).expect("our own records have string keys only"));
+    let bytes = Zeroizing::new(serde_json::to_vec(value).expect("our own records have string keys only"));
     storage.write(key, &bytes, expect).await
 }
 
@@ -167,9 +157,7 @@ pub enum StorageError {
         key: String,
     },
     /// The content is not ours.
-    #[error(
-        "{key} cannot be read: not the JSON expected, at line {line}, column {column}; move it away to begin anew"
-    )]
+    #[error("{key} cannot be read: not the JSON expected, at line {line}, column {column}; move it away to begin anew")]
     Damaged {
         /// Which entry.
         key: String,

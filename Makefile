@@ -1,0 +1,49 @@
+# Everything a person or a machine runs here. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+KINDS := gatewayclasses gateways httproutes tlsroutes listenersets referencegrants
+GATEWAY_API := v1.7.0
+
+.PHONY: help demo test check e2e bench generate
+
+help: ## list the targets
+	@grep -E '^[a-z0-9]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: ## serve the built-in example on a real Envoy; ONCE=1 checks it and ends
+	e2e/tools install envoy
+	$(CARGO) build --release --bin gatewright
+	$(TARGET)/release/gatewright standalone --envoy .tools/envoy $(if $(ONCE),--once)
+
+test: ## install the tools, then every check and every test there is
+	e2e/tools install
+	$(MAKE) --no-print-directory check
+	$(CARGO) test --workspace
+	$(MAKE) --no-print-directory e2e
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
+
+check: ## format and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+e2e: ## the tests against real counterparts
+	$(CARGO) test -p e2e -- --ignored
+
+bench: ## the table of README: ours, Envoy's floor, one chain per host
+	e2e/tools install envoy
+	$(CARGO) bench --workspace
+
+generate: ## the Gateway API types from the release's CRDs
+	e2e/tools install go kopium
+	@crds=$$(cd /tmp && GO111MODULE=on $(CURDIR)/.tools/go mod download -json sigs.k8s.io/gateway-api@$(GATEWAY_API) \
+	    | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/config/crd/standard; \
+	for kind in $(KINDS); do \
+	    echo "generate: $$kind"; \
+	    (cd $$crds && $(CURDIR)/.tools/kopium -f gateway.networking.k8s.io_$$kind.yaml \
+	        --schema=disabled --derive=PartialEq --api-version v1) > src/gateway_api/$$kind.rs.new; \
+	    mv src/gateway_api/$$kind.rs.new src/gateway_api/$$kind.rs; \
+	done
+	rustfmt --edition 2024 $(KINDS:%=src/gateway_api/%.rs)

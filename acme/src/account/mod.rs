@@ -1,0 +1,361 @@
+//! An account at a CA: its key is written down before the CA hears of it, and so is each next key.
+//!
+//! A key that the CA knows is therefore never lost: registration and rollover (RFC 8555, 7.3 and 7.3.5) may be cut
+//! off at any point and are taken up again.
+
+mod jws;
+
+use std::sync::Arc;
+
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
+use bytes::Bytes;
+use hyper::Method;
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use crate::client::{Answer, Handle, Http, HttpError};
+use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
+use jws::{Signed, SigningKey};
+
+/// A CA refuses a nonce now and then; more often than this in a row is another trouble.
+const NONCE_TRIES: u32 = 8;
+
+/// How to register.
+#[derive(Clone, Debug, Default)]
+pub struct Registration {
+    /// `mailto:` addresses; may be empty.
+    pub contacts: Vec<String>,
+    /// The operator agrees to the CA's terms of service.
+    pub terms_agreed: bool,
+    /// The account elsewhere that this one belongs to (RFC 8555, 7.3.4).
+    pub external: Option<ExternalAccount>,
+}
+
+/// Credentials of an account elsewhere, as the CA gave them.
+#[derive(Clone)]
+pub struct ExternalAccount {
+    key_id: String,
+    mac_key: Zeroizing<Vec<u8>>,
+}
+
+impl ExternalAccount {
+    /// `mac_key` in base64url, as CAs hand it out.
+    pub fn new(key_id: &str, mac_key: &str) -> Result<Self, AccountError> {
+        let bare = mac_key.trim().trim_end_matches('=');
+        let key = BASE64_URL_SAFE_NO_PAD
+            .decode(bare)
+            .or_else(|_| BASE64_STANDARD.decode(mac_key.trim()))
+            .map_err(|_| AccountError::External("the MAC key is not base64url".to_owned()))?;
+        if key.len() < 16 || key_id.trim().is_empty() {
+            return Err(AccountError::External("expected a key id and a MAC key of at least 128 bits".to_owned()));
+        }
+        Ok(Self { key_id: key_id.trim().to_owned(), mac_key: Zeroizing::new(key) })
+    }
+}
+
+impl std::fmt::Debug for ExternalAccount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ExternalAccount({}, ..)", self.key_id)
+    }
+}
+
+/// What is kept of an account.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    directory: String,
+    key: StoredKey,
+    /// The account's URL, once the CA told it.
+    url: Option<String>,
+    /// A rollover on its way: the CA knows this key, or `key`, or is about to.
+    next_key: Option<StoredKey>,
+}
+
+#[derive(Clone)]
+struct StoredKey(Zeroizing<Vec<u8>>);
+
+impl StoredKey {
+    fn of(key: &SigningKey) -> Self {
+        Self(Zeroizing::new(key.pkcs8().to_vec()))
+    }
+
+    fn load(&self) -> Result<SigningKey, AccountError> {
+        SigningKey::from_pkcs8(self.0.clone())
+    }
+}
+
+impl Serialize for StoredKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(&*self.0)))
+    }
+}
+
+impl<'de> Deserialize<'de> for StoredKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Zeroizing::new(String::deserialize(deserializer)?);
+        let der = BASE64_URL_SAFE_NO_PAD.decode(text.as_bytes());
+        der.map(|d| Self(Zeroizing::new(d))).map_err(|_| serde::de::Error::custom("a key is not base64url"))
+    }
+}
+
+/// An account, possibly not yet registered.
+pub struct Account {
+    http: Arc<Http>,
+    key: SigningKey,
+    url: String,
+}
+
+/// Reads the thumbprint of the account's key (RFC 7638), making the key if there is none. Nothing is sent.
+///
+/// Whoever answers HTTP-01 needs nothing else.
+pub async fn thumbprint(storage: &dyn Storage, name: &str, directory_url: &str) -> Result<String, AccountError> {
+    let key = Key::new(Kind::Account, name);
+    let _lock = storage.lock(&key).await?;
+    let record = load_or_make(storage, &key, directory_url).await?;
+    Ok(record.key.load()?.thumbprint())
+}
+
+async fn load_or_make(storage: &dyn Storage, key: &Key, directory_url: &str) -> Result<Record, AccountError> {
+    if let Some((record, _)) = read_json::<Record>(storage, key).await? {
+        if record.directory != directory_url {
+            return Err(AccountError::OtherDirectory {
+                account: key.name().to_owned(),
+                found: record.directory,
+                wanted: directory_url.to_owned(),
+            });
+        }
+        return Ok(record);
+    }
+    let made = SigningKey::generate()?;
+    let record = Record { directory: directory_url.to_owned(), key: StoredKey::of(&made), url: None, next_key: None };
+    write_json(storage, key, &record, &Expect::Absent).await?;
+    Ok(record)
+}
+
+impl Account {
+    /// Restores the account, or registers it; finishes a rollover that was cut off.
+    pub async fn open(
+        storage: &dyn Storage,
+        name: &str,
+        http: Arc<Http>,
+        registration: &Registration,
+    ) -> Result<Self, AccountError> {
+        let key = Key::new(Kind::Account, name);
+        let _lock = storage.lock(&key).await?;
+        let mut record = load_or_make(storage, &key, http.directory_url()).await?;
+        if let (Some(next), Some(url)) = (record.next_key.clone(), record.url.clone()) {
+            // Which key does the CA know? Whatever it is, we have it.
+            if find(&http, &next.load()?).await?.as_deref() == Some(&url) {
+                record.key = next;
+            }
+            record.next_key = None;
+            write_json(storage, &key, &record, &Expect::Anything).await?;
+        }
+        let signing = record.key.load()?;
+        let url = match record.url {
+            Some(url) => url,
+            None => {
+                // The same key again finds the account it made before (RFC 8555, 7.3).
+                let url = register(&http, &signing, registration).await?;
+                record.url = Some(url.clone());
+                write_json(storage, &key, &record, &Expect::Anything).await?;
+                url
+            }
+        };
+        Ok(Self { http, key: signing, url })
+    }
+
+    /// The account's URL, which CAA records may name (RFC 8657).
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The thumbprint of its key.
+    pub fn thumbprint(&self) -> String {
+        self.key.thumbprint()
+    }
+
+    /// The account as the protocol crate wants it, with a view of the last exchange.
+    pub(crate) async fn protocol(&self) -> Result<(instant_acme::Account, Handle), instant_acme::Error> {
+        let handle = Handle::new(self.http.clone());
+        let account = instant_acme::Account::builder_with_http(Box::new(handle.clone()))
+            .from_parts(
+                self.url.clone(),
+                PrivatePkcs8KeyDer::from(self.key.pkcs8().to_vec()),
+                self.http.directory_url().to_owned(),
+            )
+            .await?;
+        Ok((account, handle))
+    }
+
+    /// Reads a resource of the account (RFC 8555, 6.3).
+    pub(crate) async fn post_as_get(&self, url: &str) -> Result<Answer, AccountError> {
+        post(&self.http, "resource", url, |nonce| self.key.sign(None, &Signed::Account(&self.url), url, Some(nonce)))
+            .await
+    }
+
+    /// Changes the account's key. The new one is written down first, so that the account cannot be lost.
+    ///
+    /// No order must be on its way: a challenge answered with the old thumbprint would fail.
+    pub async fn roll_over(&mut self, storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
+        let url = self.http.directory().await?.key_change.clone().ok_or(AccountError::NoRollover)?;
+        let entry = Key::new(Kind::Account, name);
+        let _lock = storage.lock(&entry).await?;
+        let next = SigningKey::generate()?;
+        let mut record = load_or_make(storage, &entry, self.http.directory_url()).await?;
+        record.next_key = Some(StoredKey::of(&next));
+        write_json(storage, &entry, &record, &Expect::Anything).await?;
+        let inner =
+            next.sign(Some(&json!({ "account": self.url, "oldKey": self.key.jwk() })), &Signed::Jwk, &url, None)?;
+        let answer = post(&self.http, "key-change", &url, |nonce| {
+            self.key.sign(Some(&inner), &Signed::Account(&self.url), &url, Some(nonce))
+        })
+        .await?;
+        succeeded(&answer)?;
+        record.key = StoredKey::of(&next);
+        record.next_key = None;
+        write_json(storage, &entry, &record, &Expect::Anything).await?;
+        self.key = next;
+        Ok(())
+    }
+
+    /// Deactivates the account for good (RFC 8555, 7.3.6) and forgets it.
+    pub async fn deactivate(self, storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
+        let answer = post(&self.http, "account", &self.url, |nonce| {
+            let payload = json!({ "status": "deactivated" });
+            self.key.sign(Some(&payload), &Signed::Account(&self.url), &self.url, Some(nonce))
+        })
+        .await?;
+        succeeded(&answer)?;
+        Ok(storage.remove(&Key::new(Kind::Account, name)).await?)
+    }
+}
+
+async fn register(http: &Http, key: &SigningKey, registration: &Registration) -> Result<String, AccountError> {
+    let directory = http.directory().await?;
+    if let (Some(terms), false) = (&directory.meta.terms_of_service, registration.terms_agreed) {
+        return Err(AccountError::Terms { terms: terms.clone() });
+    }
+    if directory.meta.external_account_required && registration.external.is_none() {
+        return Err(AccountError::ExternalRequired { directory: http.directory_url().to_owned() });
+    }
+    let mut payload = json!({ "termsOfServiceAgreed": registration.terms_agreed });
+    if !registration.contacts.is_empty() {
+        payload["contact"] = json!(registration.contacts);
+    }
+    if let Some(external) = &registration.external {
+        payload["externalAccountBinding"] = key.bind(&external.key_id, &external.mac_key, &directory.new_account);
+    }
+    let url = &directory.new_account;
+    let answer =
+        post(http, "new-account", url, |nonce| key.sign(Some(&payload), &Signed::Jwk, url, Some(nonce))).await?;
+    succeeded(&answer)?;
+    answer.exchange().location.ok_or(AccountError::NoLocation)
+}
+
+/// The URL of the account with this key, if the CA has one.
+async fn find(http: &Http, key: &SigningKey) -> Result<Option<String>, AccountError> {
+    let url = http.directory().await?.new_account.clone();
+    let payload = json!({ "onlyReturnExisting": true });
+    let answer =
+        post(http, "find-account", &url, |nonce| key.sign(Some(&payload), &Signed::Jwk, &url, Some(nonce))).await?;
+    match succeeded(&answer) {
+        Ok(()) => Ok(answer.exchange().location),
+        Err(AccountError::Refused { kind, .. }) if kind.ends_with(":accountDoesNotExist") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn post(
+    http: &Http,
+    action: &'static str,
+    url: &str,
+    sign: impl Fn(&str) -> Result<Value, AccountError>,
+) -> Result<Answer, AccountError> {
+    let mut tries = NONCE_TRIES;
+    loop {
+        let nonce = http.nonce().await?;
+        let body = Bytes::from(sign(&nonce)?.to_string());
+        let answer = http.send(action, Method::POST, url, Some(body)).await?;
+        tries -= 1;
+        if tries == 0
+            || !matches!(succeeded(&answer), Err(AccountError::Refused { kind, .. }) if kind.ends_with(":badNonce"))
+        {
+            return Ok(answer);
+        }
+    }
+}
+
+fn succeeded(answer: &Answer) -> Result<(), AccountError> {
+    if answer.status.is_success() {
+        return Ok(());
+    }
+    let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let text = |field: &str| problem[field].as_str().map(|t| t.chars().take(500).collect::<String>());
+    Err(AccountError::Refused {
+        kind: text("type").unwrap_or_default(),
+        detail: text("detail").unwrap_or_else(|| format!("status {}", answer.status.as_u16())),
+        status: answer.status.as_u16(),
+        retry_after: answer.exchange().retry_after,
+    })
+}
+
+/// Why there is no account.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// Not the key of an account.
+    #[error("the account key cannot be used: expected ECDSA P-256 in PKCS#8")]
+    Key,
+    /// External account binding.
+    #[error("external account binding: {0}")]
+    External(String),
+    /// The CA wants a binding.
+    #[error(
+        "the CA at {directory} takes accounts with an external account binding only: configure its key id and MAC key"
+    )]
+    ExternalRequired {
+        /// Which CA.
+        directory: String,
+    },
+    /// The terms.
+    #[error("the CA asks to agree to its terms of service at {terms}: read them and say so in the configuration")]
+    Terms {
+        /// Where they are.
+        terms: String,
+    },
+    /// The same name, another CA.
+    #[error("account {account:?} belongs to {found}, not to {wanted}: give the issuer another name")]
+    OtherDirectory {
+        /// The account.
+        account: String,
+        /// Its CA.
+        found: String,
+        /// The CA of the configuration.
+        wanted: String,
+    },
+    /// The CA cannot change keys.
+    #[error("the CA offers no key rollover")]
+    NoRollover,
+    /// The CA did not say where the account is.
+    #[error("the CA gave no account URL")]
+    NoLocation,
+    /// The CA refuses.
+    #[error("the CA refuses: {detail}")]
+    Refused {
+        /// The type of the problem document.
+        kind: String,
+        /// Its text.
+        detail: String,
+        /// Status.
+        status: u16,
+        /// When to come back.
+        retry_after: Option<jiff::SignedDuration>,
+    },
+    /// No answer.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// Storage.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}

@@ -1,0 +1,423 @@
+//! What a CA lets us do, what was spent of it, and when there is more.
+//!
+//! Each limit is a token bucket kept as one moment (the "theoretical arrival time" of GCRA), so that the whole
+//! ledger is small enough to be persisted after each order. Limits are the CA's; a 429 from it overrules us.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::names::{DnsName, Names};
+
+/// So many in such a time, refilled evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// How many at once, from full.
+    pub burst: u32,
+    /// How long an empty bucket needs to be full again.
+    pub per: SignedDuration,
+}
+
+impl Rate {
+    /// `burst` per `hours`.
+    pub const fn hours(burst: u32, hours: i64) -> Self {
+        Self { burst, per: SignedDuration::from_hours(hours) }
+    }
+
+    fn interval(self) -> SignedDuration {
+        self.per / i32::try_from(self.burst.max(1)).unwrap_or(i32::MAX)
+    }
+}
+
+/// The limits of a CA; `None` is a limit it does not have, or that we do not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// New orders of an account.
+    pub orders: Option<Rate>,
+    /// Certificates for a registered domain, whoever asks.
+    pub domain: Option<Rate>,
+    /// Certificates for exactly one set of names, whoever asks.
+    pub set: Option<Rate>,
+    /// Failed authorizations of one name by an account.
+    pub failures: Option<Rate>,
+    /// Most names in one certificate.
+    pub names: usize,
+}
+
+impl Limits {
+    /// Let's Encrypt, production (its page "Rate limits", seen in August 2026); 25 names fit every profile.
+    pub const LETS_ENCRYPT: Self = Self {
+        orders: Some(Rate::hours(300, 3)),
+        domain: Some(Rate::hours(50, 7 * 24)),
+        set: Some(Rate::hours(5, 7 * 24)),
+        failures: Some(Rate::hours(5, 1)),
+        names: 25,
+    };
+
+    /// Let's Encrypt, staging.
+    pub const LETS_ENCRYPT_STAGING: Self = Self {
+        orders: Some(Rate::hours(1500, 3)),
+        domain: Some(Rate::hours(30_000, 7 * 24)),
+        set: Some(Rate::hours(30_000, 7 * 24)),
+        failures: Some(Rate::hours(200, 1)),
+        names: 25,
+    };
+
+    /// A CA we know nothing about: what it says in its answers counts, and nothing else.
+    pub const UNKNOWN: Self = Self { orders: None, domain: None, set: None, failures: None, names: 25 };
+
+    /// The limits of the CA behind a directory URL.
+    pub fn of(directory_url: &str) -> Self {
+        match directory_url {
+            "https://acme-v02.api.letsencrypt.org/directory" => Self::LETS_ENCRYPT,
+            "https://acme-staging-v02.api.letsencrypt.org/directory" => Self::LETS_ENCRYPT_STAGING,
+            _ => Self::UNKNOWN,
+        }
+    }
+}
+
+/// What a limit counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Scope {
+    /// New orders of the account.
+    Orders,
+    /// Certificates for a registered domain.
+    Domain(String),
+    /// Certificates for exactly these names.
+    Set(String),
+    /// Failed authorizations of a name.
+    Failures(String),
+}
+
+impl Scope {
+    fn set(names: &Names) -> Self {
+        Self::Set(names.to_strings().join(","))
+    }
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Orders => f.write_str("new orders of the account"),
+            Self::Domain(d) => write!(f, "certificates for {d}"),
+            Self::Set(s) => write!(f, "certificates for exactly {s}"),
+            Self::Failures(n) => write!(f, "failed authorizations of {n}"),
+        }
+    }
+}
+
+impl From<Scope> for String {
+    fn from(scope: Scope) -> Self {
+        match scope {
+            Scope::Orders => "orders".to_owned(),
+            Scope::Domain(d) => format!("domain:{d}"),
+            Scope::Set(s) => format!("set:{s}"),
+            Scope::Failures(n) => format!("failures:{n}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Scope {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "orders" => Ok(Self::Orders),
+            Some(("domain", d)) => Ok(Self::Domain(d.to_owned())),
+            Some(("set", s)) => Ok(Self::Set(s.to_owned())),
+            Some(("failures", n)) => Ok(Self::Failures(n.to_owned())),
+            _ => Err(format!("{text:?} is no scope of a limit")),
+        }
+    }
+}
+
+/// What an order does not count against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exempt {
+    /// A first certificate, or one for other names: counts against everything.
+    Nothing,
+    /// The same names again, without ARI: counts against the exact set only.
+    Renewal,
+    /// A renewal inside its ARI window: counts against nothing.
+    Ari,
+}
+
+/// How much of a bucket is kept for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// Ordinary work leaves a tenth for emergencies and a tenth for operators.
+    Ordinary,
+    /// An operator's explicit wish leaves the tenth for emergencies.
+    Forced,
+    /// A certificate about to end, or revoked.
+    Emergency,
+}
+
+impl Reserve {
+    fn kept(self, rate: Rate) -> u32 {
+        match self {
+            Self::Ordinary => 2 * (rate.burst / 10),
+            Self::Forced => rate.burst / 10,
+            Self::Emergency => 0,
+        }
+    }
+}
+
+/// Not now: which limit, and when there is a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The limit.
+    pub scope: Scope,
+    /// The next slot.
+    pub until: Timestamp,
+    /// Did the CA say so itself?
+    pub told: bool,
+}
+
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let who = if self.told { "the CA limits" } else { "the budget is spent for" };
+        write!(f, "{who} {}; next slot {}", self.scope, self.until)
+    }
+}
+
+/// The ledger of one account at one CA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// The limits.
+    pub limits: Limits,
+    /// Per scope, the moment at which its bucket is full again.
+    full_at: BTreeMap<Scope, Timestamp>,
+    /// Per scope, what the CA said in a 429.
+    told: BTreeMap<Scope, Timestamp>,
+}
+
+impl Budget {
+    /// An untouched budget.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, full_at: BTreeMap::new(), told: BTreeMap::new() }
+    }
+
+    /// May an order for these names be placed now?
+    pub fn admits(&self, names: &Names, exempt: Exempt, reserve: Reserve, now: Timestamp) -> Result<(), Wait> {
+        let mut longest: Option<Wait> = None;
+        let mut hold = |scope: &Scope, rate: Option<Rate>, kept: u32| {
+            let told = self.told.get(scope).copied().filter(|t| *t > now);
+            let ours = rate.and_then(|r| self.slot(scope, r, kept, now));
+            for (until, told) in [(told, true), (ours, false)] {
+                if let Some(until) = until
+                    && longest.as_ref().is_none_or(|w| w.until < until)
+                {
+                    longest = Some(Wait { scope: scope.clone(), until, told });
+                }
+            }
+        };
+        let kept = |rate: Option<Rate>| rate.map_or(0, |r| reserve.kept(r));
+        if exempt == Exempt::Nothing {
+            hold(&Scope::Orders, self.limits.orders, kept(self.limits.orders));
+            if self.limits.domain.is_some() || !self.told.is_empty() {
+                for domain in domains(names) {
+                    hold(&Scope::Domain(domain.to_owned()), self.limits.domain, kept(self.limits.domain));
+                }
+            }
+        }
+        if exempt != Exempt::Ari && (self.limits.set.is_some() || !self.told.is_empty()) {
+            hold(&Scope::set(names), self.limits.set, 0);
+        }
+        if self.limits.failures.is_some() || !self.told.is_empty() {
+            for name in names.iter() {
+                hold(&Scope::Failures(name.base().to_owned()), self.limits.failures, 0);
+            }
+        }
+        longest.map_or(Ok(()), Err)
+    }
+
+    /// An order was placed.
+    pub fn spend(&mut self, names: &Names, exempt: Exempt, now: Timestamp) {
+        if exempt == Exempt::Nothing {
+            self.take(Scope::Orders, self.limits.orders, now);
+            if self.limits.domain.is_some() {
+                for domain in domains(names) {
+                    self.take(Scope::Domain(domain.to_owned()), self.limits.domain, now);
+                }
+            }
+        }
+        if exempt != Exempt::Ari && self.limits.set.is_some() {
+            self.take(Scope::set(names), self.limits.set, now);
+        }
+    }
+
+    /// An authorization failed.
+    pub fn spend_failure(&mut self, name: &DnsName, now: Timestamp) {
+        self.take(Scope::Failures(name.base().to_owned()), self.limits.failures, now);
+    }
+
+    /// The CA said: not before `until`. It counts more than what we believe.
+    pub fn learn(&mut self, scope: Scope, until: Timestamp) {
+        let told = self.told.entry(scope).or_insert(until);
+        *told = (*told).max(until);
+    }
+
+    /// Drops what no longer matters; to be called before the budget is written.
+    pub fn prune(&mut self, now: Timestamp) {
+        self.full_at.retain(|_, t| *t > now);
+        self.told.retain(|_, t| *t > now);
+    }
+
+    /// How many are left of a limit; `None` where there is no limit.
+    pub fn left(&self, scope: &Scope, now: Timestamp) -> Option<u32> {
+        if self.told.get(scope).is_some_and(|t| *t > now) {
+            return Some(0);
+        }
+        let rate = self.rate(scope)?;
+        let Some(full_at) = self.full_at.get(scope).filter(|t| **t > now) else { return Some(rate.burst) };
+        let missing = full_at.duration_since(now).as_secs_f64() / rate.interval().as_secs_f64();
+        Some(rate.burst.saturating_sub(missing.ceil() as u32))
+    }
+
+    /// How many ordinary orders are left of a limit.
+    pub(crate) fn ordinary(&self, scope: &Scope, now: Timestamp) -> usize {
+        match (self.left(scope, now), self.rate(scope)) {
+            (None, _) | (_, None) => usize::MAX,
+            (Some(left), Some(rate)) => left.saturating_sub(Reserve::Ordinary.kept(rate)) as usize,
+        }
+    }
+
+    /// All limits something was spent of: scope, left, burst, next slot.
+    pub fn report(&self, now: Timestamp) -> Vec<Line> {
+        let scopes: std::collections::BTreeSet<_> =
+            self.full_at.iter().chain(&self.told).filter(|(_, t)| **t > now).map(|(s, _)| s.clone()).collect();
+        scopes
+            .into_iter()
+            .map(|scope| {
+                let rate = self.rate(&scope);
+                let told = self.told.get(&scope).copied().filter(|t| *t > now);
+                let next = told.or_else(|| rate.and_then(|r| self.slot(&scope, r, 0, now)));
+                Line { left: self.left(&scope, now), burst: rate.map(|r| r.burst), next, scope }
+            })
+            .collect()
+    }
+
+    fn rate(&self, scope: &Scope) -> Option<Rate> {
+        match scope {
+            Scope::Orders => self.limits.orders,
+            Scope::Domain(_) => self.limits.domain,
+            Scope::Set(_) => self.limits.set,
+            Scope::Failures(_) => self.limits.failures,
+        }
+    }
+
+    /// When a bucket will have one more than `kept`, if not now.
+    fn slot(&self, scope: &Scope, rate: Rate, kept: u32, now: Timestamp) -> Option<Timestamp> {
+        let full_at = *self.full_at.get(scope)?;
+        // Full minus (burst - kept - 1) tokens is the last moment at which one is to be had.
+        let spare = i32::try_from(rate.burst.saturating_sub(kept.saturating_add(1))).unwrap_or(i32::MAX);
+        let at = full_at - rate.interval() * spare;
+        (at > now).then_some(at)
+    }
+
+    fn take(&mut self, scope: Scope, rate: Option<Rate>, now: Timestamp) {
+        let Some(rate) = rate else { return };
+        let full_at = self.full_at.entry(scope).or_insert(now);
+        *full_at = (*full_at).max(now) + rate.interval();
+    }
+}
+
+/// One limit as `gatewright certs` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Which limit.
+    pub scope: Scope,
+    /// How many are left.
+    pub left: Option<u32>,
+    /// Of how many.
+    pub burst: Option<u32>,
+    /// When there is another one, if there is none now.
+    pub next: Option<Timestamp>,
+}
+
+fn domains(names: &Names) -> std::collections::BTreeSet<&str> {
+    names.iter().map(DnsName::registered_domain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_790_000_000 + seconds).expect("in range")
+    }
+
+    fn host(i: usize) -> Names {
+        Names::parse([format!("h{i}.example{i}.com")]).expect("a name")
+    }
+
+    #[test]
+    fn three_hundred_orders_and_then_one_each_36_seconds() {
+        let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+        let mut placed = 0;
+        while budget.admits(&host(placed), Exempt::Nothing, Reserve::Emergency, at(0)).is_ok() {
+            budget.spend(&host(placed), Exempt::Nothing, at(0));
+            placed += 1;
+        }
+        assert_eq!(placed, 300);
+        let wait = budget.admits(&host(300), Exempt::Nothing, Reserve::Emergency, at(0)).expect_err("spent");
+        assert_eq!((wait.scope, wait.until), (Scope::Orders, at(36)));
+        assert!(budget.admits(&host(300), Exempt::Nothing, Reserve::Emergency, at(36)).is_ok());
+        assert_eq!(budget.left(&Scope::Orders, at(36)), Some(1));
+        assert_eq!(budget.left(&Scope::Orders, at(3 * 3600)), Some(300));
+    }
+
+    #[test]
+    fn ordinary_work_leaves_a_reserve_for_operators_and_emergencies() {
+        let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+        let mut counts = Vec::new();
+        let mut placed = 0;
+        for reserve in [Reserve::Ordinary, Reserve::Forced, Reserve::Emergency] {
+            while budget.admits(&host(placed), Exempt::Nothing, reserve, at(0)).is_ok() {
+                budget.spend(&host(placed), Exempt::Nothing, at(0));
+                placed += 1;
+            }
+            counts.push(placed);
+        }
+        assert_eq!(counts, [240, 270, 300]);
+    }
+
+    #[test]
+    fn a_renewal_counts_less_and_an_ari_renewal_not_at_all() {
+        let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+        for _ in 0..5 {
+            budget.spend(&host(1), Exempt::Renewal, at(0));
+        }
+        assert_eq!(budget.left(&Scope::Orders, at(0)), Some(300));
+        let wait = budget.admits(&host(1), Exempt::Renewal, Reserve::Ordinary, at(0)).expect_err("five a week");
+        assert!(matches!(wait.scope, Scope::Set(_)));
+        assert!(budget.admits(&host(1), Exempt::Ari, Reserve::Ordinary, at(0)).is_ok());
+    }
+
+    #[test]
+    fn what_the_ca_says_counts_more_than_what_we_believe_and_survives_writing() {
+        let mut budget = Budget::new(Limits::UNKNOWN);
+        budget.learn(Scope::Domain("example1.com".to_owned()), at(500));
+        let budget: Budget = serde_json::from_str(&serde_json::to_string(&budget).expect("writes")).expect("reads");
+        let wait = budget.admits(&host(1), Exempt::Nothing, Reserve::Emergency, at(0)).expect_err("told");
+        assert!(wait.told && wait.until == at(500));
+        assert!(wait.to_string().contains("example1.com"));
+        assert!(budget.admits(&host(2), Exempt::Nothing, Reserve::Ordinary, at(0)).is_ok());
+        assert!(budget.admits(&host(1), Exempt::Nothing, Reserve::Ordinary, at(500)).is_ok());
+    }
+
+    #[test]
+    fn hosts_of_one_registered_domain_share_its_limit() {
+        let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+        for i in 0..50 {
+            let names = Names::parse([format!("h{i}.example.co.uk")]).expect("a name");
+            budget.spend(&names, Exempt::Nothing, at(0));
+        }
+        let next = Names::parse(["other.example.co.uk"]).expect("a name");
+        let wait = budget.admits(&next, Exempt::Nothing, Reserve::Emergency, at(0)).expect_err("spent");
+        assert_eq!(wait.scope, Scope::Domain("example.co.uk".to_owned()));
+        assert_eq!(wait.until, at(12096));
+    }
+}

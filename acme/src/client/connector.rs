@@ -1,0 +1,154 @@
+//! TCP to a CA: without Nagle's delay, within a time limit, through a proxy where there is one.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tower::Service;
+
+/// An answer to CONNECT is short.
+const LONGEST_ANSWER: usize = 8 << 10;
+
+/// An HTTP proxy, asked with CONNECT (RFC 9110, 9.3.6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// `host:port`.
+    pub address: String,
+    /// Hosts reached without it: names, `.suffix`es, or `*`.
+    pub except: Vec<String>,
+}
+
+impl Proxy {
+    /// Reads `http://host:port` and the list of `NO_PROXY`.
+    pub fn parse(url: &str, no_proxy: &str) -> Option<Self> {
+        let uri: Uri = url.parse().ok()?;
+        let address = format!("{}:{}", uri.host()?, uri.port_u16().unwrap_or(80));
+        let except = no_proxy.split(',').map(|e| e.trim().to_ascii_lowercase()).filter(|e| !e.is_empty()).collect();
+        Some(Self { address, except })
+    }
+
+    /// From `HTTPS_PROXY` and `NO_PROXY` (also in lower case).
+    pub fn from_env() -> Option<Self> {
+        let var = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
+        Self::parse(&var("HTTPS_PROXY")?, &var("NO_PROXY").unwrap_or_default())
+    }
+
+    fn applies_to(&self, host: &str) -> bool {
+        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+        !self.except.iter().any(|e| {
+            let bare = e.trim_start_matches('.');
+            e == "*" || host == bare || host.strip_suffix(bare).is_some_and(|rest| rest.ends_with('.'))
+        })
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Connector {
+    proxy: Option<Proxy>,
+    limit: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(proxy: Option<Proxy>, limit: Duration) -> Self {
+        Self { proxy, limit }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<TcpStream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let (proxy, limit) = (self.proxy.clone(), self.limit);
+        Box::pin(async move {
+            tokio::time::timeout(limit, connect(&uri, proxy.as_ref()))
+                .await
+                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")))
+                .map(TokioIo::new)
+        })
+    }
+}
+
+async fn connect(uri: &Uri, proxy: Option<&Proxy>) -> io::Result<TcpStream> {
+    let host = uri.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
+    let default = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+    let target = format!("{host}:{}", uri.port_u16().unwrap_or(default));
+    let Some(proxy) = proxy.filter(|p| p.applies_to(host)) else {
+        let stream = TcpStream::connect(target).await?;
+        stream.set_nodelay(true)?;
+        return Ok(stream);
+    };
+    let mut stream = TcpStream::connect(&proxy.address)
+        .await
+        .map_err(|e| io::Error::new(e.kind(), format!("proxy {}: {e}", proxy.address)))?;
+    stream.set_nodelay(true)?;
+    stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    // Byte by byte, so that nothing of the tunnel is read away.
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() == LONGEST_ANSWER {
+            return Err(io::Error::other(format!("proxy {} answers endlessly", proxy.address)));
+        }
+        answer.push(stream.read_u8().await?);
+    }
+    let first = String::from_utf8_lossy(&answer);
+    let status = first.split(' ').nth(1).unwrap_or_default();
+    if status.len() == 3 && status.starts_with('2') {
+        Ok(stream)
+    } else {
+        Err(io::Error::other(format!("proxy {} refuses with status {status:?}", proxy.address)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_are_names_and_suffixes() {
+        let proxy = Proxy::parse("http://proxy:3128", "localhost, .internal,ca.example").expect("a proxy");
+        for (host, applies) in
+            [("localhost", false), ("a.internal", false), ("ca.example", false), ("badca.example", true)]
+        {
+            assert_eq!(proxy.applies_to(host), applies, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_is_asked_for_and_a_refusal_named() {
+        for (reply, works) in [("200 OK", true), ("403 Forbidden", false)] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            let proxy = Proxy { address: listener.local_addr().expect("bound").to_string(), except: vec![] };
+            let serve = tokio::spawn(async move {
+                let (mut stream, _) = listener.accept().await.expect("accepts");
+                let mut asked = [0; 512];
+                let n = stream.read(&mut asked).await.expect("reads");
+                stream.write_all(format!("HTTP/1.1 {reply}\r\n\r\nhello").as_bytes()).await.expect("writes");
+                String::from_utf8_lossy(&asked[..n]).into_owned()
+            });
+            let uri: Uri = "https://ca.example/dir".parse().expect("a URL");
+            let stream = connect(&uri, Some(&proxy)).await;
+            assert!(serve.await.expect("served").starts_with("CONNECT ca.example:443 HTTP/1.1\r\n"));
+            match stream {
+                Ok(mut stream) => {
+                    assert!(works);
+                    let mut hello = [0; 5];
+                    stream.read_exact(&mut hello).await.expect("the tunnel's first bytes are not lost");
+                    assert_eq!(&hello, b"hello");
+                }
+                Err(e) => assert!(!works && e.to_string().contains("403"), "{e}"),
+            }
+        }
+    }
+}

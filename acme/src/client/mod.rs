@@ -1,0 +1,347 @@
+//! HTTP to a CA: bounded, observed, with a pool of nonces.
+//!
+//! `instant-acme` asks for its HTTP client through a trait; ours stands behind it, and behind the few calls that
+//! crate does not make (ARI without `Retry-After`, EAB with a key of ours, key rollover, alternate chains).
+
+mod connector;
+mod directory;
+mod handle;
+mod nonces;
+mod roots;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use jiff::{SignedDuration, Timestamp};
+
+pub use connector::Proxy;
+pub use directory::Directory;
+pub(crate) use handle::Handle;
+pub use roots::Roots;
+
+use connector::Connector;
+use nonces::Nonces;
+
+/// No answer of a CA comes near this.
+const LARGEST_ANSWER: usize = 1 << 20;
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// A directory is read again after this long.
+const DIRECTORY_LIFE: Duration = Duration::from_secs(3600);
+
+/// How to reach a CA.
+#[derive(Clone, Debug)]
+pub struct HttpConfig {
+    /// The directory URL (RFC 8555, 7.1.1).
+    pub directory_url: String,
+    /// Whom to trust.
+    pub roots: Roots,
+    /// Through which proxy.
+    pub proxy: Option<Proxy>,
+    /// How long an exchange may take in all.
+    pub timeout: Duration,
+}
+
+/// The HTTP client of one CA, shared by all its orders.
+pub struct Http {
+    client: Client<hyper_rustls::HttpsConnector<Connector>, Full<Bytes>>,
+    config: HttpConfig,
+    nonces: Nonces,
+    directory: Mutex<Option<(std::time::Instant, Bytes, Arc<Directory>)>>,
+    counts: Mutex<BTreeMap<(&'static str, u16), u64>>,
+}
+
+/// An answer, read whole.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Status.
+    pub status: StatusCode,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// What the CA said beside the body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    pub(crate) status: u16,
+    pub(crate) retry_after: Option<SignedDuration>,
+    pub(crate) location: Option<String>,
+    pub(crate) alternates: Vec<String>,
+}
+
+impl Http {
+    /// A client for the CA behind a directory URL. Nothing is sent yet.
+    pub fn new(config: HttpConfig) -> Result<Arc<Self>, HttpError> {
+        let malformed = |problem: &'static str| HttpError::Url { url: config.directory_url.clone(), problem };
+        let uri: Uri = config.directory_url.parse().map_err(|_| malformed("it is no URL"))?;
+        let host = uri.host().ok_or_else(|| malformed("it has no host"))?;
+        let loopback = host == "localhost"
+            || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        let plain = match uri.scheme_str() {
+            Some("https") => false,
+            Some("http") if loopback => true,
+            _ => return Err(malformed("it must begin with https:// (http:// on loopback only)")),
+        };
+        let tls = config.roots.client_config()?;
+        let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
+        let builder = if plain { builder.https_or_http() } else { builder.https_only() };
+        let connector = Connector::new(config.proxy.clone(), CONNECT_LIMIT);
+        let connector = builder.enable_http1().enable_http2().wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .build(connector);
+        Ok(Arc::new(Self {
+            client,
+            config,
+            nonces: Nonces::default(),
+            directory: Mutex::default(),
+            counts: Mutex::default(),
+        }))
+    }
+
+    /// The directory URL.
+    pub fn directory_url(&self) -> &str {
+        &self.config.directory_url
+    }
+
+    /// How many requests there were, by action and status; status 0 is no answer. For metrics.
+    pub fn counts(&self) -> BTreeMap<(&'static str, u16), u64> {
+        self.counts.lock().expect("nobody panics while holding it").clone()
+    }
+
+    /// The directory of the CA, read at most once an hour.
+    pub async fn directory(&self) -> Result<Arc<Directory>, HttpError> {
+        Ok(self.directory_answer().await?.1)
+    }
+
+    async fn directory_answer(&self) -> Result<(Bytes, Arc<Directory>), HttpError> {
+        let known = self.directory.lock().expect("nobody panics while holding it").clone();
+        if let Some((read, body, directory)) = &known
+            && read.elapsed() < DIRECTORY_LIFE
+        {
+            return Ok((body.clone(), directory.clone()));
+        }
+        let fetched = self.fetch_directory().await;
+        match (fetched, known) {
+            (Ok((body, directory)), _) => {
+                let entry = (std::time::Instant::now(), body.clone(), directory.clone());
+                *self.directory.lock().expect("nobody panics while holding it") = Some(entry);
+                Ok((body, directory))
+            }
+            // An old directory beats none.
+            (Err(_), Some((_, body, directory))) => Ok((body, directory)),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    async fn fetch_directory(&self) -> Result<(Bytes, Arc<Directory>), HttpError> {
+        let answer = self.send("directory", Method::GET, self.directory_url(), None).await?;
+        if !answer.status.is_success() {
+            return Err(HttpError::Status { url: self.directory_url().to_owned(), status: answer.status.as_u16() });
+        }
+        let directory = serde_json::from_slice(&answer.body)
+            .map_err(|_| HttpError::NoDirectory { url: self.directory_url().to_owned() })?;
+        Ok((answer.body, Arc::new(directory)))
+    }
+
+    /// A nonce, pooled or fresh (RFC 8555, 7.2).
+    pub(crate) async fn nonce(&self) -> Result<String, HttpError> {
+        if let Some(nonce) = self.nonces.take() {
+            return Ok(nonce);
+        }
+        let url = self.directory().await?.new_nonce.clone();
+        let answer = self.send("new-nonce", Method::HEAD, &url, None).await?;
+        self.nonces.take().ok_or(HttpError::Status { url, status: answer.status.as_u16() })
+    }
+
+    /// One exchange: time and size bounded, counted, its nonce kept. Redirects are not followed.
+    pub(crate) async fn send(
+        &self,
+        action: &'static str,
+        method: Method,
+        url: &str,
+        jose: Option<Bytes>,
+    ) -> Result<Answer, HttpError> {
+        let result = tokio::time::timeout(self.config.timeout, self.exchange(method, url, jose))
+            .await
+            .unwrap_or_else(|_| Err(HttpError::Timeout { url: url.to_owned(), limit: self.config.timeout }));
+        let status = result.as_ref().map_or(0, |a| a.status.as_u16());
+        *self.counts.lock().expect("nobody panics while holding it").entry((action, status)).or_default() += 1;
+        let answer = result?;
+        if let Some(nonce) = answer.headers.get("replay-nonce").and_then(|v| v.to_str().ok()) {
+            if is_bad_nonce(&answer) {
+                // Whatever made this one bad, a restart or its age, made its siblings bad as well.
+                self.nonces.clear();
+            }
+            self.nonces.put(nonce);
+        }
+        Ok(answer)
+    }
+
+    async fn exchange(&self, method: Method, url: &str, jose: Option<Bytes>) -> Result<Answer, HttpError> {
+        let mut request = Request::builder().method(method).uri(url).header(USER_AGENT, user_agent());
+        if jose.is_some() {
+            request = request.header("content-type", "application/jose+json");
+        }
+        let request = request
+            .body(Full::new(jose.unwrap_or_default()))
+            .map_err(|_| HttpError::Url { url: url.chars().take(300).collect(), problem: "it is no URL" })?;
+        let unreachable = |e: &dyn std::error::Error| HttpError::Unreachable { url: url.to_owned(), cause: chain(e) };
+        let response = self.client.request(request).await.map_err(|e| unreachable(&e))?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, LARGEST_ANSWER)
+            .collect()
+            .await
+            .map_err(|e| HttpError::Unreachable { url: url.to_owned(), cause: e.to_string() })?
+            .to_bytes();
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+}
+
+impl Answer {
+    pub(crate) fn exchange(&self) -> Exchange {
+        let text = |v: &HeaderValue| v.to_str().ok().map(str::to_owned);
+        Exchange {
+            status: self.status.as_u16(),
+            retry_after: self.headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(retry_after),
+            location: self.headers.get(LOCATION).and_then(text),
+            alternates: self
+                .headers
+                .get_all("link")
+                .iter()
+                .filter_map(text)
+                .flat_map(|l| l.split(',').filter_map(alternate).collect::<Vec<_>>())
+                .take(10)
+                .collect(),
+        }
+    }
+}
+
+/// `Retry-After`: seconds or a date (RFC 9110, 10.2.3).
+fn retry_after(value: &str) -> Option<SignedDuration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse::<u32>() {
+        return Some(SignedDuration::from_secs(i64::from(seconds)));
+    }
+    let date = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+    Some(date.duration_since(Timestamp::now()).max(SignedDuration::ZERO))
+}
+
+/// `<url>;rel="alternate"` (RFC 8555, 7.4.2).
+fn alternate(link: &str) -> Option<String> {
+    let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+    let is_alternate = parameters.split(';').any(|p| {
+        let p = p.trim().replace(' ', "");
+        p.eq_ignore_ascii_case("rel=\"alternate\"") || p.eq_ignore_ascii_case("rel=alternate")
+    });
+    is_alternate.then(|| url.to_owned())
+}
+
+fn is_bad_nonce(answer: &Answer) -> bool {
+    answer.status == StatusCode::BAD_REQUEST && answer.body.windows(8).any(|w| w == b"badNonce")
+}
+
+fn user_agent() -> &'static str {
+    concat!("gatewright/", env!("CARGO_PKG_VERSION"), " instant-acme/0.8")
+}
+
+/// An error and its causes; hyper's own text alone says only "client error".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Why there was no answer from the CA.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HttpError {
+    /// The URL.
+    #[error("the URL {url:?} cannot be used: {problem}")]
+    Url {
+        /// Which.
+        url: String,
+        /// Why.
+        problem: &'static str,
+    },
+    /// The roots.
+    #[error("the CA bundle cannot be used: {0}")]
+    Roots(String),
+    /// No connection, or it broke.
+    #[error("{url} cannot be reached: {cause}")]
+    Unreachable {
+        /// Which.
+        url: String,
+        /// Why.
+        cause: String,
+    },
+    /// It took too long.
+    #[error("{url} did not answer within {limit:?}")]
+    Timeout {
+        /// Which.
+        url: String,
+        /// How long we waited.
+        limit: Duration,
+    },
+    /// An answer that helps nobody.
+    #[error("{url} answered with status {status}")]
+    Status {
+        /// Which.
+        url: String,
+        /// The status.
+        status: u16,
+    },
+    /// No ACME there.
+    #[error(
+        "{url} is no ACME directory: expected JSON with newNonce, newAccount and newOrder; check the directory URL"
+    )]
+    NoDirectory {
+        /// Which.
+        url: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_alternate_chains_are_read() {
+        let link = "<https://ca.example/cert/1/1>;rel=\"alternate\", <https://ca.example/dir>;rel=\"index\"";
+        let urls: Vec<_> = link.split(',').filter_map(alternate).collect();
+        assert_eq!(urls, ["https://ca.example/cert/1/1"]);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        assert_eq!(retry_after(" 120 "), Some(SignedDuration::from_secs(120)));
+        assert_eq!(retry_after("Fri, 31 Dec 1999 23:59:59 GMT"), Some(SignedDuration::ZERO));
+        assert_eq!(retry_after("soon"), None);
+    }
+
+    #[test]
+    fn a_directory_url_must_be_https_except_on_loopback() {
+        let config = |url: &str| HttpConfig {
+            directory_url: url.to_owned(),
+            roots: Roots::Pem(String::new()),
+            proxy: None,
+            timeout: Duration::from_secs(1),
+        };
+        for (url, word) in [("http://ca.example/dir", "https://"), ("/dir", "no host"), ("ftp://x/", "https://")] {
+            let error = Http::new(config(url)).err().expect(url).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Proving control of the names of an order (RFC 8555, 7.5).
+
+use futures::future::join_all;
+use instant_acme::{AuthorizationStatus, ChallengeStatus, ChallengeType, Error, Order, Problem};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::problem::{is_bad_nonce, is_kind, of_dns};
+use super::run::{Run, renonce};
+use crate::challenge::dns::{Seen, TxtRecord};
+use crate::challenge::{ChallengeKind, DnsSolver, alpn, dns_label};
+use crate::failure::{Class, Failure};
+use crate::names::DnsName;
+
+const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A challenge to be met.
+struct Task {
+    name: DnsName,
+    kind: ChallengeKind,
+    token: String,
+    key_authorization: String,
+    /// The CA is at it already.
+    underway: bool,
+}
+
+/// Meets every open challenge of an order and tells the CA. The records are written down before they are made.
+pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<(), Failure> {
+    let tasks = tasks(run, order).await?;
+    if let Some(solver) = run.issuer.config.solvers.dns.clone() {
+        prepare_dns(run, &solver, &tasks).await?;
+    }
+    for task in tasks.iter().filter(|t| !t.underway) {
+        let solvers = &run.issuer.config.solvers;
+        match (task.kind, &solvers.http, &solvers.alpn) {
+            (ChallengeKind::Http01, Some(solver), _) => {
+                solver.present(task.name.as_str(), &task.token, &task.key_authorization).await?;
+            }
+            (ChallengeKind::TlsAlpn01, _, Some(solver)) => {
+                let certificate = alpn::certificate(task.name.as_str(), &task.key_authorization)
+                    .map_err(|e| Failure::new(Class::Bug, e.to_string()))?;
+                solver.present(task.name.as_str(), &certificate).await?;
+            }
+            _ => {}
+        }
+    }
+    accept(run, order, &tasks).await
+}
+
+/// The open challenges, one for each name not proven yet.
+async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Failure> {
+    let thumbprint = run.account.thumbprint();
+    let mut tries = 6;
+    'again: loop {
+        let mut tasks = Vec::new();
+        let mut authorizations = order.authorizations();
+        while let Some(next) = authorizations.next().await {
+            let authorization = match next {
+                Ok(authorization) => authorization,
+                // What was read already stays read.
+                Err(error) if tries > 0 && is_bad_nonce(&error) => {
+                    tries -= 1;
+                    continue 'again;
+                }
+                Err(error) => return Err(run.failed(&error)),
+            };
+            let name = DnsName::parse(&authorization.identifier().to_string())
+                .map_err(|e| Failure::new(Class::Bug, format!("the CA authorizes another name: {e}")))?;
+            match authorization.status {
+                AuthorizationStatus::Valid => continue,
+                AuthorizationStatus::Pending => {}
+                // The order will say so as well when it is looked at again.
+                _ => continue,
+            }
+            let offered: Vec<_> = authorization.challenges.iter().filter_map(|c| kind_of(&c.r#type)).collect();
+            let Some(kind) = run.issuer.config.solvers.choose(&name, &offered) else {
+                let list = offered.iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
+                let ours = run.issuer.config.solvers.kinds().iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
+                let message = format!("the CA proves {name} by {list}; configured are {ours}");
+                return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]));
+            };
+            let challenge = authorization
+                .challenges
+                .iter()
+                .find(|c| kind_of(&c.r#type) == Some(kind))
+                .expect("it was chosen among those offered");
+            tasks.push(Task {
+                name,
+                kind,
+                token: challenge.token.clone(),
+                key_authorization: format!("{}.{thumbprint}", challenge.token),
+                underway: challenge.status != ChallengeStatus::Pending,
+            });
+        }
+        return Ok(tasks);
+    }
+}
+
+async fn prepare_dns(run: &mut Run<'_>, solver: &DnsSolver, tasks: &[Task]) -> Result<(), Failure> {
+    use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+    let mut records = Vec::new();
+    for task in tasks.iter().filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01)) {
+        let label = dns_label(task.kind, &task.name, run.account.url());
+        let failed = |e| of_dns(&e, Timestamp::now()).by(vec![task.name.to_string()]);
+        let name = solver.view.challenge_target(&label).await.map_err(failed)?;
+        solver.provider.zone_of(&name).await.map_err(failed)?;
+        let value = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(task.key_authorization.as_bytes()));
+        records.push(TxtRecord { name, value, ttl: solver.ttl });
+    }
+    if records.is_empty() {
+        return Ok(());
+    }
+    for record in &records {
+        if !run.record.txt.contains(record) {
+            run.record.txt.push(record.clone());
+        }
+    }
+    run.save().await?;
+    let presented = join_all(records.iter().map(|r| solver.provider.present(r))).await;
+    for result in presented {
+        result.map_err(|e| of_dns(&e, Timestamp::now()))?;
+    }
+    let until = Instant::now() + solver.propagation_limit;
+    for record in &records {
+        seen(solver, record, until).await?;
+    }
+    Ok(())
+}
+
+/// Waits until all authoritative servers have a record: a CA that looks too early fails the order for good.
+async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant) -> Result<(), Failure> {
+    loop {
+        let trouble = match solver.view.seen(record).await {
+            Ok(Seen::Everywhere { silent }) => {
+                if !silent.is_empty() {
+                    tracing::warn!(record = record.name, ?silent, "name servers did not answer");
+                }
+                return Ok(());
+            }
+            Ok(Seen::NotYet { missing }) => format!("not yet on {}", missing.join(", ")),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() + PROPAGATION_POLL > until {
+            let message = format!("the TXT record {} cannot be seen: {trouble}", record.name);
+            return Err(Failure::new(Class::Transient, message));
+        }
+        tokio::time::sleep(PROPAGATION_POLL).await;
+    }
+}
+
+/// Tells the CA that it may look.
+async fn accept(run: &Run<'_>, order: &mut Order, tasks: &[Task]) -> Result<(), Failure> {
+    let mut tries = 6;
+    'again: loop {
+        let mut authorizations = order.authorizations();
+        while let Some(next) = authorizations.next().await {
+            let mut authorization = match next {
+                Ok(authorization) => authorization,
+                Err(error) if tries > 0 && is_bad_nonce(&error) => {
+                    tries -= 1;
+                    continue 'again;
+                }
+                Err(error) => return Err(run.failed(&error)),
+            };
+            let name = authorization.identifier().to_string();
+            let Some(task) = tasks.iter().find(|t| t.name.as_str() == name && !t.underway) else { continue };
+            let kind = authorization
+                .challenges
+                .iter()
+                .map(|c| c.r#type.clone())
+                .find(|t| kind_of(t) == Some(task.kind))
+                .expect("it was chosen among those offered");
+            let Some(mut challenge) = authorization.challenge(kind) else { continue };
+            match renonce!(challenge.set_ready().await) {
+                Ok(()) => {}
+                // It is not pending any more: an earlier attempt was heard after all. The order says the rest.
+                Err(error) if is_kind(&error, "malformed") || is_kind(&error, "unauthorized") => {}
+                Err(error) => return Err(run.failed(&error)),
+            }
+        }
+        return Ok(());
+    }
+}
+
+/// The names whose authorization failed, with the CA's reason.
+pub(super) async fn culprits(order: &mut Order) -> Result<Vec<(DnsName, Problem)>, Error> {
+    let mut culprits = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(next) = authorizations.next().await {
+        let mut authorization = next?;
+        renonce!(authorization.refresh().await.map(|_| ()))?;
+        if authorization.status != AuthorizationStatus::Invalid {
+            continue;
+        }
+        let name = DnsName::parse(&authorization.identifier().to_string());
+        let problem = authorization.challenges.iter().find_map(|c| c.error.clone());
+        if let (Ok(name), Some(problem)) = (name, problem) {
+            culprits.push((name, problem));
+        }
+    }
+    Ok(culprits)
+}
+
+/// Gives up what is still pending, since the CA limits how much may be. Whether it succeeds changes nothing.
+pub(super) async fn deactivate_pending(order: &mut Order) {
+    let mut authorizations = order.authorizations();
+    while let Some(next) = authorizations.next().await {
+        if let Ok(mut authorization) = next
+            && authorization.status == AuthorizationStatus::Pending
+            && let Err(error) = authorization.deactivate().await
+        {
+            tracing::debug!(%error, "an authorization could not be deactivated");
+        }
+    }
+}
+
+fn kind_of(kind: &ChallengeType) -> Option<ChallengeKind> {
+    match kind {
+        ChallengeType::Http01 => Some(ChallengeKind::Http01),
+        ChallengeType::Dns01 => Some(ChallengeKind::Dns01),
+        ChallengeType::TlsAlpn01 => Some(ChallengeKind::TlsAlpn01),
+        ChallengeType::Unknown(name) if name == "dns-account-01" => Some(ChallengeKind::DnsAccount01),
+        _ => None,
+    }
+}

@@ -1,0 +1,377 @@
+//! The ACME issuer: one account at one CA.
+//!
+//! An order is a small state machine whose state is written down before each step that talks to the CA
+//! ([`record`]); a process killed at any point takes up the same order, with the same key.
+
+mod authorize;
+mod problem;
+mod record;
+mod run;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hyper::Method;
+use jiff::Timestamp;
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+
+use crate::account::{self, Account, AccountError, Registration};
+use crate::budget::{Budget, Limits};
+use crate::certificate::IssuedCertificate;
+use crate::challenge::Solvers;
+use crate::client::{Directory, Http, HttpConfig, Proxy, Roots};
+use crate::failure::{Class, Failure};
+use crate::issuer::{CertificateId, IssueRequest, Issuer};
+use crate::names::Names;
+use crate::renewal::Window;
+use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
+
+use record::OrderRecord;
+use run::Run;
+
+/// A profile (draft-ietf-acme-profiles).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileWish {
+    /// Its name at the CA.
+    pub name: String,
+    /// Refuse to issue without it; else it is taken where the CA has it.
+    pub required: bool,
+}
+
+/// How an ACME issuer is set up.
+#[derive(Clone)]
+pub struct AcmeConfig {
+    /// The name of the issuer in configuration and messages, and of its account in storage.
+    pub name: String,
+    /// The directory URL, or `letsencrypt` or `letsencrypt-staging`.
+    pub directory: String,
+    /// Whom to trust when talking to the CA.
+    pub roots: Roots,
+    /// Through which proxy.
+    pub proxy: Option<Proxy>,
+    /// Contacts, terms, external account.
+    pub registration: Registration,
+    /// How names are proven.
+    pub solvers: Solvers,
+    /// Which profile.
+    pub profile: Option<ProfileWish>,
+    /// The common name of the root or intermediate the chain should lead to, where the CA offers several.
+    pub preferred_chain: Option<String>,
+    /// The CA's limits; without it those known for its directory.
+    pub limits: Option<Limits>,
+    /// How long one exchange may take.
+    pub timeout: Duration,
+    /// How long one attempt follows an order; then it is taken up again later.
+    pub patience: Duration,
+}
+
+impl AcmeConfig {
+    /// An issuer with HTTP-01 answered statelessly, and the defaults for everything else.
+    pub fn new(name: &str, directory: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            roots: Roots::System,
+            proxy: None,
+            registration: Registration::default(),
+            solvers: Solvers::stateless_http(),
+            profile: None,
+            preferred_chain: None,
+            limits: None,
+            timeout: Duration::from_secs(30),
+            patience: Duration::from_secs(300),
+        }
+    }
+}
+
+/// The directory URL for a name or a URL.
+pub fn directory_url(directory: &str) -> &str {
+    match directory {
+        "letsencrypt" => "https://acme-v02.api.letsencrypt.org/directory",
+        "letsencrypt-staging" => "https://acme-staging-v02.api.letsencrypt.org/directory",
+        url => url,
+    }
+}
+
+/// An [`Issuer`] that speaks ACME.
+pub struct AcmeIssuer {
+    config: AcmeConfig,
+    http: Arc<Http>,
+    storage: Arc<dyn Storage>,
+    account: OnceCell<Account>,
+    thumbprint: String,
+    budget: Mutex<Budget>,
+    writing_budget: AtomicBool,
+}
+
+impl AcmeIssuer {
+    /// Sets the issuer up: reads, or makes, its account key and its ledger. Nothing is sent yet.
+    pub async fn open(mut config: AcmeConfig, storage: Arc<dyn Storage>) -> Result<Self, Failure> {
+        config.directory = directory_url(&config.directory).to_owned();
+        let http = Http::new(HttpConfig {
+            directory_url: config.directory.clone(),
+            roots: config.roots.clone(),
+            proxy: config.proxy.clone(),
+            timeout: config.timeout,
+        })
+        .map_err(|e| Failure::new(Class::Config, format!("issuer {}: {e}", config.name)))?;
+        let thumbprint = account::thumbprint(&*storage, &config.name, &config.directory)
+            .await
+            .map_err(|e| problem::of_account(&config.name, &e, Timestamp::now()))?;
+        let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
+        let key = Key::new(Kind::Budget, &config.name);
+        let mut budget = match read_json::<Budget>(&*storage, &key).await {
+            Ok(Some((budget, _))) => budget,
+            Ok(None) => Budget::new(limits.clone()),
+            Err(e) => return Err(of_storage(&e)),
+        };
+        budget.limits = limits;
+        Ok(Self {
+            http,
+            storage,
+            account: OnceCell::new(),
+            thumbprint,
+            budget: Mutex::new(budget),
+            writing_budget: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    /// The thumbprint of the account's key: all that an HTTP-01 responder needs to know.
+    pub fn thumbprint(&self) -> &str {
+        &self.thumbprint
+    }
+
+    /// The HTTP client, for its counts.
+    pub fn http(&self) -> &Arc<Http> {
+        &self.http
+    }
+
+    /// How names are proven.
+    pub fn solvers(&self) -> &Solvers {
+        &self.config.solvers
+    }
+
+    /// The account's URL, registering it first if need be.
+    pub async fn account_url(&self) -> Result<String, Failure> {
+        Ok(self.account().await?.url().to_owned())
+    }
+
+    /// The CA's directory.
+    pub async fn directory(&self) -> Result<Arc<Directory>, Failure> {
+        self.http.directory().await.map_err(|e| problem::of_http(&self.config.name, &e))
+    }
+
+    /// Refuses what the CA could not issue, before anything is spent.
+    pub fn check(&self, names: &Names) -> Result<(), Failure> {
+        let limits = &self.budget.lock().expect("nobody panics while holding it").limits;
+        if names.count() > limits.names.max(1) {
+            return Err(Failure::new(
+                Class::Config,
+                format!(
+                    "{} names in one certificate; {} takes at most {}",
+                    names.count(),
+                    self.config.name,
+                    limits.names
+                ),
+            ));
+        }
+        for name in names.iter() {
+            if name.is_public_suffix() {
+                let message = format!("{name} is a public suffix; no CA issues for it. Use a name below it");
+                return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]));
+            }
+            if !self.config.solvers.can_prove(name) {
+                let need =
+                    if name.is_wildcard() { "a wildcard needs a DNS-01 provider" } else { "no solver is configured" };
+                let message = format!("issuer {} cannot prove {name}: {need}", self.config.name);
+                return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the account key. Call it while no order is on its way, and open the issuer again afterwards: it has
+    /// another thumbprint then.
+    pub async fn roll_over_key(mut self) -> Result<Self, Failure> {
+        let mut account = self.take_account().await?;
+        account
+            .roll_over(&*self.storage, &self.config.name)
+            .await
+            .map_err(|e| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
+        Self::open(self.config, self.storage).await
+    }
+
+    /// Deactivates the account for good.
+    pub async fn deactivate(mut self) -> Result<(), Failure> {
+        let account = self.take_account().await?;
+        account
+            .deactivate(&*self.storage, &self.config.name)
+            .await
+            .map_err(|e| problem::of_account(&self.config.name, &e, Timestamp::now()))
+    }
+
+    async fn take_account(&mut self) -> Result<Account, Failure> {
+        self.account().await?;
+        Ok(self.account.take().expect("it was opened just now, and nobody else has this issuer"))
+    }
+
+    /// Removes the traces of orders that ended while a DNS provider could not be reached, or that nobody wants
+    /// any more. `wanted` says which orders may still be taken up.
+    pub async fn sweep(&self, wanted: impl Fn(&CertificateId) -> bool) -> Result<(), Failure> {
+        for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
+            let read = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?;
+            if let Some((record, _)) = read
+                && record.issuer == self.config.name
+                && (record.is_leftover() || !wanted(&record.id))
+            {
+                self.abandon(&record.id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn account(&self) -> Result<&Account, Failure> {
+        self.account
+            .get_or_try_init(|| async {
+                // Asked for by name, so that one warm-up finds a wrong URL, bundle or binding before any order.
+                let account =
+                    Account::open(&*self.storage, &self.config.name, self.http.clone(), &self.config.registration)
+                        .await;
+                account.map_err(|e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now()))
+            })
+            .await
+    }
+
+    fn order_key(&self, id: &CertificateId) -> Key {
+        Key::new(Kind::Order, &format!("{}.{id}", self.config.name))
+    }
+
+    fn with_budget<T>(&self, change: impl FnOnce(&mut Budget) -> T) -> T {
+        change(&mut self.budget.lock().expect("nobody panics while holding it"))
+    }
+
+    /// Writes the ledger. Of several callers one writes; what the others changed meanwhile it writes as well.
+    async fn write_budget(&self, now: Timestamp) -> Result<(), StorageError> {
+        let key = Key::new(Kind::Budget, &self.config.name);
+        while !self.writing_budget.swap(true, Ordering::AcqRel) {
+            let snapshot = self.with_budget(|b| {
+                b.prune(now);
+                b.clone()
+            });
+            let written = write_json(&*self.storage, &key, &snapshot, &Expect::Anything).await;
+            self.writing_budget.store(false, Ordering::Release);
+            written?;
+            if self.with_budget(|b| *b == snapshot) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Issuer for AcmeIssuer {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
+        self.check(&request.names)?;
+        let account = self.account().await?;
+        // Whoever else works on this order, here or in another process, is waited for.
+        let _lock = self.storage.lock(&self.order_key(&request.id)).await.map_err(|e| of_storage(&e))?;
+        Run::start(self, account, request).await?.drive().await
+    }
+
+    async fn installed(&self, id: &CertificateId) -> Result<(), Failure> {
+        let _lock = self.storage.lock(&self.order_key(id)).await.map_err(|e| of_storage(&e))?;
+        record::close(self, id).await
+    }
+
+    async fn abandon(&self, id: &CertificateId) -> Result<(), Failure> {
+        let _lock = self.storage.lock(&self.order_key(id)).await.map_err(|e| of_storage(&e))?;
+        let key = self.order_key(id);
+        let read = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?;
+        if let Some((OrderRecord { url: Some(url), downloaded: None, .. }, _)) = read {
+            // Pending authorizations count against the account; what the CA answers changes nothing for us.
+            let (protocol, _) = self
+                .account()
+                .await?
+                .protocol()
+                .await
+                .map_err(|e| problem::of_protocol(self, &e, None, Timestamp::now()))?;
+            if let Ok(mut order) = protocol.order(url).await {
+                authorize::deactivate_pending(&mut order).await;
+            }
+        }
+        record::close(self, id).await
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        Some(self.with_budget(|b| b.clone()))
+    }
+
+    async fn renewal_window(
+        &self,
+        held: &IssuedCertificate,
+        previous: Option<&Window>,
+        now: Timestamp,
+    ) -> Result<Option<Window>, Failure> {
+        let Some(id) = &held.ari_id else { return Ok(None) };
+        let Some(base) = self.directory().await?.renewal_info.clone() else { return Ok(None) };
+        // RFC 9773, 4.1: the identifier is appended as a path segment.
+        let url = format!("{}/{id}", base.trim_end_matches('/'));
+        let answer = self
+            .http
+            .send("renewal-info", Method::GET, &url, None)
+            .await
+            .map_err(|e| problem::of_http(&self.config.name, &e))?;
+        if !answer.status.is_success() {
+            let message =
+                format!("{} has no renewal window for this certificate: status {}", self.config.name, answer.status);
+            return Err(Failure::new(Class::Transient, message));
+        }
+        let nonsense =
+            |what: &str| Failure::new(Class::Bug, format!("{} answers ARI with nonsense: {what}", self.config.name));
+        let info: RenewalInfo =
+            serde_json::from_slice(&answer.body).map_err(|_| nonsense("not the JSON of RFC 9773"))?;
+        Window::answered(
+            previous,
+            id,
+            (info.suggested_window.start, info.suggested_window.end),
+            info.explanation_url,
+            (held.not_before, held.not_after),
+            answer.exchange().retry_after,
+            now,
+        )
+        .map(Some)
+        .map_err(nonsense)
+    }
+}
+
+/// RFC 9773, 4.2.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RenewalInfo {
+    suggested_window: SuggestedWindow,
+    #[serde(rename = "explanationURL")]
+    explanation_url: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct SuggestedWindow {
+    start: Timestamp,
+    end: Timestamp,
+}
+
+pub(crate) fn of_storage(error: &StorageError) -> Failure {
+    let class = match error {
+        StorageError::Open { .. } | StorageError::Damaged { .. } => Class::Config,
+        StorageError::Conflict { .. } | StorageError::Io { .. } => Class::Transient,
+    };
+    Failure::new(class, format!("storage: {error}"))
+}

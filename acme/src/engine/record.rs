@@ -1,0 +1,73 @@
+//! What is written down about an order on its way.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{AcmeIssuer, of_storage};
+use crate::challenge::dns::TxtRecord;
+use crate::failure::Failure;
+use crate::issuer::CertificateId;
+use crate::key::PrivateKeyPem;
+use crate::names::Names;
+use crate::storage::{Expect, read_json, write_json};
+
+/// An order, written before each step that talks to the CA.
+#[derive(Serialize, Deserialize)]
+pub(super) struct OrderRecord {
+    pub(super) id: CertificateId,
+    pub(super) issuer: String,
+    pub(super) names: Names,
+    pub(super) profile: Option<String>,
+    /// The key of the certificate to be; written before the order is placed, and never changed.
+    pub(super) key: PrivateKeyPem,
+    /// What the order says it replaces.
+    pub(super) replaces: Option<String>,
+    /// The budget was charged, so that a repeated attempt does not charge it twice.
+    pub(super) charged: bool,
+    /// Where the order is; written as soon as the CA told.
+    pub(super) url: Option<String>,
+    /// Records that are, or may be, in DNS; written before they are made, removed after they are gone.
+    pub(super) txt: Vec<TxtRecord>,
+    /// The chain; written before anybody is told of it.
+    pub(super) downloaded: Option<String>,
+    /// Only `txt` still matters.
+    pub(super) over: bool,
+    pub(super) since: Timestamp,
+}
+
+impl OrderRecord {
+    /// Is there nothing left of it but traces in DNS?
+    pub(super) fn is_leftover(&self) -> bool {
+        self.over
+    }
+}
+
+/// Ends an order: removes its traces, then its record; where a trace cannot be removed now, the record stays and
+/// says so.
+pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(), Failure> {
+    let key = issuer.order_key(id);
+    let read = read_json::<OrderRecord>(&*issuer.storage, &key).await.map_err(|e| of_storage(&e))?;
+    let Some((mut record, _)) = read else { return Ok(()) };
+    record.txt = remove_traces(issuer, std::mem::take(&mut record.txt)).await;
+    if record.txt.is_empty() {
+        return issuer.storage.remove(&key).await.map_err(|e| of_storage(&e));
+    }
+    record.over = true;
+    record.url = None;
+    record.downloaded = None;
+    write_json(&*issuer.storage, &key, &record, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
+    Ok(())
+}
+
+/// Removes records from DNS and gives back those that could not be removed.
+pub(super) async fn remove_traces(issuer: &AcmeIssuer, txt: Vec<TxtRecord>) -> Vec<TxtRecord> {
+    let Some(solver) = &issuer.config.solvers.dns else { return txt };
+    let mut left = Vec::new();
+    for record in txt {
+        if let Err(error) = solver.provider.cleanup(&record).await {
+            tracing::warn!(issuer = issuer.config.name, record = record.name, %error, "challenge record stays for now");
+            left.push(record);
+        }
+    }
+    left
+}

@@ -1,0 +1,428 @@
+//! One attempt at an order: from whatever was written down to a certificate.
+
+use std::time::Duration;
+
+use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order, OrderStatus};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::problem::{is_kind, of_account, of_problem, of_protocol, scope_of};
+use super::record::{OrderRecord, remove_traces};
+use super::{AcmeIssuer, authorize, of_storage};
+use crate::account::Account;
+use crate::budget::Reserve;
+use crate::certificate::IssuedCertificate;
+use crate::client::Handle;
+use crate::failure::{Class, Failure};
+use crate::issuer::IssueRequest;
+use crate::key::PrivateKeyPem;
+use crate::storage::{Expect, read_json, write_json};
+
+/// The CA's wish to wait is followed up to here; beyond, the order is taken up later.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const SLOWEST_POLL: Duration = Duration::from_secs(10);
+
+/// Repeats a call whose nonce the CA refused; the protocol crate itself tries three times.
+macro_rules! renonce {
+    ($call:expr) => {{
+        let mut tries = 6;
+        loop {
+            match $call {
+                Err(error) if tries > 0 && $crate::engine::problem::is_bad_nonce(&error) => tries -= 1,
+                other => break other,
+            }
+        }
+    }};
+}
+pub(super) use renonce;
+
+/// An attempt, holding the order's lock.
+pub(super) struct Run<'a> {
+    pub(super) issuer: &'a AcmeIssuer,
+    pub(super) account: &'a Account,
+    pub(super) protocol: instant_acme::Account,
+    pub(super) handle: Handle,
+    pub(super) record: OrderRecord,
+    request: &'a IssueRequest,
+    started: Instant,
+}
+
+impl<'a> Run<'a> {
+    /// Takes up the order that is written down, if it is the one asked for, else begins one.
+    pub(super) async fn start(
+        issuer: &'a AcmeIssuer,
+        account: &'a Account,
+        request: &'a IssueRequest,
+    ) -> Result<Self, Failure> {
+        let key = issuer.order_key(&request.id);
+        let profile = profile(issuer).await?;
+        let read = read_json::<OrderRecord>(&*issuer.storage, &key).await.map_err(|e| of_storage(&e))?;
+        let mut traces = Vec::new();
+        let record = match read {
+            Some((record, _)) if record.continues(request, profile.as_deref()) => record,
+            other => {
+                if let Some((old, _)) = other {
+                    traces = remove_traces(issuer, old.txt).await;
+                }
+                let key_pem = PrivateKeyPem::generate_p256()
+                    .map_err(|e| Failure::new(Class::Bug, format!("issuer {}: {e}", issuer.config.name)))?;
+                OrderRecord {
+                    id: request.id.clone(),
+                    issuer: issuer.config.name.clone(),
+                    names: request.names.clone(),
+                    profile,
+                    key: key_pem,
+                    replaces: request.replaces.clone(),
+                    charged: false,
+                    url: None,
+                    txt: traces,
+                    downloaded: None,
+                    over: false,
+                    since: request.now,
+                }
+            }
+        };
+        let (protocol, handle) =
+            account.protocol().await.map_err(|e| of_protocol(issuer, &e, None, Timestamp::now()))?;
+        let run = Self { issuer, account, protocol, handle, record, request, started: Instant::now() };
+        run.save().await?;
+        Ok(run)
+    }
+
+    /// Follows the order to its end. What is left behind after a failure can be taken up again.
+    pub(super) async fn drive(mut self) -> Result<IssuedCertificate, Failure> {
+        if let Some(chain) = self.record.downloaded.clone() {
+            return self.verified(chain).await;
+        }
+        let mut order = self.order().await?;
+        let mut pause = SHORTEST_PAUSE;
+        let mut accepted = false;
+        loop {
+            match order.state().status {
+                OrderStatus::Pending if !accepted => {
+                    authorize::authorize(&mut self, &mut order).await?;
+                    accepted = true;
+                }
+                OrderStatus::Pending | OrderStatus::Processing => {
+                    self.wait(&mut pause).await?;
+                }
+                OrderStatus::Ready => {
+                    // The proofs are in: their traces may go before the certificate comes.
+                    self.tidy().await?;
+                    if self.finalize(&mut order).await? {
+                        continue;
+                    }
+                    self.wait(&mut pause).await?;
+                }
+                OrderStatus::Valid => break,
+                OrderStatus::Invalid => return Err(self.invalid(&mut order).await),
+            }
+            if let Err(error) = renonce!(order.refresh().await.map(|_| ())) {
+                return Err(self.failed(&error));
+            }
+        }
+        self.tidy().await?;
+        let chain = self.download(&mut order).await?;
+        self.record.downloaded = Some(chain.clone());
+        self.save().await?;
+        self.verified(chain).await
+    }
+
+    pub(super) async fn save(&self) -> Result<(), Failure> {
+        let key = self.issuer.order_key(&self.record.id);
+        write_json(&*self.issuer.storage, &key, &self.record, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
+        Ok(())
+    }
+
+    pub(super) fn failed(&self, error: &instant_acme::Error) -> Failure {
+        let exchange = self.handle.last();
+        of_protocol(self.issuer, error, Some(&exchange), Timestamp::now())
+    }
+
+    /// The order that is written down, or a new one.
+    async fn order(&mut self) -> Result<Order, Failure> {
+        if let Some(url) = self.record.url.clone() {
+            match renonce!(self.protocol.order(url.clone()).await) {
+                Ok(order) => return Ok(order),
+                // Gone: expired, or the CA lost it. The key stays; nothing was issued to it.
+                Err(error) if self.handle.last().status == 404 || is_kind(&error, "malformed") => {
+                    tracing::info!(issuer = self.issuer.config.name, url, "the CA no longer knows the order");
+                    self.record.url = None;
+                    self.record.charged = false;
+                    self.save().await?;
+                }
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        self.charge().await?;
+        let order = self.place().await?;
+        self.record.url = Some(order.url().to_owned());
+        self.save().await?;
+        Ok(order)
+    }
+
+    /// Counts the order before it is placed: a limit overrun by a crash would be worse than one count too many.
+    async fn charge(&mut self) -> Result<(), Failure> {
+        if self.record.charged {
+            return Ok(());
+        }
+        let now = self.request.now;
+        let (names, exempt) = (&self.record.names, self.request.exempt);
+        let admitted = self.issuer.with_budget(|budget| {
+            budget.admits(names, exempt, Reserve::Emergency, now)?;
+            budget.spend(names, exempt, now);
+            Ok(budget.limits.orders.is_some())
+        });
+        match admitted {
+            Err(wait) => Err(budget_spent(&wait)),
+            Ok(counted) => {
+                if counted {
+                    self.issuer.write_budget(now).await.map_err(|e| of_storage(&e))?;
+                }
+                self.record.charged = true;
+                self.save().await
+            }
+        }
+    }
+
+    async fn place(&mut self) -> Result<Order, Failure> {
+        let identifiers: Vec<_> = self.record.names.to_strings().into_iter().map(Identifier::Dns).collect();
+        let ari = self.issuer.directory().await?.renewal_info.is_some();
+        loop {
+            let mut new = NewOrder::new(&identifiers);
+            if let Some(profile) = &self.record.profile {
+                new = new.profile(profile);
+            }
+            let replaces = self.record.replaces.clone().filter(|_| ari);
+            if let Some((authority, serial)) = replaces.as_ref().and_then(|r| r.split_once('.')) {
+                new = new.replaces(CertificateIdentifier {
+                    authority_key_identifier: authority.into(),
+                    serial: serial.into(),
+                });
+            }
+            let error = match renonce!(self.protocol.new_order(&new).await) {
+                Ok(mut order) => return self.placed(&mut order).map(|()| order),
+                Err(error) => error,
+            };
+            let exchange = self.handle.last();
+            // The order was made, but does not echo `replaces`: it is an order all the same (RFC 9773, 5).
+            if let (201, Some(url)) = (exchange.status, exchange.location) {
+                return renonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
+            }
+            // RFC 9773, 5: already replaced, of another account, unknown. The order is worth more than the link.
+            let refused = matches!(exchange.status, 400 | 403 | 404 | 409) && !is_kind(&error, "rateLimited");
+            if replaces.is_some() && refused {
+                self.record.replaces = None;
+                self.save().await?;
+                continue;
+            }
+            return Err(self.refused(&error).await);
+        }
+    }
+
+    /// A profile that must be there is looked for in the order as well: a CA without profiles ignores the wish.
+    fn placed(&self, order: &mut Order) -> Result<(), Failure> {
+        let wish = self.issuer.config.profile.as_ref().filter(|p| p.required);
+        match (wish, &order.state().profile) {
+            (Some(wish), Some(found)) if *found != wish.name => Err(Failure::new(
+                Class::Policy,
+                format!("{}: asked for profile {}, got {found}", self.issuer.config.name, wish.name),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    async fn refused(&self, error: &instant_acme::Error) -> Failure {
+        let failure = self.failed(error);
+        if failure.class == Class::RateLimited {
+            let until = failure.retry_at.unwrap_or(Timestamp::now() + SignedDuration::from_hours(1));
+            let scope = scope_of(&failure.message, &self.record.names);
+            self.issuer.with_budget(|b| b.learn(scope, until));
+            if let Err(error) = self.issuer.write_budget(Timestamp::now()).await {
+                tracing::warn!(issuer = self.issuer.config.name, %error, "the budget could not be written");
+            }
+            return failure.not_before(until);
+        }
+        failure
+    }
+
+    /// Sends the request for the certificate, always with the key that is written down. `false` when the CA is
+    /// not ready after all.
+    async fn finalize(&self, order: &mut Order) -> Result<bool, Failure> {
+        let csr = self
+            .record
+            .key
+            .csr(&self.record.names)
+            .map_err(|e| Failure::new(Class::Bug, format!("issuer {}: {e}", self.issuer.config.name)))?;
+        match renonce!(order.finalize_csr(&csr).await) {
+            Ok(()) => Ok(true),
+            // RFC 8555, 7.4: look at the order again.
+            Err(error) if is_kind(&error, "orderNotReady") => Ok(false),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// The chain; another one than the first, where one is preferred and offered (RFC 8555, 7.4.2).
+    async fn download(&self, order: &mut Order) -> Result<String, Failure> {
+        let chain = renonce!(order.certificate().await).map_err(|e| self.failed(&e))?;
+        let chain = chain.ok_or_else(|| {
+            Failure::new(Class::Transient, format!("{}: the certificate is not there yet", self.issuer.config.name))
+        })?;
+        let Some(preferred) = &self.issuer.config.preferred_chain else { return Ok(chain) };
+        if leads_to(&chain, preferred) {
+            return Ok(chain);
+        }
+        for url in self.handle.last().alternates {
+            let answer = self
+                .account
+                .post_as_get(&url)
+                .await
+                .map_err(|e| of_account(&self.issuer.config.name, &e, Timestamp::now()))?;
+            if let Ok(other) = String::from_utf8(answer.body.to_vec())
+                && answer.status.is_success()
+                && leads_to(&other, preferred)
+            {
+                return Ok(other);
+            }
+        }
+        tracing::info!(issuer = self.issuer.config.name, preferred, "the CA offers no such chain; its own is taken");
+        Ok(chain)
+    }
+
+    /// The certificate, if it may be served; else the order is forgotten, so that the next one is a new one.
+    async fn verified(mut self, chain: String) -> Result<IssuedCertificate, Failure> {
+        let record = &self.record;
+        // Not the request's time: certificates are from now.
+        let now = Timestamp::now().max(self.request.now);
+        let name = &self.issuer.config.name;
+        match IssuedCertificate::verified(chain, record.key.clone(), &record.names, name, now) {
+            Ok(certificate) => Ok(certificate),
+            Err(unfit) => {
+                self.record.over = true;
+                self.save().await?;
+                Err(Failure::new(Class::Bug, format!("{}: {unfit}", self.issuer.config.name)))
+            }
+        }
+    }
+
+    /// Removes the order's records from DNS; what cannot be removed now stays written down.
+    async fn tidy(&mut self) -> Result<(), Failure> {
+        if self.record.txt.is_empty() {
+            return Ok(());
+        }
+        let txt = std::mem::take(&mut self.record.txt);
+        self.record.txt = remove_traces(self.issuer, txt).await;
+        self.save().await
+    }
+
+    /// Why the order failed, which names are at fault; and everything tidied up.
+    async fn invalid(mut self, order: &mut Order) -> Failure {
+        let now = Timestamp::now();
+        let exchange = self.handle.last();
+        let name = &self.issuer.config.name;
+        let failure = match authorize::culprits(order).await {
+            Ok(culprits) if !culprits.is_empty() => {
+                let mut failure = of_problem(name, &culprits[0].1, None, now);
+                failure.message = culprits
+                    .iter()
+                    .take(5)
+                    .map(|(host, problem)| {
+                        let text = of_problem(name, problem, None, now).message;
+                        format!("{host}: {}", text.strip_prefix(&format!("{name}: ")).unwrap_or(&text))
+                    })
+                    .collect::<Vec<_>>()
+                    .join("; ");
+                self.issuer.with_budget(|b| {
+                    for (host, _) in &culprits {
+                        b.spend_failure(host, now);
+                    }
+                });
+                failure.by(culprits.into_iter().map(|(host, _)| host.to_string()).collect())
+            }
+            Ok(_) => match &order.state().error {
+                Some(problem) => of_problem(name, problem, Some(&exchange), now),
+                None => Failure::new(Class::HostFault, format!("{name}: the order became invalid, without a reason")),
+            },
+            Err(error) => self.failed(&error),
+        };
+        authorize::deactivate_pending(order).await;
+        self.record.over = true;
+        self.record.url = None;
+        if let Err(error) = self.save().await {
+            tracing::warn!(issuer = name, %error, "the end of an order could not be written");
+        }
+        if let Err(error) = super::record::close(self.issuer, &self.record.id).await {
+            tracing::warn!(issuer = name, %error, "traces of an order stay for now");
+        }
+        failure
+    }
+
+    /// Waits as long as the CA asks for, or a little longer each time.
+    async fn wait(&self, pause: &mut Duration) -> Result<(), Failure> {
+        let left = self.issuer.config.patience.saturating_sub(self.started.elapsed());
+        let asked = self.handle.last().retry_after.filter(|d| !d.is_zero());
+        if let Some(asked) = asked.filter(|d| *d > LONGEST_PAUSE) {
+            let message = format!("{}: the CA needs longer for this order", self.issuer.config.name);
+            return Err(Failure::new(Class::Transient, message).not_before(Timestamp::now() + asked));
+        }
+        let wanted = asked.and_then(|d| Duration::try_from(d).ok()).unwrap_or(*pause);
+        if left.is_zero() || wanted > left {
+            let message =
+                format!("{}: the CA has not decided yet; the order is taken up again", self.issuer.config.name);
+            return Err(Failure::new(Class::Transient, message));
+        }
+        tokio::time::sleep(wanted).await;
+        *pause = pause.mul_f64(1.6).min(SLOWEST_POLL);
+        Ok(())
+    }
+}
+
+impl OrderRecord {
+    /// Is this the order a request is about, and not one that ended or got what is to be replaced?
+    fn continues(&self, request: &IssueRequest, profile: Option<&str>) -> bool {
+        if self.over || self.names != request.names || self.profile.as_deref() != profile {
+            return false;
+        }
+        let Some(chain) = &self.downloaded else { return true };
+        // Downloaded, but never said to be installed: it is given again, unless it is what the caller holds.
+        match IssuedCertificate::read(chain.clone(), self.key.clone(), &self.issuer) {
+            Err(_) => false,
+            Ok(c) => {
+                (request.replaces.is_none() || c.ari_id != request.replaces)
+                    && request.now < c.not_before + c.lifetime() / 2
+            }
+        }
+    }
+}
+
+/// The profile to ask for.
+async fn profile(issuer: &AcmeIssuer) -> Result<Option<String>, Failure> {
+    let Some(wish) = &issuer.config.profile else { return Ok(None) };
+    let directory = issuer.directory().await?;
+    let offered = &directory.meta.profiles;
+    match (offered.contains_key(&wish.name), wish.required) {
+        (true, _) => Ok(Some(wish.name.clone())),
+        (false, false) => Ok(None),
+        (false, true) => {
+            let list = offered.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let there = if list.is_empty() { "no profiles".to_owned() } else { list };
+            let message =
+                format!("issuer {}: profile {} is required; the CA offers {there}", issuer.config.name, wish.name);
+            Err(Failure::new(Class::Config, message))
+        }
+    }
+}
+
+/// Does any certificate of the chain have, or come from, this common name?
+fn leads_to(chain_pem: &str, common_name: &str) -> bool {
+    let Ok(chain) = crate::certificate::chain_of(chain_pem) else { return false };
+    chain.iter().any(|der| {
+        x509_parser::parse_x509_certificate(der)
+            .is_ok_and(|(_, c)| c.issuer().iter_common_name().any(|n| n.as_str().is_ok_and(|n| n == common_name)))
+    })
+}
+
+fn budget_spent(wait: &crate::budget::Wait) -> Failure {
+    Failure::new(Class::RateLimited, wait.to_string()).not_before(wait.until)
+}

@@ -1,0 +1,403 @@
+//! What to do next, decided without touching anything.
+//!
+//! In go the certificates that are wanted, those that are held, what is left of each CA's limits, and the time;
+//! out comes one step for each. Every replica comes to the same plan.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::budget::{Budget, Exempt, Reserve, Scope};
+use crate::issuer::CertificateId;
+use crate::names::Names;
+use crate::renewal::{self, Window};
+
+/// A certificate somebody wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its stable name.
+    pub id: CertificateId,
+    /// Whose it is: names of different tenants never share a certificate.
+    pub tenant: String,
+    /// Who is to issue it.
+    pub issuer: String,
+    /// Its names.
+    pub names: Names,
+    /// How long it should live, where the issuer lets us choose.
+    pub validity: Option<SignedDuration>,
+    /// May its names share a certificate with others of the tenant, when the budget demands it?
+    pub may_share: bool,
+    /// An operator wants a new one now, whatever is held.
+    pub renew_now: bool,
+    /// Nothing is tried before, after failures; and why.
+    pub hold: Option<(Timestamp, String)>,
+}
+
+/// A certificate we have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its stable name.
+    pub id: CertificateId,
+    /// Whose it is.
+    pub tenant: String,
+    /// Who issued it.
+    pub issuer: String,
+    /// Its names.
+    pub names: Names,
+    /// First moment of its life.
+    pub not_before: Timestamp,
+    /// Last moment of its life.
+    pub not_after: Timestamp,
+    /// Its identifier for ARI.
+    pub ari_id: Option<String>,
+    /// What ARI said.
+    pub window: Option<Window>,
+}
+
+/// The ledger of each issuer that has limits, by name.
+pub type Budgets = BTreeMap<String, Budget>;
+
+/// What to do about one certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Get it now. Steps of this kind come first, the most urgent ahead.
+    Issue(Order<'a>),
+    /// It waits.
+    Wait {
+        /// The certificate.
+        wanted: &'a Wanted,
+        /// Until when.
+        until: Timestamp,
+        /// For what, as a sentence for its owner.
+        because: String,
+        /// The older certificate that is served meanwhile, if there is one.
+        served: Option<&'a Held>,
+    },
+    /// The one held is fine.
+    Keep {
+        /// The certificate wanted.
+        wanted: &'a Wanted,
+        /// The one held that serves it.
+        held: &'a Held,
+        /// When it will be renewed.
+        until: Timestamp,
+    },
+    /// Nobody wants it any more.
+    Retire(&'a Held),
+}
+
+/// A certificate to be got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order<'a> {
+    /// Its stable name.
+    pub id: CertificateId,
+    /// Its names: those of all that share it.
+    pub names: Names,
+    /// Those it serves; the first decides issuer and validity.
+    pub serves: Vec<&'a Wanted>,
+    /// The certificate it replaces.
+    pub replaces: Option<&'a Held>,
+    /// Why now.
+    pub reason: Reason,
+    /// What the order does not count against.
+    pub exempt: Exempt,
+}
+
+impl Order<'_> {
+    /// The ARI identifier to send along (RFC 9773, 5).
+    pub fn replaces_id(&self) -> Option<String> {
+        self.replaces.filter(|h| h.names.share_with(&self.names)).and_then(|h| h.ari_id.clone())
+    }
+}
+
+/// Why a certificate is got now; in order of urgency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The CA's window is in the past: it was or will be revoked.
+    Revoked,
+    /// It is about to end, or has.
+    Expiring,
+    /// There is none.
+    Missing,
+    /// An operator asked.
+    Forced,
+    /// The CA's window is open and the drawn moment has come.
+    Window,
+    /// Two thirds of its life are over.
+    Renewal,
+    /// It works, but comes from another issuer than configured.
+    Changed,
+}
+
+impl Reason {
+    fn reserve(self) -> Reserve {
+        match self {
+            Self::Revoked | Self::Expiring => Reserve::Emergency,
+            Self::Forced => Reserve::Forced,
+            Self::Missing | Self::Window | Self::Renewal | Self::Changed => Reserve::Ordinary,
+        }
+    }
+}
+
+/// Decides.
+pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: Timestamp) -> Vec<Step<'a>> {
+    let shelf = Shelf::of(held);
+    let mut used = vec![false; held.len()];
+    let mut keep = Vec::with_capacity(wanted.len());
+    let mut due: Vec<Candidate<'a>> = Vec::new();
+    let mut renewing: HashMap<usize, usize> = HashMap::new();
+    let mut missing = Vec::new();
+
+    for wish in wanted {
+        let Some(index) = shelf.find(wish, now) else {
+            missing.push(wish);
+            continue;
+        };
+        used[index] = true;
+        let have = &held[index];
+        match due_now(wish, have, now) {
+            Err(until) => keep.push(Step::Keep { wanted: wish, held: have, until }),
+            Ok(reason) => match renewing.get(&index) {
+                // Several that share a certificate renew it together.
+                Some(&at) => {
+                    let candidate: &mut Candidate<'a> = &mut due[at];
+                    candidate.names = candidate.names.union(&wish.names);
+                    candidate.serves.push(wish);
+                    candidate.reason = candidate.reason.min(reason);
+                }
+                None => {
+                    renewing.insert(index, due.len());
+                    due.push(Candidate::renewal(wish, have, reason));
+                }
+            },
+        }
+    }
+    // A shared certificate is renewed as a whole: those of its users that could still wait come along.
+    for step in &keep {
+        if let Step::Keep { wanted, held: have, .. } = step
+            && let Some(&at) = shelf.index_of(have).and_then(|i| renewing.get(&i))
+        {
+            due[at].names = due[at].names.union(&wanted.names);
+        }
+    }
+    due.extend(pack(missing, budgets, now));
+    due.sort_by(|a, b| a.rank().cmp(&b.rank()));
+
+    let mut budgets = budgets.clone();
+    let mut steps = Vec::with_capacity(wanted.len());
+    let mut waits = Vec::new();
+    for candidate in due {
+        match candidate.admit(&mut budgets, now) {
+            Ok(order) => steps.push(Step::Issue(order)),
+            Err(wait) => waits.extend(wait),
+        }
+    }
+    steps.extend(waits);
+    steps.extend(keep);
+    steps.extend(held.iter().zip(&used).filter(|(_, used)| !**used).map(|(h, _)| Step::Retire(h)));
+    steps
+}
+
+/// Is a held certificate to be renewed now, or when? `Err` holds the moment.
+fn due_now(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timestamp> {
+    let life = (have.not_before, have.not_after);
+    let window = have.window.as_ref().filter(|w| have.ari_id.as_deref() == Some(&w.of));
+    if wish.renew_now {
+        return Ok(Reason::Forced);
+    }
+    if window.is_some_and(|w| w.is_over(now)) {
+        // Over although the certificate would live on: the CA moved it, or we were away.
+        return Ok(Reason::Revoked);
+    }
+    if renewal::is_urgent(life, now) {
+        return Ok(Reason::Expiring);
+    }
+    if have.issuer != wish.issuer {
+        return Ok(Reason::Changed);
+    }
+    let due = renewal::due(have.ari_id.as_deref().unwrap_or(have.id.as_str()), life, window);
+    match due.because {
+        _ if due.at > now => Err(due.at),
+        renewal::Because::Window => Ok(Reason::Window),
+        renewal::Because::TwoThirds => Ok(Reason::Renewal),
+        renewal::Because::Floor => Ok(Reason::Expiring),
+    }
+}
+
+/// Held certificates, to be found by what they serve.
+struct Shelf<'a> {
+    held: &'a [Held],
+    by_id: HashMap<&'a str, usize>,
+    by_name: HashMap<(&'a str, &'a str), Vec<usize>>,
+}
+
+impl<'a> Shelf<'a> {
+    fn of(held: &'a [Held]) -> Self {
+        let mut by_id = HashMap::with_capacity(held.len());
+        let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
+        for (i, h) in held.iter().enumerate() {
+            by_id.insert(h.id.as_str(), i);
+            // A certificate of one name is found by its id; the rest, and what changed its id, by name.
+            for name in h.names.iter() {
+                by_name.entry((h.tenant.as_str(), name.as_str())).or_default().push(i);
+            }
+        }
+        Self { held, by_id, by_name }
+    }
+
+    fn index_of(&self, held: &Held) -> Option<usize> {
+        self.by_id.get(held.id.as_str()).copied()
+    }
+
+    /// The certificate that serves a wish best: of its tenant, with all its names, still alive; the right issuer
+    /// first, then the longest life.
+    fn find(&self, wish: &Wanted, now: Timestamp) -> Option<usize> {
+        let fits = |i: usize| {
+            let h = &self.held[i];
+            h.tenant == wish.tenant && (h.names == wish.names || h.names.cover(&wish.names))
+        };
+        if let Some(&i) = self.by_id.get(wish.id.as_str())
+            && fits(i)
+            && self.held[i].not_after > now
+            && self.held[i].issuer == wish.issuer
+        {
+            return Some(i);
+        }
+        let first = wish.names.first().as_str();
+        self.by_name
+            .get(&(wish.tenant.as_str(), first))?
+            .iter()
+            .copied()
+            .filter(|&i| fits(i))
+            .max_by_key(|&i| (self.held[i].not_after > now, self.held[i].issuer == wish.issuer, self.held[i].not_after))
+    }
+}
+
+/// An order that may or may not be admitted.
+struct Candidate<'a> {
+    names: Names,
+    serves: Vec<&'a Wanted>,
+    replaces: Option<&'a Held>,
+    reason: Reason,
+}
+
+impl<'a> Candidate<'a> {
+    fn renewal(wish: &'a Wanted, have: &'a Held, reason: Reason) -> Self {
+        Self { names: wish.names.clone(), serves: vec![wish], replaces: Some(have), reason }
+    }
+
+    fn rank(&self) -> (Reason, Option<Timestamp>, &CertificateId) {
+        (self.reason, self.replaces.map(|h| h.not_after), &self.serves[0].id)
+    }
+
+    fn exempt(&self, now: Timestamp) -> Exempt {
+        let Some(have) = self.replaces.filter(|h| h.issuer == self.serves[0].issuer) else { return Exempt::Nothing };
+        let in_window = have.window.as_ref().is_some_and(|w| {
+            // A window in the past is the CA's wish as well, as long as it moved it there itself.
+            w.is_open(now) || (w.is_over(now) && w.explanation.is_some())
+        });
+        match () {
+            () if in_window && have.ari_id.is_some() && have.names.share_with(&self.names) => Exempt::Ari,
+            () if have.names == self.names => Exempt::Renewal,
+            () => Exempt::Nothing,
+        }
+    }
+
+    fn admit(self, budgets: &mut Budgets, now: Timestamp) -> Result<Order<'a>, Vec<Step<'a>>> {
+        let exempt = self.exempt(now);
+        let served = self.replaces.filter(|h| h.not_after > now);
+        let wait = |until: Timestamp, because: &str| {
+            let because = because.to_owned();
+            self.serves
+                .iter()
+                .map(|wanted| Step::Wait { wanted, until, because: because.clone(), served })
+                .collect::<Vec<_>>()
+        };
+        let hold = self.serves.iter().filter_map(|w| w.hold.as_ref()).filter(|h| h.0 > now).max_by_key(|h| h.0);
+        if let Some((until, because)) = hold
+            && self.reason != Reason::Forced
+        {
+            return Err(wait(*until, because));
+        }
+        if let Some(budget) = budgets.get_mut(&self.serves[0].issuer) {
+            if let Err(w) = budget.admits(&self.names, exempt, self.reason.reserve(), now) {
+                return Err(wait(w.until, &w.to_string()));
+            }
+            budget.spend(&self.names, exempt, now);
+        }
+        let id = match (&self.replaces, self.serves.as_slice()) {
+            (Some(h), _) if h.names == self.names => h.id.clone(),
+            (_, [one]) => one.id.clone(),
+            (_, several) => CertificateId::of(&several[0].tenant, &self.names),
+        };
+        Ok(Order { id, names: self.names, serves: self.serves, replaces: self.replaces, reason: self.reason, exempt })
+    }
+}
+
+/// Makes orders of wishes without a certificate: one each while the budget lasts, else packed: names of one
+/// tenant and issuer, by registered domain first, as many as the CA takes in one certificate.
+fn pack<'a>(missing: Vec<&'a Wanted>, budgets: &Budgets, now: Timestamp) -> Vec<Candidate<'a>> {
+    let single =
+        |w: &'a Wanted| Candidate { names: w.names.clone(), serves: vec![w], replaces: None, reason: Reason::Missing };
+    let mut by_issuer: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
+    for wish in missing {
+        by_issuer.entry(&wish.issuer).or_default().push(wish);
+    }
+    let mut candidates = Vec::new();
+    for (issuer, wishes) in by_issuer {
+        let Some(budget) = budgets.get(issuer) else {
+            candidates.extend(wishes.into_iter().map(single));
+            continue;
+        };
+        let packable = |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
+        let (share, alone): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|w| packable(w));
+        candidates.extend(alone.into_iter().map(single));
+        let all_fit = share.len() <= budget.ordinary(&Scope::Orders, now);
+        let mut groups: BTreeMap<(&str, &str), Vec<&'a Wanted>> = BTreeMap::new();
+        let mut per_domain: HashMap<&str, usize> = HashMap::new();
+        for wish in share {
+            let domain = wish.names.first().registered_domain();
+            *per_domain.entry(domain).or_default() += 1;
+            groups.entry((&wish.tenant, domain)).or_default().push(wish);
+        }
+        // What is left over per tenant when orders are scarce; packed across domains at last.
+        let mut scarce: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
+        for ((tenant, domain), group) in groups {
+            let domain_fits = per_domain[domain] <= budget.ordinary(&Scope::Domain(domain.to_owned()), now);
+            match (domain_fits, all_fit) {
+                (true, true) => candidates.extend(group.into_iter().map(single)),
+                (_, false) => scarce.entry(tenant).or_default().extend(group),
+                (false, true) => candidates.extend(packs(group, budget.limits.names)),
+            }
+        }
+        for group in scarce.into_values() {
+            candidates.extend(packs(group, budget.limits.names));
+        }
+    }
+    candidates
+}
+
+/// Fills certificates one after the other.
+fn packs(group: Vec<&Wanted>, most: usize) -> Vec<Candidate<'_>> {
+    let mut packs: Vec<Candidate<'_>> = Vec::new();
+    for wish in group {
+        match packs.last_mut() {
+            Some(pack) if pack.names.count() + wish.names.count() <= most => {
+                pack.names = pack.names.union(&wish.names);
+                pack.serves.push(wish);
+            }
+            _ => packs.push(Candidate {
+                names: wish.names.clone(),
+                serves: vec![wish],
+                replaces: None,
+                reason: Reason::Missing,
+            }),
+        }
+    }
+    packs
+}
+
+#[cfg(test)]
+mod tests;

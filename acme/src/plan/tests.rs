@@ -1,0 +1,248 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::budget::Limits;
+
+fn at(hours: i64) -> Timestamp {
+    Timestamp::from_second(1_790_000_000 + hours * 3600).expect("in range")
+}
+
+fn wish(host: &str) -> Wanted {
+    let names = Names::parse([host]).expect("a name");
+    Wanted {
+        id: CertificateId::of("t", &names),
+        tenant: "t".to_owned(),
+        issuer: "le".to_owned(),
+        names,
+        validity: None,
+        may_share: true,
+        renew_now: false,
+        hold: None,
+    }
+}
+
+fn have(host: &str, from: i64, to: i64) -> Held {
+    let w = wish(host);
+    Held {
+        id: w.id,
+        tenant: w.tenant,
+        issuer: w.issuer,
+        names: w.names,
+        not_before: at(from),
+        not_after: at(to),
+        ari_id: Some(format!("aki.{host}")),
+        window: None,
+    }
+}
+
+fn windowed(host: &str, start: i64, end: i64, explanation: Option<&str>) -> Held {
+    let mut h = have(host, 0, 2160);
+    h.window = Some(Window {
+        of: h.ari_id.clone().expect("set"),
+        start: at(start),
+        end: at(end),
+        explanation: explanation.map(str::to_owned),
+        selected: at(start),
+        poll_at: at(end),
+    });
+    h
+}
+
+fn lets_encrypt() -> Budgets {
+    Budgets::from([("le".to_owned(), Budget::new(Limits::LETS_ENCRYPT))])
+}
+
+/// What the plan says about the first wish, in a word.
+fn verdict(wanted: &[Wanted], held: &[Held], now: i64) -> String {
+    match plan(wanted, held, &lets_encrypt(), at(now)).first() {
+        Some(Step::Issue(o)) => format!("issue {:?} {:?} {}", o.reason, o.exempt, o.replaces.is_some()),
+        Some(Step::Wait { because, served, .. }) => format!("wait served={} {because}", served.is_some()),
+        Some(Step::Keep { .. }) => "keep".to_owned(),
+        Some(Step::Retire(_)) => "retire".to_owned(),
+        None => "nothing".to_owned(),
+    }
+}
+
+#[test]
+fn each_certificate_gets_the_step_it_needs() {
+    let a = || vec![wish("a.example.com")];
+    let forced = || vec![Wanted { renew_now: true, ..wish("a.example.com") }];
+    let held_off = || vec![Wanted { hold: Some((at(50), "fix your DNS".to_owned())), ..wish("a.example.com") }];
+    let other = || vec![Wanted { issuer: "other".to_owned(), ..wish("a.example.com") }];
+    for (case, wanted, held, now, expected) in [
+        ("nobody holds it", a(), vec![], 0, "issue Missing Nothing false"),
+        ("fresh", a(), vec![have("a.example.com", 0, 2160)], 10, "keep"),
+        ("two thirds over", a(), vec![have("a.example.com", 0, 2160)], 1441, "issue Renewal Renewal true"),
+        ("about to end", a(), vec![have("a.example.com", 0, 2160)], 2100, "issue Expiring Renewal true"),
+        ("ended", a(), vec![have("a.example.com", 0, 2160)], 2200, "issue Expiring Renewal true"),
+        ("six days, early", a(), vec![have("a.example.com", 0, 160)], 80, "keep"),
+        ("six days, two thirds", a(), vec![have("a.example.com", 0, 160)], 108, "issue Renewal Renewal true"),
+        ("window ahead", a(), vec![windowed("a.example.com", 1500, 1540, None)], 1490, "keep"),
+        ("window open", a(), vec![windowed("a.example.com", 1500, 1540, None)], 1510, "issue Window Ari true"),
+        ("window missed", a(), vec![windowed("a.example.com", 1500, 1540, None)], 1600, "issue Revoked Renewal true"),
+        ("revoked", a(), vec![windowed("a.example.com", -9, -1, Some("https://x"))], 3, "issue Revoked Ari true"),
+        ("forced", forced(), vec![have("a.example.com", 0, 2160)], 10, "issue Forced Renewal true"),
+        ("held off", held_off(), vec![], 10, "wait served=false fix your DNS"),
+        ("held off, over", held_off(), vec![], 60, "issue Missing Nothing false"),
+        ("other issuer", other(), vec![have("a.example.com", 0, 2160)], 10, "issue Changed Nothing true"),
+        ("not wanted", vec![], vec![have("a.example.com", 0, 2160)], 10, "retire"),
+        ("covered by a star", a(), vec![have("*.example.com", 0, 2160)], 10, "issue Missing Nothing false"),
+    ] {
+        assert_eq!(verdict(&wanted, &held, now), expected, "{case}");
+    }
+}
+
+#[test]
+fn another_tenants_certificate_serves_nobody_else() {
+    let mine = Held { tenant: "other".to_owned(), ..have("a.example.com", 0, 2160) };
+    assert_eq!(verdict(&[wish("a.example.com")], &[mine], 10), "issue Missing Nothing false");
+}
+
+#[test]
+fn while_the_budget_lasts_each_host_has_its_own_certificate() {
+    let wanted: Vec<_> = (0..200).map(|i| wish(&format!("h.example{i}.com"))).collect();
+    let orders = plan(&wanted, &[], &lets_encrypt(), at(0));
+    assert_eq!(orders.iter().filter(|s| matches!(s, Step::Issue(o) if o.serves.len() == 1)).count(), 200);
+}
+
+#[test]
+fn hosts_of_one_domain_share_when_its_limit_demands_it() {
+    let wanted: Vec<_> = (0..1000).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    let budgets = lets_encrypt();
+    let steps = plan(&wanted, &[], &budgets, at(0));
+    let orders: Vec<_> = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o) } else { None }).collect();
+    assert_eq!(orders.len(), 40);
+    assert!(orders.iter().all(|o| o.names.count() == 25));
+    // Next time each finds its names in a shared certificate.
+    let held: Vec<_> = orders
+        .iter()
+        .map(|o| Held { id: o.id.clone(), names: o.names.clone(), ..have("x.example.com", 0, 2160) })
+        .collect();
+    let again = plan(&wanted, &held, &budgets, at(1));
+    assert_eq!(again.iter().filter(|s| matches!(s, Step::Keep { .. })).count(), 1000);
+    // And they are renewed together, under the same names.
+    let later = plan(&wanted, &held, &budgets, at(1450));
+    let renewed: Vec<_> = later.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o) } else { None }).collect();
+    assert_eq!(renewed.len(), 40);
+    assert!(renewed.iter().all(|o| o.exempt == Exempt::Renewal && o.names.count() == 25));
+}
+
+#[test]
+fn names_of_two_tenants_never_share() {
+    let mut wanted: Vec<_> = (0..300).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    for (i, w) in wanted.iter_mut().enumerate() {
+        w.tenant = format!("t{}", i % 3);
+    }
+    for step in plan(&wanted, &[], &lets_encrypt(), at(0)) {
+        if let Step::Issue(order) = step {
+            assert!(order.serves.iter().all(|w| w.tenant == order.serves[0].tenant));
+        }
+    }
+}
+
+#[test]
+fn the_urgent_goes_first_when_the_budget_is_short() {
+    let mut budgets = lets_encrypt();
+    let budget = budgets.get_mut("le").expect("there");
+    for i in 0..299 {
+        budget.spend(&wish(&format!("s.spent{i}.com")).names, Exempt::Nothing, at(0));
+    }
+    let wanted = [wish("new.example.com"), Wanted { issuer: "le".to_owned(), ..wish("old.example.org") }];
+    let held = [Held { issuer: "before".to_owned(), ..have("old.example.org", -2150, 10) }];
+    let steps = plan(&wanted, &held, &budgets, at(0));
+    assert!(matches!(&steps[0], Step::Issue(o) if o.reason == Reason::Expiring));
+    assert!(matches!(&steps[1], Step::Wait { because, .. } if because.contains("new orders")), "{:?}", steps[1]);
+}
+
+fn any_wish() -> impl Strategy<Value = Wanted> {
+    (0..40usize, 0..3usize, any::<bool>(), any::<bool>(), prop::option::of(-10..30i64)).prop_map(
+        |(host, tenant, may_share, renew_now, hold)| {
+            let names = Names::parse([format!("h{host}.example{}.com", host % 4)]).expect("a name");
+            let tenant = format!("t{tenant}");
+            Wanted {
+                id: CertificateId::of(&tenant, &names),
+                tenant,
+                may_share,
+                renew_now: renew_now && hold.is_some(),
+                hold: hold.map(|h| (at(h), "held".to_owned())),
+                ..wish("x.example.com")
+            }
+            .named(names)
+        },
+    )
+}
+
+impl Wanted {
+    fn named(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+}
+
+proptest! {
+    /// Each wish gets exactly one answer; the budget is never overspent; tenants stay apart; and what the plan
+    /// does not say is never done.
+    #[test]
+    fn every_wish_is_answered_once_within_the_budget(
+        wishes in prop::collection::vec(any_wish(), 0..60),
+        ages in prop::collection::vec((0..2400i64, any::<bool>()), 60),
+        spent in 0..300usize,
+    ) {
+        let mut wishes = wishes;
+        wishes.sort_by(|a, b| a.id.cmp(&b.id));
+        wishes.dedup_by(|a, b| a.id == b.id);
+        let held: Vec<Held> = wishes
+            .iter()
+            .zip(&ages)
+            .filter(|(_, (_, there))| *there)
+            .map(|(w, (age, _))| Held {
+                id: w.id.clone(),
+                tenant: w.tenant.clone(),
+                issuer: w.issuer.clone(),
+                names: w.names.clone(),
+                not_before: at(-age),
+                not_after: at(2160 - age),
+                ari_id: None,
+                window: None,
+            })
+            .collect();
+        let mut budgets = lets_encrypt();
+        for i in 0..spent {
+            let names = Names::parse([format!("s.spent{i}.com")]).expect("a name");
+            budgets.get_mut("le").expect("there").spend(&names, Exempt::Nothing, at(0));
+        }
+        let steps = plan(&wishes, &held, &budgets, at(0));
+        let mut answers: HashMap<&str, usize> = HashMap::new();
+        let mut ledger = budgets.get("le").expect("there").clone();
+        let mut last = None;
+        for step in &steps {
+            match step {
+                Step::Issue(order) => {
+                    prop_assert!(last <= Some(order.reason), "the urgent first");
+                    last = Some(order.reason);
+                    prop_assert!(order.names.count() <= 25);
+                    prop_assert!(ledger.admits(&order.names, order.exempt, Reserve::Emergency, at(0)).is_ok());
+                    ledger.spend(&order.names, order.exempt, at(0));
+                    for w in &order.serves {
+                        prop_assert_eq!(&w.tenant, &order.serves[0].tenant);
+                        prop_assert!(order.names.cover(&w.names));
+                        prop_assert!(w.renew_now || w.hold.as_ref().is_none_or(|h| h.0 <= at(0)));
+                        *answers.entry(w.id.as_str()).or_default() += 1;
+                    }
+                }
+                Step::Wait { wanted, until, .. } => {
+                    prop_assert!(*until > at(0));
+                    *answers.entry(wanted.id.as_str()).or_default() += 1;
+                }
+                Step::Keep { wanted, held, until } => {
+                    prop_assert!(*until > at(0) && held.not_after > at(0));
+                    prop_assert!(held.names.cover(&wanted.names) && held.tenant == wanted.tenant);
+                    *answers.entry(wanted.id.as_str()).or_default() += 1;
+                }
+                Step::Retire(_) => {}
+            }
+        }
+        prop_assert!(wishes.iter().all(|w| answers.get(w.id.as_str()) == Some(&1)));
+        prop_assert_eq!(plan(&wishes, &held, &budgets, at(0)), steps);
+    }
+}

@@ -1,0 +1,209 @@
+//! When a certificate is to be renewed.
+//!
+//! With ARI: at a moment drawn once, uniformly, from the CA's window (RFC 9773, 4.2). Without: at two thirds of
+//! its life, a little earlier for each by its own amount, so that certificates issued together part ways.
+//! Nothing postpones a renewal beyond the emergency floor.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// A window further away than this, or longer, is nonsense.
+const FAR: SignedDuration = SignedDuration::from_hours(24 * 3650);
+
+/// What ARI said about a certificate, and the moment drawn from it; persisted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// The certificate, by its ARI identifier.
+    pub of: String,
+    /// First moment.
+    pub start: Timestamp,
+    /// End of the window.
+    pub end: Timestamp,
+    /// Why the CA wants it then (RFC 9773, 4.2).
+    pub explanation: Option<String>,
+    /// The moment drawn.
+    pub selected: Timestamp,
+    /// When to ask again.
+    pub poll_at: Timestamp,
+}
+
+impl Window {
+    /// Takes an answer of the CA. The moment drawn before stays as long as it lies inside the new window.
+    ///
+    /// Answers that make no sense are refused: an end before the start, a window ten years away or longer.
+    pub fn answered(
+        previous: Option<&Self>,
+        of: &str,
+        (start, end): (Timestamp, Timestamp),
+        explanation: Option<String>,
+        life: (Timestamp, Timestamp),
+        retry_after: Option<SignedDuration>,
+        now: Timestamp,
+    ) -> Result<Self, &'static str> {
+        if end <= start {
+            return Err("the renewal window ends before it starts");
+        }
+        if start > life.1 || start > now + FAR || end.duration_since(start) > FAR {
+            return Err("the renewal window starts after the certificate's end, or is absurdly long");
+        }
+        let selected = match previous {
+            Some(p) if p.of == of && start <= p.selected && p.selected < end => p.selected,
+            _ => start + SignedDuration::from_secs_f64(end.duration_since(start).as_secs_f64() * roll(of, 0)),
+        };
+        let lifetime = life.1.duration_since(life.0);
+        // RFC 9773, 4.3: Retry-After decides; between an hour and half a day, oftener for short lives.
+        let most = (lifetime / 8).clamp(HOUR / 6, HOUR * 12);
+        let asked = retry_after.unwrap_or(HOUR * 6).clamp(most.min(HOUR), most);
+        let poll_at = now + asked + SignedDuration::from_secs_f64(asked.as_secs_f64() * 0.1 * roll(of, 1));
+        let explanation = explanation.map(|e| e.chars().filter(|c| !c.is_control()).take(500).collect());
+        Ok(Self { of: of.to_owned(), start, end, explanation, selected, poll_at })
+    }
+
+    /// Is the window in the past, as it is when the certificate is, or will be, revoked?
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.end <= now
+    }
+
+    /// Would an order placed now be one the CA asked for?
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        self.start <= now && now < self.end
+    }
+}
+
+/// When, and why then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The moment.
+    pub at: Timestamp,
+    /// What decided it.
+    pub because: Because,
+}
+
+/// What decided the moment of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// The CA's window.
+    Window,
+    /// Two thirds of its life.
+    TwoThirds,
+    /// So little life is left that nothing may wait.
+    Floor,
+}
+
+/// When a certificate with this life is to be renewed. `id` gives each its own moment.
+pub fn due(id: &str, life: (Timestamp, Timestamp), window: Option<&Window>) -> Due {
+    let (not_before, not_after) = life;
+    let lifetime = not_after.duration_since(not_before);
+    let floor = Due { at: not_after - floor_of(lifetime), because: Because::Floor };
+    let usual = match window {
+        Some(window) => Due { at: window.selected, because: Because::Window },
+        None => {
+            // Up to a twelfth of its life earlier: a whole fleet issued in an hour then renews over a week.
+            let spread = SignedDuration::from_secs_f64(lifetime.as_secs_f64() / 12.0 * roll(id, 0));
+            Due { at: not_after - lifetime / 3 - spread, because: Because::TwoThirds }
+        }
+    };
+    if floor.at < usual.at { floor } else { usual }
+}
+
+/// Is so little life left that a renewal goes before everything else?
+pub fn is_urgent(life: (Timestamp, Timestamp), now: Timestamp) -> bool {
+    now >= life.1 - floor_of(life.1.duration_since(life.0))
+}
+
+/// The emergency floor: a twentieth of its life, at least a day; for short lives a quarter.
+fn floor_of(lifetime: SignedDuration) -> SignedDuration {
+    if lifetime < DAY * 10 { lifetime / 4 } else { (lifetime / 20).max(DAY) }
+}
+
+/// A number in 0..1 that belongs to a certificate: the same on every replica and after every restart.
+pub(crate) fn roll(id: &str, salt: u8) -> f64 {
+    let mut hash = Sha256::new();
+    hash.update([salt]);
+    hash.update(id.as_bytes());
+    let digest = hash.finalize();
+    let bits = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(hours: i64) -> Timestamp {
+        Timestamp::from_second(1_790_000_000 + hours * 3600).expect("in range")
+    }
+
+    fn window(previous: Option<&Window>, start: i64, end: i64, life: i64) -> Result<Window, &'static str> {
+        Window::answered(previous, "aki.serial", (at(start), at(end)), None, (at(0), at(life)), None, at(1))
+    }
+
+    #[test]
+    fn every_life_is_renewed_at_about_two_thirds_without_ari() {
+        for days in [90, 64, 45, 6] {
+            let life = (at(0), at(days * 24));
+            for id in ["a", "b", "c", "d", "e"] {
+                let due = due(id, life, None);
+                let part = due.at.duration_since(at(0)).as_hours() as f64 / (days * 24) as f64;
+                assert!((0.57..=0.67).contains(&part), "{days} days: {part}");
+                assert_eq!(due.because, Because::TwoThirds);
+            }
+        }
+    }
+
+    #[test]
+    fn renewals_of_a_fleet_are_spread() {
+        let life = (at(0), at(90 * 24));
+        let mut days: Vec<i64> =
+            (0..1000).map(|i| due(&format!("h{i}"), life, None).at.duration_since(at(0)).as_hours() / 24).collect();
+        days.sort_unstable();
+        let most = days.chunk_by(|a, b| a == b).map(<[i64]>::len).max().expect("some");
+        assert!(most < 220, "{most} of 1000 on one day");
+    }
+
+    #[test]
+    fn the_moment_drawn_stays_while_it_lies_inside_the_window() {
+        let first = window(None, 1000, 1040, 2160).expect("sensible");
+        assert!(first.start <= first.selected && first.selected < first.end);
+        let same = window(Some(&first), 999, 1041, 2160).expect("sensible");
+        assert_eq!(same.selected, first.selected);
+        let moved = window(Some(&first), 10, 20, 2160).expect("sensible");
+        assert!(moved.selected >= at(10) && moved.selected < at(20));
+        assert_eq!(due("a", (at(0), at(2160)), Some(&moved)).because, Because::Window);
+    }
+
+    #[test]
+    fn a_window_cannot_postpone_beyond_the_floor() {
+        let late = window(None, 2150, 2159, 2160).expect("sensible");
+        let due = due("a", (at(0), at(2160)), Some(&late));
+        assert_eq!((due.because, due.at), (Because::Floor, at(2160) - SignedDuration::from_hours(108)));
+    }
+
+    #[test]
+    fn absurd_windows_are_refused() {
+        assert!(window(None, 20, 10, 2160).is_err());
+        assert!(window(None, 3000, 3010, 2160).is_err());
+        assert!(window(None, 10, 10 + 24 * 4000, 2160).is_err());
+    }
+
+    #[test]
+    fn the_ca_is_asked_again_between_an_hour_and_half_a_day_later() {
+        for (retry_hours, least, most) in [(0, 1, 2), (6, 6, 7), (1000, 12, 14)] {
+            let w = Window::answered(
+                None,
+                "x",
+                (at(1000), at(1040)),
+                None,
+                (at(0), at(2160)),
+                Some(SignedDuration::from_hours(retry_hours)),
+                at(0),
+            )
+            .expect("sensible");
+            let hours = w.poll_at.duration_since(at(0)).as_hours();
+            assert!((least..=most).contains(&hours), "{retry_hours}: {hours}");
+        }
+    }
+}

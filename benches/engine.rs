@@ -1,0 +1,150 @@
+//! Our own cost of one change, without a server: engine and encoding, at several numbers of hosts.
+//!
+//! `cargo bench --bench engine`. Every host has a certificate, a ListenerSet and an HTTPRoute of its own. Prints the
+//! median over many changes, and memory per host.
+
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+use std::time::{Duration, Instant, SystemTime};
+
+use envoy_types::pb::google::protobuf::Any;
+use gatewright::envoy;
+use gatewright::inputs::Object;
+use gatewright::translate::{Change, Delta, Engine, Resource, Settings};
+use prost::{Message, Name};
+use serde_json::{Value, json};
+
+fn object(value: Value) -> Change {
+    Change::Put(Object::parse(value).expect("a valid object"))
+}
+
+fn api(kind: &str, name: &str, spec: Value) -> Change {
+    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": "a", "name": name}, "spec": spec}))
+}
+
+fn base() -> Vec<Change> {
+    let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "ours"}, "spec": {"controllerName": "gatewright.io/gateway-controller"}});
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let allowed = json!({"namespaces": {"from": "All"}});
+    let gateway = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": allowed});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    vec![object(class), api("Gateway", "g", gateway), object(service)]
+}
+
+struct Keys {
+    chain: String,
+    key: String,
+}
+
+/// One certificate for all: its bytes are copied for each host, so memory is as with distinct ones.
+fn keys() -> Keys {
+    let pair = rcgen::generate_simple_self_signed(vec!["*.example.org".to_owned()]).expect("a certificate");
+    Keys { chain: pair.cert.pem().repeat(2), key: pair.signing_key.serialize_pem() }
+}
+
+fn secret(n: usize, keys: &Keys) -> Change {
+    object(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"namespace": "a", "name": format!("c{n}")},
+        "stringData": {"tls.crt": keys.chain, "tls.key": keys.key}}))
+}
+
+fn route(n: usize, path: &str) -> Change {
+    let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
+    api(
+        "HTTPRoute",
+        &format!("r{n}"),
+        json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}], "rules": [rule]}),
+    )
+}
+
+fn host(n: usize, keys: &Keys) -> Vec<Change> {
+    let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": format!("h{n}.example.org"),
+        "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
+    let set = json!({"parentRef": {"name": "g"}, "listeners": [listener]});
+    vec![secret(n, keys), api("ListenerSet", &format!("s{n}"), set), route(n, "/")]
+}
+
+/// Packs a resource as the server sends it.
+fn encode(resource: &Resource) -> usize {
+    fn any<M: Message + Name>(message: &M) -> usize {
+        Any { type_url: M::type_url(), value: message.encode_to_vec() }.encoded_len()
+    }
+    match resource {
+        Resource::Cluster(cluster) => any(&envoy::cluster(cluster)),
+        Resource::Endpoints(endpoints) => any(&envoy::endpoints(endpoints)),
+        Resource::Secret(secret) => any(&envoy::secret(secret)),
+        Resource::Scope(scope) => any(&envoy::scope(scope)),
+        Resource::Table(table) => any(&envoy::table(table)),
+        Resource::Frontend(frontend) => any(&envoy::listener(frontend)),
+    }
+}
+
+/// Applies changes and encodes what comes out: how long it took, and how many bytes and resources.
+fn step(engine: &mut Engine, changes: Vec<Change>, now: SystemTime) -> (Duration, usize, usize) {
+    let start = Instant::now();
+    let delta: Delta = engine.apply(changes, now);
+    let bytes = delta.resources.values().flatten().map(encode).sum();
+    (start.elapsed(), bytes, delta.resources.len())
+}
+
+fn median(mut all: Vec<(Duration, usize, usize)>) -> (Duration, usize, usize) {
+    all.sort();
+    all[all.len() / 2]
+}
+
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
+}
+
+fn main() {
+    let keys = keys();
+    let now = SystemTime::now();
+    println!(
+        "hosts   | add one           | change a route    | rotate            | remove            | all from nothing | KB per host"
+    );
+    for count in [64, 1_000, 10_000] {
+        let before = resident();
+        let settings = Settings {
+            controller: "gatewright.io/gateway-controller".to_owned(),
+            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
+        };
+        let mut engine = Engine::new(settings);
+        let mut all = base();
+        all.extend((0..count).flat_map(|n| host(n, &keys)));
+        let (cold, ..) = step(&mut engine, all, now);
+        let memory = resident().saturating_sub(before);
+        let mut rows: [Vec<_>; 4] = Default::default();
+        for n in count..count + 200 {
+            let changes = host(n, &keys);
+            rows[0].push(step(&mut engine, changes, now));
+        }
+        let other = self::keys();
+        for n in 0..64 {
+            rows[1].push(step(&mut engine, vec![route(n, "/changed")], now));
+            rows[2].push(step(&mut engine, vec![secret(n, &other)], now));
+        }
+        for n in count..count + 200 {
+            let gone = host(n, &keys).into_iter().map(|change| match change {
+                Change::Put(object) => Change::Delete(object.key()),
+                gone => gone,
+            });
+            rows[3].push(step(&mut engine, gone.collect(), now));
+        }
+        let texts: Vec<String> = rows
+            .into_iter()
+            .map(median)
+            .map(|(time, bytes, resources)| format!("{:>5} us {bytes:>5} B {resources}", time.as_micros()))
+            .collect();
+        println!(
+            "{count:>7} | {} | {:>13} ms | {:>5.1}",
+            texts.join(" | "),
+            cold.as_millis(),
+            memory as f64 / count as f64
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! A backend that answers with what it was asked, in JSON.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+const BODY_LIMIT: usize = 1024 * 1024;
+const DELAY_LIMIT: Duration = Duration::from_secs(60);
+
+/// A running backend on 127.0.0.1 that speaks HTTP/1.1 and HTTP/2; gone on drop, with its connections.
+///
+/// Every path answers 200 with `{name, method, path, version, host, headers, body}` (header values as lists);
+/// `/delay/MS` does so after that many milliseconds, `/status/CODE` with that status.
+#[derive(Debug)]
+pub struct Echo {
+    address: SocketAddr,
+    requests: Arc<AtomicU64>,
+    accepting: JoinHandle<()>,
+}
+
+impl Echo {
+    /// Starts one that speaks cleartext (HTTP/1.1 and HTTP/2 with prior knowledge).
+    pub async fn start(name: &str) -> Result<Self> {
+        Self::serve(name, None).await
+    }
+
+    /// Starts one that speaks TLS with this chain and key: what passthrough leads to.
+    pub async fn start_tls(
+        name: &str,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .context("the TLS backend's certificate")?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Self::serve(name, Some(TlsAcceptor::from(Arc::new(config)))).await
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many requests have reached it.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    async fn serve(name: &str, tls: Option<TlsAcceptor>) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("binding the echo backend")?;
+        let address = listener.local_addr()?;
+        let requests = Arc::new(AtomicU64::new(0));
+        let backend = Arc::new(Backend { name: name.to_owned(), requests: requests.clone() });
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    Ok((stream, _)) = listener.accept() => {
+                        let (backend, tls) = (backend.clone(), tls.clone());
+                        connections.spawn(async move {
+                            match tls {
+                                None => backend.converse(stream).await,
+                                Some(tls) => if let Ok(stream) = tls.accept(stream).await { backend.converse(stream).await },
+                            }
+                        });
+                    }
+                    Some(_ended) = connections.join_next() => {}
+                }
+            }
+        });
+        Ok(Self { address, requests, accepting })
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        // The connections are a JoinSet inside the accepting task and are aborted with it.
+        self.accepting.abort();
+    }
+}
+
+struct Backend {
+    name: String,
+    requests: Arc<AtomicU64>,
+}
+
+impl Backend {
+    async fn converse(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let service = service_fn(move |request| {
+            let backend = self.clone();
+            async move { Ok::<_, std::convert::Infallible>(backend.answer(request).await) }
+        });
+        // A client that goes away is the test's business, not the backend's.
+        let _ended = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, BODY_LIMIT).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let path = head.uri.path();
+        if let Some(millis) = path.strip_prefix("/delay/").and_then(|millis| millis.parse().ok()) {
+            tokio::time::sleep(Duration::from_millis(millis).min(DELAY_LIMIT)).await;
+        }
+        let status = path.strip_prefix("/status/").and_then(|code| code.parse::<u16>().ok());
+        let host = head.uri.authority().map(|authority| authority.to_string());
+        let host =
+            host.or_else(|| Some(String::from_utf8_lossy(head.headers.get(header::HOST)?.as_bytes()).into_owned()));
+        let mut headers = Map::new();
+        for (name, value) in &head.headers {
+            let values = headers.entry(name.as_str()).or_insert_with(|| json!([]));
+            if let Value::Array(values) = values {
+                values.push(json!(String::from_utf8_lossy(value.as_bytes())));
+            }
+        }
+        let said = json!({
+            "name": self.name,
+            "method": head.method.as_str(),
+            "path": head.uri.path_and_query().map_or(path, |whole| whole.as_str()),
+            "version": format!("{:?}", head.version),
+            "host": host,
+            "headers": headers,
+            "body": String::from_utf8_lossy(&body),
+        });
+        let mut answer = Response::new(Full::new(Bytes::from(said.to_string())));
+        *answer.status_mut() = status.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK);
+        answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+        answer
+    }
+}

@@ -1,0 +1,180 @@
+//! A real Envoy with a bootstrap of the test's choice.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Method, Request, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::process::Process;
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+const ADMIN_LIMIT: usize = 256 * 1024 * 1024;
+
+/// A running Envoy; killed on drop, its log shown when the test panics.
+#[derive(Debug)]
+pub struct Envoy {
+    process: Process,
+    admin: PathBuf,
+}
+
+impl Envoy {
+    /// Starts Envoy with the bootstrap, whose admin address is replaced by a Unix socket in a private directory,
+    /// and returns when the admin socket answers. Start it from the test's own thread: it dies with that thread.
+    pub async fn start(bootstrap: &str) -> Result<Self> {
+        Self::start_with(bootstrap, &[]).await
+    }
+
+    /// The same with further command line arguments.
+    pub async fn start_with(bootstrap: &str, args: &[&str]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("envoy").tempdir().context("making a directory for Envoy")?;
+        let admin = dir.path().join("admin.sock");
+        let mut document: Value = serde_yaml_ng::from_str(bootstrap).context("the bootstrap is not YAML")?;
+        ensure!(document.is_object(), "the bootstrap is not a mapping");
+        document["admin"] = serde_json::json!({"address": {"pipe": {"path": admin, "mode": 0o600}}});
+        let config = dir.path().join("bootstrap.json");
+        std::fs::write(&config, serde_json::to_vec(&document)?).context("writing the bootstrap")?;
+        let mut arguments: Vec<String> =
+            ["--use-dynamic-base-id", "--concurrency", "2", "--log-level", "info", "--drain-time-s", "5"]
+                .map(str::to_owned)
+                .into();
+        arguments.extend(["--config-path".to_owned(), config.display().to_string()]);
+        arguments.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let process = Process::start(&binary()?, &arguments, dir)?;
+        let mut envoy = Self { process, admin };
+        envoy.until("the admin socket answers", |_, _| true).await?;
+        Ok(envoy)
+    }
+
+    /// Waits until Envoy calls itself LIVE: all of its first configuration has arrived.
+    pub async fn ready(&mut self) -> Result<()> {
+        self.until("Envoy is live", |status, _| status == 200).await
+    }
+
+    /// Sends a GET to the admin interface and returns the body of its 200.
+    pub async fn admin(&self, path: &str) -> Result<String> {
+        let (status, body) = self.ask(Method::GET, path).await?;
+        ensure!(status == 200, "GET {path} of Envoy's admin answered {status}: {body}");
+        Ok(body)
+    }
+
+    /// Sends a POST to the admin interface (`/logging?level=debug`, `/drain_listeners`).
+    pub async fn admin_post(&self, path: &str) -> Result<String> {
+        let (status, body) = self.ask(Method::POST, path).await?;
+        ensure!(status == 200, "POST {path} of Envoy's admin answered {status}: {body}");
+        Ok(body)
+    }
+
+    /// The whole configuration that Envoy has, endpoints included.
+    pub async fn config_dump(&self) -> Result<Value> {
+        Ok(serde_json::from_str(&self.admin("/config_dump?include_eds").await?)?)
+    }
+
+    /// One counter or gauge; 0 when Envoy has not made it yet.
+    pub async fn stat(&self, name: &str) -> Result<u64> {
+        let all = self.admin(&format!("/stats?filter=^{}$", name.replace('.', "\\."))).await?;
+        match all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")) {
+            Some(value) => value.parse().with_context(|| format!("the stat {name} is not a number: {value}")),
+            None => Ok(0),
+        }
+    }
+
+    /// The address that the listener is bound to (also when its port was 0).
+    pub async fn listener(&self, name: &str) -> Result<SocketAddr> {
+        let all: Value = serde_json::from_str(&self.admin("/listeners?format=json").await?)?;
+        let found = all["listener_statuses"].as_array().into_iter().flatten().find(|one| one["name"] == name);
+        let address =
+            &found.with_context(|| format!("Envoy has no listener {name}: {all}"))?["local_address"]["socket_address"];
+        let ip = address["address"].as_str().with_context(|| format!("listener {name} has no IP address: {all}"))?;
+        let port = address["port_value"].as_u64().with_context(|| format!("listener {name} has no port: {all}"))?;
+        Ok(SocketAddr::new(ip.parse()?, u16::try_from(port)?))
+    }
+
+    /// CPU time that the main thread has used, which is where configuration is applied.
+    pub fn main_thread_cpu(&self) -> Result<Duration> {
+        let pid = self.pid();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).context("reading schedstat")?;
+        let nanos = text.split_whitespace().next().context("schedstat is empty")?;
+        Ok(Duration::from_nanos(nanos.parse()?))
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> Result<u64> {
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).context("reading the process status")?;
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process status has no VmRSS")?;
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kilobytes * 1024)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Its private directory.
+    pub fn dir(&self) -> &Path {
+        self.process.dir()
+    }
+
+    /// Everything it has logged so far.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    async fn until(&mut self, what: &str, done: impl Fn(u16, &str) -> bool) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Some(status) = self.process.ended()? {
+                bail!("Envoy ended ({status}) before {what}:\n{}", self.process.tail());
+            }
+            let asked = timeout_at(deadline, self.ask(Method::GET, "/ready")).await;
+            if matches!(&asked, Ok(Ok((status, body))) if done(*status, body)) {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "not within {START_LIMIT:?}: {what}; last answer {asked:?}; log:\n{}",
+                self.process.tail()
+            );
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> Result<(u16, String)> {
+        let stream = UnixStream::connect(&self.admin).await.context("connecting to Envoy's admin socket")?;
+        let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let request =
+            Request::builder().method(method).uri(path).header(header::HOST, "admin").body(Empty::<Bytes>::new())?;
+        let exchange = async {
+            let answer = client.send_request(request).await?;
+            let status = answer.status().as_u16();
+            let body =
+                Limited::new(answer.into_body(), ADMIN_LIMIT).collect().await.map_err(anyhow::Error::from_boxed)?;
+            Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+        };
+        tokio::pin!(exchange);
+        tokio::select! {
+            answer = &mut exchange => answer,
+            ended = connection => { ended?; exchange.await }
+        }
+    }
+}
+
+/// The Envoy to run: `$GATEWRIGHT_ENVOY`, else the one that `e2e/tools install envoy` installed.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("GATEWRIGHT_ENVOY") {
+        return Ok(path.into());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
+    ensure!(path.exists(), "no Envoy at {}; run: e2e/tools install envoy", path.display());
+    Ok(path)
+}

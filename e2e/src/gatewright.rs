@@ -1,0 +1,110 @@
+//! The program itself, as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use tokio::time::{Instant, sleep};
+
+use crate::process::Process;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A running `gatewright`; killed on drop, its output shown when the test panics.
+#[derive(Debug)]
+pub struct Gatewright {
+    process: Process,
+}
+
+impl Gatewright {
+    /// Starts the program with these arguments, in an empty private directory.
+    /// Start it from the test's own thread: it dies with that thread.
+    pub fn start(args: &[&str]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Ok(Self { process: Process::start(&binary()?, &args, dir)? })
+    }
+
+    /// Runs the program to its end.
+    pub fn run(args: &[&str]) -> Result<Output> {
+        Command::new(binary()?).args(args).output().context("running gatewright")
+    }
+
+    /// Waits until it has printed a line that contains `text`, and returns that line.
+    pub async fn line(&mut self, text: &str) -> Result<String> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let ended = self.process.ended()?;
+            let log = self.process.log();
+            let complete = &log[..log.rfind('\n').map_or(0, |end| end + 1)];
+            if let Some(line) = complete.lines().find(|line| line.contains(text)) {
+                return Ok(line.to_owned());
+            }
+            if let Some(status) = ended {
+                bail!("gatewright ended ({status}) before it printed {text:?}:\n{}", self.process.tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "gatewright did not print {text:?} within {LIMIT:?}:\n{}",
+                self.process.tail()
+            );
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Everything it has printed so far.
+    pub fn output(&self) -> String {
+        self.process.log()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Its private directory.
+    pub fn dir(&self) -> &Path {
+        self.process.dir()
+    }
+}
+
+/// The program's binary: `$GATEWRIGHT_BIN`, else built by cargo in the profile of this test, once per process.
+/// Cargo builds no binary of another package for a test, so one that lies there may be older than the sources.
+pub fn binary() -> Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    if let Some(path) = std::env::var_os("GATEWRIGHT_BIN") {
+        return Ok(path.into());
+    }
+    BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}"))).clone().map_err(|error| anyhow!(error))
+}
+
+fn build() -> Result<PathBuf> {
+    // TARGET/PROFILE/deps/TEST
+    let test = std::env::current_exe().context("finding the test's own binary")?;
+    let profile = test.ancestors().nth(2).context("the test's binary lies in no target directory")?;
+    let target = profile.parent().context("the test's profile lies in no target directory")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "gatewright",
+            "--package",
+            "e2e",
+            "--bin",
+            "gatewright",
+            "--target-dir",
+        ])
+        .arg(target);
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    let built = command.output().context("running cargo")?;
+    ensure!(built.status.success(), "building gatewright failed:\n{}", String::from_utf8_lossy(&built.stderr));
+    Ok(profile.join("gatewright"))
+}

@@ -1,0 +1,384 @@
+//! A client that says exactly what a test wants said, and tells exactly what came back.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::{http1, http2};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ProtocolVersion, RootCertStore, SupportedProtocolVersion};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use self::peer::Verifier;
+
+mod peer;
+
+pub use self::peer::Peer;
+
+const BODY_LIMIT: usize = 16 * 1024 * 1024;
+
+/// What to connect to and what to ask.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    address: SocketAddr,
+    tls: bool,
+    sni: Option<String>,
+    authority: String,
+    alpn: Vec<Vec<u8>>,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    roots: Option<Arc<RootCertStore>>,
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+    limit: Duration,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The response's headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+    /// Who answered, when over TLS.
+    pub peer: Option<Peer>,
+}
+
+/// Why nothing came back.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nobody listens there.
+    #[error("connection refused")]
+    Refused,
+    /// The peer reset the connection.
+    #[error("connection reset during {0}")]
+    Reset(Stage),
+    /// The peer closed the connection without an answer.
+    #[error("connection closed during {0}")]
+    Closed(Stage),
+    /// Nothing happened in time.
+    #[error("timed out during {0}")]
+    Timeout(Stage),
+    /// TLS failed: an alert of the peer, or a certificate that its roots do not vouch for.
+    #[error("TLS: {0}")]
+    Tls(rustls::Error),
+    /// The answer is not HTTP, or is too large.
+    #[error("HTTP: {0}")]
+    Http(String),
+    /// Another error of the system.
+    #[error("during {0}: {1}")]
+    Io(Stage, io::Error),
+    /// The probe itself asks for something that cannot be said.
+    #[error("probe: {0}")]
+    Probe(String),
+}
+
+/// How far it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// TCP.
+    Connect,
+    /// TLS.
+    Handshake,
+    /// HTTP.
+    Exchange,
+}
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connect",
+            Self::Handshake => "TLS handshake",
+            Self::Exchange => "HTTP exchange",
+        })
+    }
+}
+
+impl Probe {
+    /// `GET https://host/` at this address: SNI and authority are `host`, ALPN offers h2 and http/1.1, any certificate is taken.
+    pub fn https(address: SocketAddr, host: &str) -> Self {
+        Self {
+            tls: true,
+            sni: Some(host.to_owned()),
+            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            ..Self::http(address, host)
+        }
+    }
+
+    /// `GET http://host/` at this address, HTTP/1.1 in cleartext.
+    pub fn http(address: SocketAddr, host: &str) -> Self {
+        Self {
+            address,
+            tls: false,
+            sni: None,
+            authority: host.to_owned(),
+            alpn: Vec::new(),
+            versions: rustls::ALL_VERSIONS.to_vec(),
+            roots: None,
+            method: Method::GET,
+            path: "/".to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            limit: Duration::from_secs(10),
+        }
+    }
+
+    /// This SNI, spelled like this.
+    pub fn sni(mut self, name: &str) -> Self {
+        self.sni = Some(name.to_owned());
+        self
+    }
+
+    /// No SNI at all.
+    pub fn no_sni(mut self) -> Self {
+        self.sni = None;
+        self
+    }
+
+    /// This `Host` or `:authority`, spelled like this, with a port or without.
+    pub fn authority(mut self, authority: &str) -> Self {
+        self.authority = authority.to_owned();
+        self
+    }
+
+    /// Offers these protocols; none offers no ALPN. `["h2"]` on a cleartext probe is HTTP/2 with prior knowledge.
+    pub fn alpn(mut self, protocols: &[&str]) -> Self {
+        self.alpn = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        self
+    }
+
+    /// Offers these TLS versions only (`&rustls::version::TLS12`, `&rustls::version::TLS13`).
+    pub fn versions(mut self, versions: &[&'static SupportedProtocolVersion]) -> Self {
+        self.versions = versions.to_vec();
+        self
+    }
+
+    /// Demands a certificate that these roots vouch for, for the authority's host.
+    pub fn roots(mut self, roots: RootCertStore) -> Self {
+        self.roots = Some(Arc::new(roots));
+        self
+    }
+
+    /// This method.
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// This path and query.
+    pub fn path(mut self, path: &str) -> Self {
+        self.path = path.to_owned();
+        self
+    }
+
+    /// One more header.
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        let value = HeaderValue::from_str(value).expect("tests write printable header values");
+        self.headers.append(HeaderName::from_static(name), value);
+        self
+    }
+
+    /// This body.
+    pub fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Gives up each stage after this long.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Connects, asks once, and closes.
+    pub async fn send(&self) -> Result<Answer, Failure> {
+        self.connect().await?.ask(self).await
+    }
+
+    /// Connects and keeps the connection, to ask several times.
+    pub async fn connect(&self) -> Result<Connection, Failure> {
+        let tcp = within(self.limit, Stage::Connect, TcpStream::connect(self.address)).await?;
+        tcp.set_nodelay(true).map_err(|error| broken(Stage::Connect, error))?;
+        if !self.tls {
+            return Connection::open(tcp, self.alpn == [b"h2"], None, self.limit).await;
+        }
+        let (connector, name) = self.connector()?;
+        let stream = within(self.limit, Stage::Handshake, connector.connect(name, tcp)).await?;
+        let peer = Peer::of(stream.get_ref().1);
+        let h2 = peer.alpn.as_deref() == Some("h2");
+        Connection::open(stream, h2, Some(peer), self.limit).await
+    }
+
+    fn connector(&self) -> Result<(TlsConnector, ServerName<'static>), Failure> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let bad = |what: &str| Failure::Probe(what.to_owned());
+        let host = host_of(&self.authority);
+        let roots = match &self.roots {
+            Some(roots) => {
+                let name = ServerName::try_from(host.to_ascii_lowercase())
+                    .map_err(|_| bad("the authority is no name a certificate could have"))?;
+                let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
+                Some((verifier.build().map_err(|error| Failure::Probe(error.to_string()))?, name))
+            }
+            None => None,
+        };
+        let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&self.versions)
+            .map_err(Failure::Tls)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Verifier::new(roots, provider)))
+            .with_no_client_auth();
+        config.enable_sni = self.sni.is_some();
+        config.alpn_protocols = self.alpn.clone();
+        config.resumption = rustls::client::Resumption::disabled();
+        let name = self.sni.clone().unwrap_or_else(|| "unsaid.invalid".to_owned());
+        let name = ServerName::try_from(name).map_err(|_| bad("this SNI is no DNS name"))?;
+        Ok((TlsConnector::from(Arc::new(config)), name))
+    }
+}
+
+/// An open connection; closed on drop.
+#[derive(Debug)]
+pub struct Connection {
+    sender: Sender,
+    driver: JoinHandle<()>,
+    peer: Option<Peer>,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+impl Connection {
+    /// Sends the probe's request (authority, method, path, headers, body) over this connection.
+    pub async fn ask(&mut self, probe: &Probe) -> Result<Answer, Failure> {
+        let exchange = async {
+            let response = match &mut self.sender {
+                Sender::Http1(sender) => sender.send_request(request(probe, false)?).await,
+                Sender::Http2(sender) => sender.send_request(request(probe, true)?).await,
+            };
+            read(response.map_err(http)?, self.peer.clone()).await
+        };
+        timeout(probe.limit, exchange).await.unwrap_or(Err(Failure::Timeout(Stage::Exchange)))
+    }
+
+    /// Who is at the other end, when over TLS.
+    pub fn peer(&self) -> Option<&Peer> {
+        self.peer.as_ref()
+    }
+
+    /// Whether the peer has closed it.
+    pub fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    async fn open<S>(stream: S, h2: bool, peer: Option<Peer>, limit: Duration) -> Result<Self, Failure>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let late = |_| Failure::Timeout(Stage::Exchange);
+        let io = TokioIo::new(stream);
+        // How a connection ends is told to the request that waits on it, so the drivers' results are not needed.
+        let (sender, driver) = if h2 {
+            let handshake = http2::handshake(TokioExecutor::new(), io);
+            let (sender, connection) = timeout(limit, handshake).await.map_err(late)?.map_err(http)?;
+            (Sender::Http2(sender), tokio::spawn(async { drop(connection.await) }))
+        } else {
+            let (sender, connection) = timeout(limit, http1::handshake(io)).await.map_err(late)?.map_err(http)?;
+            (Sender::Http1(sender), tokio::spawn(async { drop(connection.await) }))
+        };
+        Ok(Self { sender, driver, peer })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+fn request(probe: &Probe, h2: bool) -> Result<Request<Full<Bytes>>, Failure> {
+    let scheme = if probe.tls { "https" } else { "http" };
+    let uri = if h2 { format!("{scheme}://{}{}", probe.authority, probe.path) } else { probe.path.clone() };
+    let uri: Uri = uri.parse().map_err(|error| Failure::Probe(format!("{uri}: {error}")))?;
+    let mut request = Request::new(Full::new(probe.body.clone()));
+    *request.method_mut() = probe.method.clone();
+    *request.uri_mut() = uri;
+    *request.headers_mut() = probe.headers.clone();
+    if !h2 {
+        let host = HeaderValue::from_str(&probe.authority).map_err(|error| Failure::Probe(error.to_string()))?;
+        request.headers_mut().insert(header::HOST, host);
+    }
+    Ok(request)
+}
+
+async fn read(response: Response<hyper::body::Incoming>, peer: Option<Peer>) -> Result<Answer, Failure> {
+    let (head, body) = response.into_parts();
+    let body =
+        Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| match error.downcast::<hyper::Error>() {
+            Ok(error) => http(*error),
+            Err(error) => Failure::Http(error.to_string()),
+        })?;
+    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes(), peer })
+}
+
+async fn within<T>(limit: Duration, stage: Stage, work: impl Future<Output = io::Result<T>>) -> Result<T, Failure> {
+    timeout(limit, work).await.map_err(|_| Failure::Timeout(stage))?.map_err(|error| broken(stage, error))
+}
+
+fn broken(stage: Stage, error: io::Error) -> Failure {
+    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return Failure::Tls(tls.clone());
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Failure::Refused,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Reset(stage),
+        io::ErrorKind::UnexpectedEof => Failure::Closed(stage),
+        _ => Failure::Io(stage, error),
+    }
+}
+
+fn http(error: hyper::Error) -> Failure {
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            let copy = match io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                Some(tls) => return Failure::Tls(tls.clone()),
+                None => io::Error::new(io.kind(), io.to_string()),
+            };
+            return broken(Stage::Exchange, copy);
+        }
+        cause = inner.source();
+    }
+    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
+        return Failure::Closed(Stage::Exchange);
+    }
+    Failure::Http(format!("{error}: {:?}", std::error::Error::source(&error)))
+}
+
+/// The host of an authority: without its port.
+fn host_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}

@@ -1,0 +1,179 @@
+//! Engine, xDS server and a real Envoy in one process: objects in, requests answered.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use gatewright::inputs::Object;
+use gatewright::publish;
+use gatewright::translate::{Change, Delta, Engine, Settings};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use xds::{Cache, Generation, Limits, Server, View};
+
+use crate::envoy::Envoy;
+
+/// The controller name of the tests' GatewayClass, which is called `ours`.
+pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
+
+/// Everything between objects and requests. Ends on drop.
+pub struct World {
+    /// What was published.
+    pub cache: Cache,
+    /// Who serves it.
+    pub envoy: Envoy,
+    engine: Mutex<Engine>,
+    view: View,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<Result<(), xds::ServeError>>,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    /// Starts with some objects, and returns when Envoy has acknowledged them.
+    ///
+    /// # Errors
+    /// When Envoy does not start or refuses something.
+    pub async fn start(changes: Vec<Change>) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let socket = dir.path().join("xds.sock");
+        let cache = Cache::new();
+        let view = View("test".into());
+        let settings =
+            Settings { controller: CONTROLLER.to_owned(), default_addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] };
+        let mut engine = Engine::new(settings);
+        let delta = engine.apply(changes, SystemTime::now());
+        let generation = cache.publish(&view, publish::update(&delta));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = Server::new(cache.clone(), view.clone(), Limits::default());
+        let path = socket.clone();
+        let server = tokio::spawn(async move {
+            server
+                .serve_unix(&path, async {
+                    // Either the world says so, or it is gone.
+                    let _ = stopped.await;
+                })
+                .await
+        });
+        let options = BootstrapOptions {
+            node_id: "test".into(),
+            node_cluster: "test".into(),
+            ads: AdsServer::Pipe(socket),
+            admin: Admin::Loopback(0),
+            max_heap_bytes: 4 << 30,
+            max_connections: 50_000,
+        };
+        let envoy = Envoy::start(&bootstrap(&options).to_string()).await?;
+        let engine = Mutex::new(engine);
+        let mut world = Self { cache, envoy, engine, view, stop: Some(stop), server, dir };
+        world.acknowledged(generation).await?;
+        world.envoy.ready().await?;
+        Ok(world)
+    }
+
+    /// Applies changes and publishes what they lead to.
+    pub fn apply(&self, changes: Vec<Change>) -> (Delta, Generation) {
+        let delta = self.engine.lock().expect("no test panics while it applies").apply(changes, SystemTime::now());
+        let generation = self.cache.publish(&self.view, publish::update(&delta));
+        (delta, generation)
+    }
+
+    /// Waits until Envoy has acknowledged a generation, without refusing anything.
+    ///
+    /// # Errors
+    /// When it refuses something, or not everything comes in a minute.
+    pub async fn acknowledged(&self, generation: Generation) -> Result<()> {
+        let mut progress = self.cache.watch_progress();
+        let wait = async {
+            loop {
+                progress.borrow_and_update();
+                let clients = self.cache.progress();
+                if let Some(rejection) = clients.iter().flat_map(|client| &client.rejections).next() {
+                    bail!("Envoy refused {rejection:?}");
+                }
+                if !clients.is_empty() && clients.iter().all(|client| client.acknowledged >= generation) {
+                    return Ok(());
+                }
+                progress.changed().await?;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait)
+            .await
+            .with_context(|| format!("generation {generation}: {:?}\n{}", self.cache.progress(), self.envoy.log()))?
+    }
+
+    /// Applies changes, and waits for the acknowledgement.
+    ///
+    /// # Errors
+    /// As [`World::acknowledged`].
+    pub async fn settle(&self, changes: Vec<Change>) -> Result<()> {
+        let (_, generation) = self.apply(changes);
+        self.acknowledged(generation).await
+    }
+
+    /// Where its sockets are.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.server.abort();
+    }
+}
+
+/// An object from its JSON.
+///
+/// # Panics
+/// When it is not valid.
+pub fn object(value: Value) -> Change {
+    let text = value.to_string();
+    Change::Put(Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}")))
+}
+
+/// An object of the Gateway API in namespace `default`.
+pub fn api(kind: &str, name: &str, spec: Value) -> Change {
+    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": "default", "name": name}, "spec": spec}))
+}
+
+/// A GatewayClass of ours, called `ours`.
+pub fn class() -> Change {
+    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}}))
+}
+
+/// A Service in namespace `default` with one address behind its port 80.
+pub fn service(name: &str, address: std::net::SocketAddr) -> Vec<Change> {
+    vec![
+        object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name},
+            "spec": {"ports": [{"name": "p", "port": 80}]}})),
+        object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": "default", "name": format!("{name}-1"), "labels": {"kubernetes.io/service-name": name}},
+            "ports": [{"name": "p", "port": address.port()}], "endpoints": [{"addresses": [address.ip().to_string()]}]})),
+    ]
+}
+
+/// A TLS Secret in namespace `default` with a new self-signed certificate.
+///
+/// # Errors
+/// When the certificate cannot be made.
+pub fn secret(name: &str, hostname: &str) -> Result<Change> {
+    let made = rcgen::generate_simple_self_signed([hostname.to_owned()])?;
+    Ok(object(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"namespace": "default", "name": name},
+        "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}})))
+}
+
+/// A port that was free a moment ago.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

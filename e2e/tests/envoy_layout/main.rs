@@ -1,0 +1,8 @@
+//! What a real Envoy makes of our resources: each test serves them over delta ADS and fails when one is refused.
+
+mod ads;
+mod bootstrap;
+mod passthrough;
+mod routes;
+mod site;
+mod tls;

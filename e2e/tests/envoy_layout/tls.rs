@@ -1,0 +1,258 @@
+//! The TLS side: gate, chains, certificates and routes by SNI.
+
+use anyhow::{Context, Result};
+use e2e::probe::{Answer, Failure, Probe};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
+use gatewright::envoy::ResourceName;
+use gatewright::model::{
+    AppProtocol, CertificateSource, FrontendKind, Handler, Others, SecretName, Table, TableId, TlsParams, TlsVersion,
+    VirtualHost,
+};
+
+use crate::site::{Site, all_to, frontend, frontend_id, host, terminate};
+
+/// Content type of the TLS record that a ServerHello comes in (RFC 8446, 5.1).
+const SERVER_HANDSHAKE: u8 = 22;
+
+fn served_by(answer: &Answer) -> Result<String> {
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).context("the echo's JSON")?;
+    Ok(body["name"].as_str().context("a name")?.to_owned())
+}
+
+/// What it takes to be refused: anything but an answer or silence.
+fn refused(result: Result<Answer, Failure>) -> bool {
+    !matches!(result, Ok(_) | Err(Failure::Timeout(_)))
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn certificate_and_routes_come_by_sni() -> Result<()> {
+    let mut site = Site::new()?;
+    let (_a, _b) = (site.echo("a").await?, site.echo("b").await?);
+    site.serve("a.example.org", all_to("a"))?;
+    site.serve("b.example.org", all_to("b"))?;
+    site.serve("unused.example.org", all_to("a"))?;
+    let _envoy = site.envoy().await?;
+    for name in ["a", "b"] {
+        let hostname = format!("{name}.example.org");
+        let answer = Probe::https(site.tls_address(), &hostname).send().await?;
+        assert_eq!((answer.status, served_by(&answer)?), (200, name.to_owned()));
+        assert_eq!(answer.peer.context("TLS")?.dns_names, [hostname.as_str()]);
+    }
+    assert!(site.ads.was_asked::<Secret>("a.example.org"));
+    assert!(!site.ads.was_asked::<Secret>("unused.example.org"), "certificates are fetched at the first handshake");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn spellings_of_host_and_a_forged_scope_header() -> Result<()> {
+    let mut site = Site::new()?;
+    let (_a, _b) = (site.echo("a").await?, site.echo("b").await?);
+    site.serve("a.example.org", all_to("a"))?;
+    site.serve("b.example.org", all_to("b"))?;
+    let _envoy = site.envoy().await?;
+    let a = Probe::https(site.tls_address(), "a.example.org");
+    for alpn in ["h2", "http/1.1"] {
+        for authority in ["a.example.org", "A.Example.ORG", "a.example.org:443", "a.example.org."] {
+            let answer = a.clone().alpn(&[alpn]).authority(authority).send().await?;
+            assert_eq!((answer.status, served_by(&answer)?.as_str()), (200, "a"), "{authority} over {alpn}");
+        }
+        let mut held = a.clone().alpn(&[alpn]).connect().await?;
+        for other in ["b.example.org", "nobody.example.org"] {
+            let answer = held.ask(&a.clone().authority(other)).await?;
+            assert_eq!(answer.status, 421, "{other} over {alpn}");
+        }
+        let forged = format!("{}|b.example.org", site.tls.id);
+        let forged = a.clone().alpn(&[alpn]).header("x-gw-sni", &forged);
+        assert_eq!(served_by(&forged.send().await?)?, "a");
+        let answer = forged.clone().authority("b.example.org").send().await?;
+        assert_eq!(answer.status, 421, "a client's own header does not choose the scope");
+        let answer = forged.send().await?;
+        assert!(!String::from_utf8_lossy(&answer.body).contains("x-gw-sni"), "the header stays inside");
+        for leak in ["server", "via", "x-envoy-upstream-service-time"] {
+            assert!(!answer.headers.contains_key(leak), "{leak}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn names_that_are_not_ours_are_refused_without_asking_for_a_certificate() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    let _envoy = site.envoy().await?;
+    let a = Probe::https(site.tls_address(), "a.example.org");
+    for name in ["nobody.example.org", "example.org", "x.a.example.org"] {
+        assert!(refused(a.clone().sni(name).send().await), "{name}");
+        assert!(!site.ads.was_asked::<Secret>(name), "{name}");
+    }
+    assert!(refused(a.clone().no_sni().send().await), "no SNI");
+    assert_eq!(a.send().await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_name_of_ours_without_a_certificate_is_refused_at_once() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    site.lead("pending.example.org", "https");
+    let _envoy = site.envoy().await?;
+    assert!(refused(Probe::https(site.tls_address(), "pending.example.org").send().await));
+    assert!(site.ads.was_asked::<Secret>("pending.example.org"));
+    site.secret(SecretName::Sni(host("pending.example.org")), "pending.example.org", TlsParams::default())?;
+    site.scope(&site.tls.id, "pending.example.org", all_to("a"));
+    site.ads.push().await?;
+    assert_eq!(Probe::https(site.tls_address(), "pending.example.org").send().await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn an_oddly_spelled_sni_is_another_name_to_whoever_answers_for_certificates() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    let _envoy = site.envoy().await?;
+    // Envoy's gate compares without case, its certificate selector asks for the name as it was spelled.
+    let odd = site.client_hello("A.Example.Org").await?;
+    assert!(site.ads.was_asked::<Secret>("A.Example.Org"));
+    assert_ne!(odd.first(), Some(&SERVER_HANDSHAKE), "no ServerHello without a certificate");
+    assert_eq!(site.client_hello("a.example.org").await?.first(), Some(&SERVER_HANDSHAKE));
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn each_host_has_its_own_tls_parameters_on_one_chain() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("new.example.org", all_to("a"))?;
+    site.serve("old.example.org", all_to("a"))?;
+    let old = TlsParams { max: Some(TlsVersion::V1_2), ..TlsParams::default() };
+    site.secret(SecretName::Sni(host("old.example.org")), "old.example.org", old)?;
+    let _envoy = site.envoy().await?;
+    for (name, expected) in [("new", "TLSv1_3"), ("old", "TLSv1_2")] {
+        let answer = Probe::https(site.tls_address(), &format!("{name}.example.org")).send().await?;
+        let version = answer.peer.context("TLS")?.version.context("a version")?;
+        assert_eq!(format!("{version:?}"), expected, "{name}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<()> {
+    let mut site = Site::new()?;
+    let (_a, _wild, _any) = (site.echo("a").await?, site.echo("wild").await?, site.echo("any").await?);
+    site.serve("a.example.org", all_to("a"))?;
+    for (name, listener, misdirected) in
+        [("wild", "*.example.org", vec!["a.example.org"]), ("any", "", vec!["*.example.org", "a.example.org"])]
+    {
+        let id = TableId { frontend: site.tls.id.clone(), listener: Some(host(listener)) };
+        site.table(&Table {
+            id: id.clone(),
+            virtual_hosts: vec![VirtualHost { hostname: host(listener), routes: all_to(name) }],
+            misdirected: misdirected.into_iter().map(host).collect(),
+            others: Others::Misdirected,
+            plain_http: false,
+            thumbprint: None,
+        });
+        let secret = SecretName::Fixed(id.resource_name().into());
+        let certificate_name = if listener.is_empty() { "any.invalid" } else { listener };
+        site.secret(secret.clone(), certificate_name, TlsParams::default())?;
+        site.chain(name, listener, terminate(CertificateSource::Fixed(secret), Handler::Table(id)));
+    }
+    let _envoy = site.envoy().await?;
+    let probe = |name: &str| Probe::https(site.tls_address(), name);
+    for (name, expected) in [
+        ("a.example.org", "a"),
+        ("x.example.org", "wild"),
+        ("x.y.example.org", "wild"),
+        ("example.org", "any"),
+        ("else.test", "any"),
+    ] {
+        let answer = probe(name).send().await?;
+        assert_eq!((answer.status, served_by(&answer)?.as_str()), (200, expected), "{name}");
+    }
+    assert_eq!(served_by(&probe("else.test").no_sni().send().await?)?, "any", "no SNI goes to the catch-all");
+    for (connection, authority) in [
+        ("x.example.org", "a.example.org"),
+        ("x.example.org", "else.test"),
+        ("else.test", "x.example.org"),
+        ("else.test", "a.example.org"),
+        ("a.example.org", "x.example.org"),
+    ] {
+        let answer = probe(connection).authority(authority).send().await?;
+        assert_eq!(answer.status, 421, "{authority} on a connection for {connection}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_new_host_drains_nothing() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    let envoy = site.envoy().await?;
+    let a = Probe::https(site.tls_address(), "a.example.org");
+    let mut held = a.connect().await?;
+    assert_eq!(held.ask(&a).await?.status, 200);
+    site.serve("b.example.org", all_to("a"))?;
+    site.listeners();
+    site.ads.push().await?;
+    assert_eq!(Probe::https(site.tls_address(), "b.example.org").send().await?.status, 200);
+    assert_eq!(envoy.stat("listener_manager.listener_in_place_updated").await?, 1);
+    assert_eq!(envoy.stat("listener_manager.total_filter_chains_draining").await?, 0);
+    assert_eq!(held.ask(&a).await?.status, 200);
+    assert!(!held.is_closed());
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn one_hostname_on_two_frontends_has_two_scopes() -> Result<()> {
+    let mut site = Site::new()?;
+    let (_a, _b) = (site.echo("a").await?, site.echo("b").await?);
+    site.serve("a.example.org", all_to("a"))?;
+    let second = frontend(frontend_id()?, site.tls.kind.clone());
+    assert!(matches!(second.kind, FrontendKind::Tls { .. }));
+    site.scope(&second.id, "a.example.org", all_to("b"));
+    site.ads.set(&second.resource_name(), &gatewright::envoy::listener(&second));
+    let _envoy = site.envoy().await?;
+    let address = ([127, 0, 0, 1], second.id.port).into();
+    assert_eq!(served_by(&Probe::https(site.tls_address(), "a.example.org").send().await?)?, "a");
+    assert_eq!(served_by(&Probe::https(address, "a.example.org").send().await?)?, "b");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_backend_without_endpoints_is_503() -> Result<()> {
+    let mut site = Site::new()?;
+    site.backend("empty", AppProtocol::Http1, None);
+    site.serve("a.example.org", all_to("empty"))?;
+    let _envoy = site.envoy().await?;
+    assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 503);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn statistics_do_not_grow_with_hosts_or_certificates() -> Result<()> {
+    let mut site = Site::new()?;
+    let _a = site.echo("a").await?;
+    site.serve("a.example.org", all_to("a"))?;
+    let envoy = site.envoy().await?;
+    assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 200);
+    let stats = envoy.admin("/stats").await?;
+    let named: Vec<_> = stats.lines().filter(|line| line.contains("example")).collect();
+    assert!(named.is_empty(), "{named:?}");
+    assert!(stats.contains(".on_demand_secret.cert_active: 1"), "what an operator wants to know is still there");
+    Ok(())
+}

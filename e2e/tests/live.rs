@@ -1,0 +1,132 @@
+//! From objects to answers, on a real Envoy: what the engine's units mean on the wire.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::Result;
+use e2e::echo::Echo;
+use e2e::probe::Probe;
+use e2e::world::{World, api, class, free_port, secret, service};
+use gatewright::translate::Change;
+use serde_json::{Value, json};
+
+fn https(name: &str, port: u16, hostname: &str) -> Value {
+    let mut listener = json!({"name": name, "port": port, "protocol": "HTTPS",
+        "tls": {"certificateRefs": [{"name": name}]}, "allowedRoutes": {"namespaces": {"from": "All"}}});
+    if !hostname.is_empty() {
+        listener["hostname"] = json!(hostname);
+    }
+    listener
+}
+
+fn route(name: &str, section: &str, hostnames: &[&str], backend: &str) -> Change {
+    api(
+        "HTTPRoute",
+        name,
+        json!({"parentRefs": [{"name": "edge", "sectionName": section}], "hostnames": hostnames,
+        "rules": [{"backendRefs": [{"name": backend, "port": 80}]}]}),
+    )
+}
+
+/// A Gateway with an exact, a wildcard and a catch-all listener, a route for each, and a backend that answers.
+async fn world(port: u16) -> Result<(World, Echo)> {
+    let echo = Echo::start("web").await?;
+    let listeners =
+        [https("exact", port, "app.example.org"), https("wild", port, "*.wild.example.org"), https("any", port, "")];
+    let mut changes = vec![
+        class(),
+        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        secret("exact", "app.example.org")?,
+        secret("wild", "*.wild.example.org")?,
+        secret("any", "any.example.net")?,
+        route("app", "exact", &[], "web"),
+        route("one", "wild", &["one.wild.example.org"], "web"),
+        route("rest", "wild", &[], "web"),
+        route("other", "any", &["other.example.net"], "web"),
+    ];
+    changes.extend(service("web", echo.address()));
+    Ok((World::start(changes).await?, echo))
+}
+
+fn to(port: u16, host: &str) -> Probe {
+    Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), host)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn exact_wildcard_and_catch_all_listeners_serve_their_own() -> Result<()> {
+    let port = free_port()?;
+    let (world, _echo) = world(port).await?;
+    for (host, names) in [
+        ("app.example.org", "app.example.org"),
+        ("one.wild.example.org", "*.wild.example.org"),
+        ("two.wild.example.org", "*.wild.example.org"),
+        ("other.example.net", "any.example.net"),
+    ] {
+        let answer = to(port, host).send().await?;
+        assert_eq!(answer.status, 200, "{host}\n{}", world.envoy.log());
+        assert_eq!(answer.peer.expect("TLS").dns_names, [names], "{host}");
+    }
+    assert_eq!(to(port, "nobody.example.net").send().await?.status, 404);
+    assert_eq!(to(port, "app.example.org").authority("APP.example.org").send().await?.status, 200);
+    assert_eq!(to(port, "app.example.org").authority("one.wild.example.org").send().await?.status, 421);
+    assert_eq!(to(port, "other.example.net").authority("app.example.org").send().await?.status, 421);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn changes_go_live_and_removals_take_effect() -> Result<()> {
+    let port = free_port()?;
+    let (world, _echo) = world(port).await?;
+    let second = Echo::start("second").await?;
+    world.settle(service("second", second.address())).await?;
+    world.settle(vec![route("app", "exact", &[], "second")]).await?;
+    let answer = to(port, "app.example.org").send().await?;
+    assert!(String::from_utf8_lossy(&answer.body).contains("second"), "the new backend answers");
+    let serial = answer.peer.expect("TLS").serial;
+    world.settle(vec![secret("exact", "app.example.org")?]).await?;
+    assert_ne!(to(port, "app.example.org").send().await?.peer.expect("TLS").serial, serial);
+    let Change::Put(gone) = route("app", "exact", &[], "second") else { unreachable!("a put") };
+    world.settle(vec![Change::Delete(gone.key())]).await?;
+    assert_eq!(to(port, "app.example.org").send().await?.status, 404);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<()> {
+    let port = free_port()?;
+    let (world, _echo) = world(port).await?;
+    let mut held = to(port, "app.example.org").connect().await?;
+    assert_eq!(held.ask(&to(port, "app.example.org")).await?.status, 200);
+    let set = |n: usize| {
+        api(
+            "ListenerSet",
+            &format!("s{n}"),
+            json!({"parentRef": {"name": "edge"},
+            "listeners": [https(&format!("h{n}"), port, &format!("h{n}.tenant.example.com"))]}),
+        )
+    };
+    let Change::Put(_) = set(0) else { unreachable!("a put") };
+    let listeners = [https("exact", port, "app.example.org")];
+    let gateway = api(
+        "Gateway",
+        "edge",
+        json!({"gatewayClassName": "ours", "listeners": listeners,
+        "allowedListeners": {"namespaces": {"from": "Same"}}}),
+    );
+    world.settle(vec![gateway]).await?;
+    for n in 0..40 {
+        let route = api(
+            "HTTPRoute",
+            &format!("r{n}"),
+            json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}),
+        );
+        world.settle(vec![secret(&format!("h{n}"), &format!("h{n}.tenant.example.com"))?, set(n), route]).await?;
+        assert_eq!(to(port, &format!("h{n}.tenant.example.com")).send().await?.status, 200, "host {n}");
+    }
+    assert!(to(port, "unknown.tenant.example.com").send().await.is_err(), "an unknown name is refused");
+    assert_eq!(held.ask(&to(port, "app.example.org")).await?.status, 200, "the held connection was kept");
+    Ok(())
+}

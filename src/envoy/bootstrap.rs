@@ -1,0 +1,246 @@
+//! The bootstrap: what an Envoy must know before it can ask us for the rest.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::REFUSED;
+use super::limits;
+
+/// What differs between Envoys.
+#[derive(Clone, Debug)]
+pub struct BootstrapOptions {
+    /// `node.id`: a hint for logs and status; never an identity.
+    pub node_id: String,
+    /// `node.cluster`: the fleet.
+    pub node_cluster: String,
+    /// Where our xDS server is.
+    pub ads: AdsServer,
+    /// Where Envoy's admin interface is.
+    pub admin: Admin,
+    /// Heap at which Envoy defends itself, in bytes.
+    pub max_heap_bytes: u64,
+    /// Downstream connections over all listeners.
+    pub max_connections: u32,
+}
+
+/// Where the xDS server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdsServer {
+    /// A Unix socket.
+    Pipe(PathBuf),
+    /// TCP with TLS on both sides.
+    Tcp {
+        /// IP address and port.
+        address: SocketAddr,
+        /// Keys and names.
+        tls: MutualTls,
+    },
+}
+
+/// Files and names of mutual TLS towards the xDS server. Envoy reads rotated files again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MutualTls {
+    /// Envoy's certificate chain.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The CA of the server's certificate.
+    pub ca: PathBuf,
+    /// The DNS name in the server's certificate.
+    pub server_name: String,
+}
+
+/// Where Envoy's admin interface listens. It can stop Envoy and print its configuration, so there is no way to say
+/// "everywhere".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admin {
+    /// A Unix socket, with this file mode.
+    Pipe(PathBuf),
+    /// 127.0.0.1 at this port.
+    Loopback(u16),
+}
+
+/// Name of the cluster that ADS speaks to. Envoy also sends it as the `:authority` of the stream, where a slash, as in
+/// our other names, would be a protocol error.
+const ADS_CLUSTER: &str = "gatewright-xds";
+
+/// The bootstrap as JSON, which is also YAML.
+pub fn bootstrap(options: &BootstrapOptions) -> Value {
+    bootstrap_with_static(options, &[])
+}
+
+/// As [`bootstrap`], with listeners of its own in proto JSON, e.g. one for readiness.
+pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) -> Value {
+    let BootstrapOptions { node_id, node_cluster, ads, admin, max_heap_bytes, max_connections } = options;
+    json!({
+        "node": { "id": node_id, "cluster": node_cluster },
+        "admin": { "address": admin_address(admin) },
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
+                "grpc_services": [{ "envoy_grpc": { "cluster_name": ADS_CLUSTER } }],
+            },
+            // No time limit: an Envoy that starts before its control plane waits for it.
+            "lds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
+            "cds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
+        },
+        "static_resources": { "clusters": [ads_cluster(ads), refused()], "listeners": listeners },
+        "cluster_manager": {},
+        "deferred_stat_options": { "enable_deferred_creation_stats": true },
+        "stats_config": { "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } } },
+        "layered_runtime": { "layers": [
+            { "name": "gatewright", "static_layer": {} },
+            // What an operator sets by hand over the admin interface.
+            { "name": "admin", "admin_layer": {} },
+        ] },
+        "overload_manager": overload_manager(*max_heap_bytes, *max_connections),
+    })
+}
+
+fn admin_address(admin: &Admin) -> Value {
+    match admin {
+        Admin::Pipe(path) => json!({ "pipe": { "path": path, "mode": 0o600 } }),
+        Admin::Loopback(port) => json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } }),
+    }
+}
+
+fn ads_cluster(server: &AdsServer) -> Value {
+    let (address, transport_socket) = match server {
+        AdsServer::Pipe(path) => (json!({ "pipe": { "path": path } }), None),
+        AdsServer::Tcp { address, tls } => (
+            json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } }),
+            Some(mutual_tls(tls)),
+        ),
+    };
+    let mut cluster = json!({
+        "name": ADS_CLUSTER,
+        "type": "STATIC",
+        "connect_timeout": format!("{}s", limits::CONNECT_SECONDS),
+        "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": { "http2_protocol_options": {
+                // Notices a control plane that went away without saying so.
+                "connection_keepalive": { "interval": "30s", "timeout": "5s" },
+            } },
+        } },
+        "load_assignment": {
+            "cluster_name": ADS_CLUSTER,
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address } }] }],
+        },
+    });
+    if let Some(socket) = transport_socket {
+        cluster["transport_socket"] = socket;
+    }
+    cluster
+}
+
+fn mutual_tls(tls: &MutualTls) -> Value {
+    let MutualTls { certificate, key, ca, server_name } = tls;
+    json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": server_name,
+            "common_tls_context": {
+                "tls_params": { "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" },
+                "alpn_protocols": ["h2"],
+                "tls_certificates": [{
+                    "certificate_chain": { "filename": certificate },
+                    "private_key": { "filename": key },
+                }],
+                "validation_context": {
+                    "trusted_ca": { "filename": ca },
+                    "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": server_name } }],
+                },
+            },
+        },
+    })
+}
+
+/// The cluster without endpoints, which every Envoy of ours has from the start.
+fn refused() -> Value {
+    json!({
+        "name": REFUSED,
+        "type": "STATIC",
+        "connect_timeout": format!("{}s", limits::CONNECT_SECONDS),
+        "load_assignment": { "cluster_name": REFUSED },
+    })
+}
+
+/// Statistics that exist once per hostname or certificate: at thousands of hosts they are most of Envoy's memory and of
+/// its idle CPU, and nobody can read them.
+fn excluded_stats() -> Value {
+    json!([
+        { "contains": ".rds." },
+        { "prefix": "sds." },
+        { "contains": ".ssl.certificate." },
+    ])
+}
+
+fn overload_manager(max_heap_bytes: u64, max_connections: u32) -> Value {
+    let when = |heap: f64| json!([{ "name": "envoy.resource_monitors.fixed_heap", "threshold": { "value": heap } }]);
+    json!({
+        "refresh_interval": "0.25s",
+        "resource_monitors": [
+            { "name": "envoy.resource_monitors.fixed_heap", "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+                "max_heap_size_bytes": max_heap_bytes.to_string(),
+            } },
+            { "name": "envoy.resource_monitors.global_downstream_max_connections", "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+                "max_active_downstream_connections": max_connections.to_string(),
+            } },
+        ],
+        "actions": [
+            { "name": "envoy.overload_actions.shrink_heap", "triggers": when(0.95) },
+            { "name": "envoy.overload_actions.stop_accepting_requests", "triggers": when(0.98) },
+        ],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(ads: AdsServer, admin: Admin) -> BootstrapOptions {
+        BootstrapOptions {
+            node_id: "one".into(),
+            node_cluster: "gatewright".into(),
+            ads,
+            admin,
+            max_heap_bytes: 1 << 30,
+            max_connections: 10_000,
+        }
+    }
+
+    #[test]
+    fn a_local_envoy_speaks_to_us_and_to_its_owner_over_private_sockets() {
+        let made = bootstrap(&options(AdsServer::Pipe("/run/x/xds.sock".into()), Admin::Pipe("/run/x/admin".into())));
+        assert_eq!(made["admin"]["address"]["pipe"]["mode"], 0o600);
+        let clusters = made["static_resources"]["clusters"].as_array().expect("clusters");
+        assert_eq!(clusters[1]["name"], REFUSED);
+        let text = made.to_string();
+        assert!(text.contains("/run/x/xds.sock") && !text.contains("0.0.0.0") && !text.contains("transport_socket\""));
+    }
+
+    #[test]
+    fn a_remote_envoy_checks_our_name_and_shows_its_own_certificate() {
+        let tls = MutualTls {
+            certificate: "/tls/tls.crt".into(),
+            key: "/tls/tls.key".into(),
+            ca: "/tls/ca.crt".into(),
+            server_name: "xds.gatewright".into(),
+        };
+        let address = "192.0.2.1:18000".parse().expect("an address");
+        let made = bootstrap(&options(AdsServer::Tcp { address, tls }, Admin::Loopback(9901)));
+        assert_eq!(made["admin"]["address"]["socket_address"]["address"], "127.0.0.1");
+        let config = &made["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
+        assert_eq!(config["sni"], "xds.gatewright");
+        let validation = &config["common_tls_context"]["validation_context"];
+        assert_eq!(validation["match_typed_subject_alt_names"][0]["matcher"]["exact"], "xds.gatewright");
+    }
+}

@@ -1,0 +1,212 @@
+//! Filter chains: TLS termination and what happens to the connection then.
+
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, SubstitutionFormatString, TransportSocket, data_source::Specifier, substitution_format_string::Format,
+    transport_socket,
+};
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, filter};
+use envoy_types::pb::envoy::extensions::filters::common::set_filter_state::v3::{FilterStateValue, filter_state_value};
+use envoy_types::pb::envoy::extensions::filters::network::set_filter_state::v3::Config as SetFilterState;
+use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy,
+    tcp_proxy::{ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight},
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::cert_mappers::sni::v3::Sni;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::cert_selectors::on_demand_secret::v3::Config as OnDemand;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, downstream_tls_context::SessionTicketKeysType,
+};
+use prost::{Message, Name};
+
+use super::connection_manager::{self, Routes};
+use super::name::keyed;
+use super::proto::{ads, any, extension, seconds};
+use super::secret::tls_parameters;
+use super::{REFUSED, limits};
+use crate::model::{
+    CertificateSource, Chain, ChainName, FrontendId, Handler, TableId, Target, Termination, WeightedTarget,
+};
+
+/// The chain of a plain-HTTP frontend.
+pub(super) fn plain(frontend: &FrontendId, table: &TableId) -> FilterChain {
+    FilterChain {
+        name: "http".to_owned(),
+        filters: vec![connection_manager::filter(frontend, Routes::Plain(table))],
+        ..Default::default()
+    }
+}
+
+/// A chain of a TLS frontend.
+pub(super) fn tls(frontend: &FrontendId, name: &ChainName, chain: &Chain) -> FilterChain {
+    let Chain { tls, handler } = chain;
+    let filters = match handler {
+        Handler::Scopes => vec![connection_manager::filter(frontend, Routes::Scopes)],
+        Handler::Table(table) => vec![connection_manager::filter(frontend, Routes::Table(table))],
+        Handler::TcpBySni => vec![cluster_by_sni(frontend), tcp_proxy(frontend, to(REFUSED))],
+        Handler::Tcp(targets) => vec![tcp_proxy(frontend, weighted(targets))],
+    };
+    FilterChain {
+        name: name.to_string(),
+        filters,
+        transport_socket: tls.as_ref().map(transport_socket),
+        transport_socket_connect_timeout: tls.as_ref().and_then(|_| seconds(limits::HANDSHAKE_SECONDS)),
+        ..Default::default()
+    }
+}
+
+/// A chain that closes every connection.
+pub(super) fn closed() -> FilterChain {
+    let proxy =
+        TcpProxy { stat_prefix: "closed".to_owned(), cluster_specifier: Some(to(REFUSED)), ..Default::default() };
+    FilterChain {
+        name: "closed".to_owned(),
+        filters: vec![network_filter("envoy.filters.network.tcp_proxy", &proxy)],
+        ..Default::default()
+    }
+}
+
+fn transport_socket(termination: &Termination) -> TransportSocket {
+    let Termination { certificate, alpn, params } = termination;
+    let common = CommonTlsContext {
+        tls_params: Some(tls_parameters(params)),
+        alpn_protocols: alpn.clone(),
+        ..Default::default()
+    };
+    let context = match certificate {
+        CertificateSource::BySni => {
+            let selector = OnDemand {
+                config_source: ads(),
+                certificate_mapper: Some(extension(
+                    "envoy.tls.certificate_mappers.sni",
+                    // Connections without SNI never reach this chain; were one to, no certificate has this name.
+                    &Sni { default_value: "-".to_owned() },
+                )),
+                ..Default::default()
+            };
+            DownstreamTlsContext {
+                common_tls_context: Some(CommonTlsContext {
+                    custom_tls_certificate_selector: Some(extension(
+                        "envoy.tls.certificate_selectors.on_demand_secret",
+                        &selector,
+                    )),
+                    ..common
+                }),
+                // The selector refuses session resumption of either kind.
+                disable_stateful_session_resumption: true,
+                session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(true)),
+                ..Default::default()
+            }
+        }
+        CertificateSource::Fixed(name) => DownstreamTlsContext {
+            common_tls_context: Some(CommonTlsContext {
+                tls_certificate_sds_secret_configs: vec![SdsSecretConfig { name: name.to_string(), sds_config: ads() }],
+                ..common
+            }),
+            ..Default::default()
+        },
+    };
+    TransportSocket {
+        name: "envoy.transport_sockets.tls".to_owned(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(any(&context))),
+    }
+}
+
+/// Makes the tcp_proxy after it use the cluster that frontend and SNI name. A name without a cluster is reset.
+fn cluster_by_sni(frontend: &FrontendId) -> Filter {
+    let format = SubstitutionFormatString {
+        format: Some(Format::TextFormatSource(DataSource {
+            specifier: Some(Specifier::InlineString(keyed(frontend, &"%REQUESTED_SERVER_NAME%"))),
+            ..Default::default()
+        })),
+        ..Default::default()
+    };
+    let value = FilterStateValue {
+        key: Some(filter_state_value::Key::ObjectKey("envoy.tcp_proxy.cluster".to_owned())),
+        value: Some(filter_state_value::Value::FormatString(format)),
+        ..Default::default()
+    };
+    network_filter(
+        "envoy.filters.network.set_filter_state",
+        &SetFilterState { on_new_connection: vec![value], ..Default::default() },
+    )
+}
+
+fn tcp_proxy(frontend: &FrontendId, cluster: ClusterSpecifier) -> Filter {
+    let proxy = TcpProxy {
+        stat_prefix: frontend.to_string(),
+        idle_timeout: seconds(limits::IDLE_SECONDS),
+        cluster_specifier: Some(cluster),
+        ..Default::default()
+    };
+    network_filter("envoy.filters.network.tcp_proxy", &proxy)
+}
+
+/// Weighted clusters; an invalid share goes to the cluster that refuses, and so does everything when no weight is left.
+fn weighted(targets: &[WeightedTarget]) -> ClusterSpecifier {
+    let clusters: Vec<ClusterWeight> = targets
+        .iter()
+        .filter(|share| share.weight > 0)
+        .map(|share| ClusterWeight {
+            name: match &share.target {
+                Target::Backend(id) => id.to_string(),
+                Target::Invalid => REFUSED.to_owned(),
+            },
+            weight: share.weight,
+            ..Default::default()
+        })
+        .collect();
+    match clusters.as_slice() {
+        [] => to(REFUSED),
+        [only] => to(&only.name),
+        _ => ClusterSpecifier::WeightedClusters(WeightedCluster { clusters }),
+    }
+}
+
+fn to(cluster: &str) -> ClusterSpecifier {
+    ClusterSpecifier::Cluster(cluster.to_owned())
+}
+
+pub(super) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
+    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any(config))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envoy::testdata::{backend, share, to as to_backend};
+    use crate::model::{AppProtocol, SecretName, TlsParams};
+
+    fn context(certificate: CertificateSource) -> DownstreamTlsContext {
+        let termination = Termination { certificate, alpn: vec!["h2".into()], params: TlsParams::default() };
+        let Some(transport_socket::ConfigType::TypedConfig(config)) = transport_socket(&termination).config_type else {
+            panic!("a configuration")
+        };
+        DownstreamTlsContext::decode(config.value.as_slice()).expect("a TLS context")
+    }
+
+    #[test]
+    fn certificates_by_sni_switch_both_kinds_of_resumption_off() {
+        let made = context(CertificateSource::BySni);
+        assert!(made.disable_stateful_session_resumption);
+        let off = SessionTicketKeysType::DisableStatelessSessionResumption(true);
+        assert_eq!(made.session_ticket_keys_type, Some(off));
+    }
+
+    #[test]
+    fn a_fixed_certificate_resumes_and_has_a_name_that_no_sni_has() {
+        let made = context(CertificateSource::Fixed(SecretName::Fixed("infra/edge:443/*.a.org".into())));
+        assert!(!made.disable_stateful_session_resumption && made.session_ticket_keys_type.is_none());
+        let common = made.common_tls_context.expect("a common context");
+        assert_eq!(common.tls_certificate_sds_secret_configs[0].name, "sds/infra/edge:443/*.a.org");
+    }
+
+    #[test]
+    fn an_invalid_tcp_share_keeps_its_weight_and_is_refused() {
+        let tcp = backend("tls", AppProtocol::Tcp);
+        let targets = [share(Target::Backend(tcp), 3), share(Target::Invalid, 1), to_backend("off", 0)];
+        let ClusterSpecifier::WeightedClusters(made) = weighted(&targets) else { panic!("weighted clusters") };
+        let pairs: Vec<_> = made.clusters.iter().map(|c| (c.name.as_str(), c.weight)).collect();
+        assert_eq!(pairs, [("default/tls:80/tcp", 3), (REFUSED, 1)]);
+        assert_eq!(weighted(&[to_backend("off", 0)]), to(REFUSED));
+    }
+}

@@ -1,0 +1,177 @@
+//! Clusters: how a backend is reached. Their endpoints come by EDS and are shared.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::cluster::v3::{
+    CircuitBreakers, Cluster, UpstreamConnectionOptions,
+    circuit_breakers::Thresholds,
+    cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy},
+};
+use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
+};
+use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
+    HttpProtocolOptions,
+    http_protocol_options::{ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
+};
+
+use super::limits;
+use super::proto::{ads, any, seconds, socket, uint};
+use crate::model::{self, AppProtocol, ServicePort};
+
+/// Name of the cluster that never has an endpoint: whoever is sent there is reset. It stands in the bootstrap, and an
+/// Envoy with another bootstrap, which does not know the name, resets just as well.
+pub const REFUSED: &str = "gatewright/refused";
+
+/// The cluster of a backend, or of a name passed through.
+///
+/// Clusters are the memory floor of an Envoy, so there is nothing in one that a default says as well.
+pub fn cluster(cluster: &model::Cluster) -> Cluster {
+    let name = cluster.name();
+    match cluster {
+        model::Cluster::Backend(id) => reached(name, &id.port, id.protocol),
+        model::Cluster::Sni { port: Some(port), .. } => reached(name, port, AppProtocol::Tcp),
+        model::Cluster::Sni { port: None, .. } => refused(name),
+    }
+}
+
+/// A cluster with no endpoint, ever.
+fn refused(name: String) -> Cluster {
+    Cluster {
+        load_assignment: Some(ClusterLoadAssignment { cluster_name: name.clone(), ..Default::default() }),
+        name,
+        connect_timeout: seconds(limits::CONNECT_SECONDS),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
+        ..Default::default()
+    }
+}
+
+fn reached(name: String, port: &ServicePort, protocol: AppProtocol) -> Cluster {
+    Cluster {
+        name,
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+        eds_cluster_config: Some(EdsClusterConfig { eds_config: ads(), service_name: port.to_string() }),
+        connect_timeout: seconds(limits::CONNECT_SECONDS),
+        per_connection_buffer_limit_bytes: uint(limits::BUFFER_BYTES),
+        lb_policy: LbPolicy::LeastRequest.into(),
+        circuit_breakers: Some(CircuitBreakers {
+            thresholds: vec![Thresholds {
+                max_connections: uint(limits::UPSTREAM_CONNECTIONS),
+                max_pending_requests: uint(limits::UPSTREAM_REQUESTS),
+                max_requests: uint(limits::UPSTREAM_REQUESTS),
+                max_retries: uint(limits::UPSTREAM_RETRIES),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }),
+        typed_extension_protocol_options: protocol_options(protocol),
+        // A dead peer behind a silent network is noticed within about two minutes instead of never.
+        upstream_connection_options: Some(UpstreamConnectionOptions {
+            tcp_keepalive: Some(TcpKeepalive {
+                keepalive_time: uint(60),
+                keepalive_interval: uint(15),
+                keepalive_probes: uint(4),
+            }),
+            ..Default::default()
+        }),
+        // An endpoint that EDS takes away goes at once; there is no active health check that could say otherwise.
+        ignore_health_on_host_removal: true,
+        ..Default::default()
+    }
+}
+
+/// HTTP/1.1 is Envoy's default; h2c is never negotiated, so it is said explicitly. At most one entry: a protobuf map
+/// with more has no stable encoding.
+fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
+    match protocol {
+        AppProtocol::Http1 | AppProtocol::Tcp => HashMap::new(),
+        AppProtocol::H2c => {
+            let http2 = Http2ProtocolOptions {
+                max_concurrent_streams: uint(limits::STREAMS),
+                initial_stream_window_size: uint(limits::STREAM_WINDOW_BYTES),
+                initial_connection_window_size: uint(limits::CONNECTION_WINDOW_BYTES),
+                ..Default::default()
+            };
+            let options = HttpProtocolOptions {
+                upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+                    protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
+                })),
+                ..Default::default()
+            };
+            HashMap::from([("envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(), any(&options))])
+        }
+    }
+}
+
+/// The addresses behind a Service port. None at all is an answer too: requests get 503, connections are reset.
+pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
+    let lb_endpoints: Vec<LbEndpoint> = endpoints
+        .addresses
+        .iter()
+        .map(|address| LbEndpoint {
+            host_identifier: Some(HostIdentifier::Endpoint(Endpoint {
+                address: Some(socket(address.ip(), address.port())),
+                ..Default::default()
+            })),
+            ..Default::default()
+        })
+        .collect();
+    ClusterLoadAssignment {
+        cluster_name: endpoints.port.to_string(),
+        endpoints: if lb_endpoints.is_empty() {
+            Vec::new()
+        } else {
+            vec![LocalityLbEndpoints { lb_endpoints, ..Default::default() }]
+        },
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envoy::testdata::{backend, frontend, host};
+
+    #[test]
+    fn clusters_of_one_service_port_share_their_endpoints() {
+        let port = backend("web", AppProtocol::Http1).port;
+        let all = [
+            model::Cluster::Backend(backend("web", AppProtocol::Http1)),
+            model::Cluster::Backend(backend("web", AppProtocol::H2c)),
+            model::Cluster::Sni { frontend: frontend(443), hostname: host("a.example.org"), port: Some(port.clone()) },
+        ]
+        .map(|c| cluster(&c));
+        let names: Vec<_> = all.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["default/web:80", "default/web:80/h2c", "infra/edge:443|a.example.org"]);
+        let assignment = endpoints(&model::Endpoints { port, addresses: vec![] });
+        for cluster in &all {
+            let eds = cluster.eds_cluster_config.as_ref().expect("EDS");
+            assert_eq!(eds.service_name, assignment.cluster_name);
+        }
+    }
+
+    #[test]
+    fn only_h2c_says_its_protocol() {
+        let of =
+            |protocol| cluster(&model::Cluster::Backend(backend("web", protocol))).typed_extension_protocol_options;
+        assert!(of(AppProtocol::Http1).is_empty() && of(AppProtocol::Tcp).is_empty());
+        assert_eq!(of(AppProtocol::H2c).len(), 1);
+    }
+
+    #[test]
+    fn a_name_without_a_backend_has_a_cluster_that_refuses() {
+        let refused = cluster(&model::Cluster::Sni { frontend: frontend(443), hostname: host("a.org"), port: None });
+        assert!(refused.eds_cluster_config.is_none());
+        assert!(refused.load_assignment.expect("an assignment").endpoints.is_empty());
+    }
+
+    #[test]
+    fn endpoints_keep_their_order_and_may_be_none() {
+        let port = backend("web", AppProtocol::Http1).port;
+        let addresses = ["10.0.0.1:80", "[2001:db8::1]:80"].map(|a| a.parse().expect("an address")).to_vec();
+        let full = endpoints(&model::Endpoints { port: port.clone(), addresses });
+        assert_eq!(full.endpoints[0].lb_endpoints.len(), 2);
+        assert!(endpoints(&model::Endpoints { port, addresses: vec![] }).endpoints.is_empty());
+    }
+}

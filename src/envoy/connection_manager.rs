@@ -1,0 +1,192 @@
+//! The HTTP connection manager: everything about HTTP that only a chain can hold.
+
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
+use envoy_types::pb::envoy::config::core::v3::{
+    CidrRange, HeaderValue, HeaderValueOption, Http2ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
+    header_value_option::HeaderAppendAction, http_protocol_options::HeadersWithUnderscoresAction,
+};
+use envoy_types::pb::envoy::config::listener::v3::Filter;
+use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
+use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
+use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds, ScopedRds, ScopedRoutes,
+    http_connection_manager::{
+        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation, StripPortMode,
+        UpgradeConfig,
+    },
+    http_filter,
+    scoped_routes::{
+        ConfigSpecifier, ScopeKeyBuilder,
+        scope_key_builder::{
+            FragmentBuilder,
+            fragment_builder::{HeaderValueExtractor, Type, header_value_extractor::ExtractType},
+        },
+    },
+};
+use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
+use prost::{Message, Name};
+
+use super::chain::network_filter;
+use super::name::keyed;
+use super::proto::{ads, any, boolean, extension, seconds, uint};
+use super::virtual_host::HEADER_TO_METADATA;
+use super::{ResourceName, cors, limits};
+use crate::model::{FrontendId, TableId};
+
+/// The header that carries frontend and SNI from the connection to the choice of the scope. It is overwritten before
+/// anything reads it, so no client can forge it, and removed before a request leaves.
+pub(super) const SCOPE_HEADER: &str = "x-gw-sni";
+
+/// Where a connection manager finds its routes.
+pub(super) enum Routes<'a> {
+    /// In the table of a plain-HTTP frontend.
+    Plain(&'a TableId),
+    /// In the scope that the SNI names.
+    Scopes,
+    /// In the table of a wildcard or catch-all listener.
+    Table(&'a TableId),
+}
+
+/// The network filter "HTTP". The same for all chains of a frontend but for the routes and the early header.
+pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
+    let plain = matches!(routes, Routes::Plain(_));
+    let (route_specifier, early) = match routes {
+        Routes::Plain(table) | Routes::Table(table) => (rds(table), Vec::new()),
+        Routes::Scopes => (scoped_routes(), vec![scope_header(frontend)]),
+    };
+    let manager = HttpConnectionManager {
+        stat_prefix: frontend.to_string(),
+        route_specifier: Some(route_specifier),
+        early_header_mutation_extensions: early,
+        http_filters: http_filters(plain),
+        common_http_protocol_options: Some(HttpProtocolOptions {
+            idle_timeout: seconds(limits::IDLE_SECONDS),
+            max_headers_count: uint(limits::HEADERS_COUNT),
+            headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
+            ..Default::default()
+        }),
+        http2_protocol_options: Some(Http2ProtocolOptions {
+            max_concurrent_streams: uint(limits::STREAMS),
+            initial_stream_window_size: uint(limits::STREAM_WINDOW_BYTES),
+            initial_connection_window_size: uint(limits::CONNECTION_WINDOW_BYTES),
+            // RFC 8441: WebSockets over HTTP/2.
+            allow_connect: true,
+            ..Default::default()
+        }),
+        upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..Default::default() }],
+        max_request_headers_kb: uint(limits::HEADERS_KIB),
+        // The whole request has no limit of its own here, so that uploads and streams of any length pass; routes have.
+        request_timeout: seconds(0),
+        request_headers_timeout: seconds(limits::REQUEST_HEADERS_SECONDS),
+        stream_idle_timeout: seconds(limits::STREAM_IDLE_SECONDS),
+        // No `server` header and no `via` of our own: neither tells anybody what runs here.
+        server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
+        use_remote_address: boolean(true),
+        internal_address_config: Some(nobody_is_internal()),
+        normalize_path: boolean(true),
+        merge_slashes: true,
+        // Gateway API: a match sees the path as the client wrote it.
+        path_with_escaped_slashes_action: PathWithEscapedSlashesAction::KeepUnchanged.into(),
+        // Hosts are compared without their port and without the dot of a fully qualified name.
+        strip_port_mode: Some(StripPortMode::StripAnyHostPort(true)),
+        strip_trailing_host_dot: true,
+        ..Default::default()
+    };
+    network_filter("envoy.filters.network.http_connection_manager", &manager)
+}
+
+/// Nobody's `x-envoy-*` request headers are obeyed: they set retries and timeouts. Without a range Envoy trusts all
+/// private and loopback addresses, which behind a load balancer is everybody; from 0.0.0.0 nobody comes.
+fn nobody_is_internal() -> InternalAddressConfig {
+    let nobody = CidrRange { address_prefix: "0.0.0.0".to_owned(), prefix_len: uint(32) };
+    InternalAddressConfig { cidr_ranges: vec![nobody], ..Default::default() }
+}
+
+fn rds(table: &TableId) -> RouteSpecifier {
+    RouteSpecifier::Rds(Rds { config_source: ads(), route_config_name: table.resource_name() })
+}
+
+/// The scoped routes: identical in every connection manager of an Envoy, so that all share one table of scopes.
+fn scoped_routes() -> RouteSpecifier {
+    let extractor = HeaderValueExtractor {
+        name: SCOPE_HEADER.to_owned(),
+        extract_type: Some(ExtractType::Index(0)),
+        ..Default::default()
+    };
+    RouteSpecifier::ScopedRoutes(ScopedRoutes {
+        name: "scopes".to_owned(),
+        scope_key_builder: Some(ScopeKeyBuilder {
+            fragments: vec![FragmentBuilder { r#type: Some(Type::HeaderValueExtractor(extractor)) }],
+        }),
+        rds_config_source: ads(),
+        config_specifier: Some(ConfigSpecifier::ScopedRds(ScopedRds {
+            scoped_rds_config_source: ads(),
+            ..Default::default()
+        })),
+    })
+}
+
+/// Overwrites the scope header with `<frontend>|<SNI>` before a route is looked for. Envoy has the SNI in lower case.
+fn scope_header(frontend: &FrontendId) -> TypedExtensionConfig {
+    let option = HeaderValueOption {
+        header: Some(HeaderValue {
+            key: SCOPE_HEADER.to_owned(),
+            value: keyed(frontend, &"%REQUESTED_SERVER_NAME%"),
+            ..Default::default()
+        }),
+        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+        ..Default::default()
+    };
+    let mutation = HeaderMutation { action: Some(header_mutation::Action::Append(option)) };
+    extension("envoy.http.early_header_mutation.header_mutation", &EarlyHeaderMutation { mutations: vec![mutation] })
+}
+
+/// The filters. What they do, routes say.
+fn http_filters(plain: bool) -> Vec<HttpFilter> {
+    let challenge = plain.then(|| http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()));
+    let router = Router { suppress_envoy_headers: true, ..Default::default() };
+    challenge
+        .into_iter()
+        .chain([http_filter(cors::FILTER, &Cors {}), http_filter("envoy.filters.http.router", &router)])
+        .collect()
+}
+
+fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(any(config))),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
+
+    use super::*;
+    use crate::envoy::testdata::{frontend, host};
+
+    fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
+        let Some(ConfigType::TypedConfig(config)) = filter(&frontend(port), routes).config_type else {
+            panic!("a configuration")
+        };
+        HttpConnectionManager::decode(config.value.as_slice()).expect("a connection manager")
+    }
+
+    #[test]
+    fn scoped_routes_are_the_same_for_all_frontends_and_the_header_tells_them_apart() {
+        let (one, two) = (manager(443, Routes::Scopes), manager(8443, Routes::Scopes));
+        assert_eq!(one.route_specifier, two.route_specifier);
+        assert_ne!(one.early_header_mutation_extensions, two.early_header_mutation_extensions);
+    }
+
+    #[test]
+    fn only_plain_http_has_the_filter_of_challenges() {
+        let table = TableId { frontend: frontend(80), listener: None };
+        let wild = TableId { frontend: frontend(443), listener: Some(host("*.example.org")) };
+        let names = |m: HttpConnectionManager| m.http_filters.into_iter().map(|f| f.name).collect::<Vec<_>>();
+        assert_eq!(names(manager(80, Routes::Plain(&table)))[0], HEADER_TO_METADATA);
+        assert_eq!(names(manager(443, Routes::Table(&wild))), names(manager(443, Routes::Scopes)));
+    }
+}

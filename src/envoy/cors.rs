@@ -1,0 +1,98 @@
+//! Cross-origin resource sharing (GEP-1767) as the CORS filter's per-route policy.
+
+use envoy_types::pb::envoy::extensions::filters::http::cors::v3::CorsPolicy;
+use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
+
+use super::proto::boolean;
+use super::request_match::{exact, matching};
+use crate::model::Cors;
+
+/// The filter's name, under which routes configure it.
+pub(super) const FILTER: &str = "envoy.filters.http.cors";
+
+/// The policy of a rule.
+///
+/// A preflight of another origin is answered without `access-control-*` and never reaches a backend. With credentials
+/// `*` is no wildcard to a browser (Fetch standard, 3.3.5), so all methods are spelled out then.
+pub(super) fn policy(cors: &Cors) -> CorsPolicy {
+    let Cors { allow_origins, allow_methods, allow_headers, expose_headers, allow_credentials, max_age } = cors;
+    let methods = match allow_methods.iter().any(|method| method == "*") && *allow_credentials {
+        true => "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS".to_owned(),
+        false => allow_methods.join(", "),
+    };
+    CorsPolicy {
+        allow_origin_string_match: allow_origins.iter().map(|origin| origin_matcher(origin)).collect(),
+        allow_methods: methods,
+        allow_headers: allow_headers.join(", "),
+        expose_headers: expose_headers.join(", "),
+        allow_credentials: boolean(*allow_credentials),
+        max_age: max_age.as_secs().to_string(),
+        forward_not_matching_preflights: boolean(false),
+        ..Default::default()
+    }
+}
+
+/// `*` is every origin; `https://*.example.org` spans any number of labels.
+fn origin_matcher(origin: &str) -> StringMatcher {
+    match origin.split_once('*') {
+        None => exact(origin),
+        Some(("", "")) => matching(".*"),
+        Some((before, after)) => {
+            let port = if after.contains(':') { "" } else { "(:[0-9]+)?" };
+            matching(&format!("{}[^/:]+{}{port}", regex::escape(before), regex::escape(after)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn allows(origin: &str, candidate: &str) -> bool {
+        match origin_matcher(origin).match_pattern {
+            Some(MatchPattern::Exact(text)) => text == candidate,
+            Some(MatchPattern::SafeRegex(regex)) => {
+                regex::Regex::new(&format!("^(?:{})$", regex.regex)).expect("a regular expression").is_match(candidate)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn origins() {
+        for (origin, candidate, expected) in [
+            ("*", "https://a.org", true),
+            ("https://a.org", "https://a.org", true),
+            ("https://a.org", "https://a.org.evil.org", false),
+            ("https://*.a.org", "https://b.a.org", true),
+            ("https://*.a.org", "https://c.b.a.org", true),
+            ("https://*.a.org", "https://b.a.org:8443", true),
+            ("https://*.a.org", "https://a.org", false),
+            ("https://*.a.org", "http://b.a.org", false),
+            ("https://*.a.org", "https://evil.org/.a.org", false),
+            ("https://*.a.org", "https://bxa.org", false),
+            ("https://*.a.org:8443", "https://b.a.org:8443", true),
+            ("https://*.a.org:8443", "https://b.a.org", false),
+        ] {
+            assert_eq!(allows(origin, candidate), expected, "{origin} {candidate}");
+        }
+    }
+
+    #[test]
+    fn any_method_is_spelled_out_with_credentials() {
+        let cors = |allow_credentials| Cors {
+            allow_origins: vec!["https://a.org".into()],
+            allow_methods: vec!["*".into()],
+            allow_headers: vec!["x-a".into(), "x-b".into()],
+            expose_headers: vec![],
+            allow_credentials,
+            max_age: Duration::from_secs(5),
+        };
+        let (with, without) = (policy(&cors(true)), policy(&cors(false)));
+        assert!(with.allow_methods.contains("DELETE") && without.allow_methods == "*");
+        assert_eq!((with.allow_headers.as_str(), with.max_age.as_str()), ("x-a, x-b", "5"));
+    }
+}

@@ -1,0 +1,108 @@
+//! The gate: which SNI goes to which chain, and which connections are closed at once.
+
+use std::collections::BTreeMap;
+
+use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::ServerNameInput;
+use envoy_types::pb::google::protobuf::{Any, StringValue};
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig;
+use envoy_types::pb::xds::r#type::matcher::v3::{
+    Matcher,
+    matcher::{MatcherTree, MatcherType, OnMatch, matcher_tree::TreeType, on_match},
+};
+
+use super::proto::any;
+use super::{DomainMatcher, ServerNameMatcher};
+use crate::model::{ChainName, Hostname};
+
+/// The `filter_chain_matcher` of a gate: a trie over the SNI, about 20 bytes a name.
+///
+/// A connection whose SNI no entry covers finds no chain and is closed before anything is allocated for it. The entry of
+/// [`Hostname::any`] is the matcher's no-match action, which also takes connections without SNI. `None` when the gate
+/// leads nowhere.
+pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>) -> Option<Matcher> {
+    let mut names: BTreeMap<&ChainName, Vec<String>> = BTreeMap::new();
+    let mut catch_all = None;
+    for (hostname, chain) in gate {
+        if hostname.is_any() {
+            catch_all = Some(Box::new(to(chain)));
+        } else {
+            names.entry(chain).or_default().push(hostname.as_str().to_owned());
+        }
+    }
+    if names.is_empty() && catch_all.is_none() {
+        return None;
+    }
+    let domain_matchers: Vec<DomainMatcher> =
+        names.into_iter().map(|(chain, domains)| DomainMatcher { domains, on_match: Some(to(chain)) }).collect();
+    let tree = (!domain_matchers.is_empty()).then(|| {
+        MatcherType::MatcherTree(MatcherTree {
+            input: Some(extension("envoy.matching.inputs.server_name", any(&ServerNameInput {}))),
+            tree_type: Some(TreeType::CustomMatch(extension(
+                "envoy.matching.custom_matchers.domain_matcher",
+                any(&ServerNameMatcher { domain_matchers }),
+            ))),
+        })
+    });
+    Some(Matcher { on_no_match: catch_all, matcher_type: tree })
+}
+
+/// The action "take this chain": its name in a `StringValue` (Envoy's `filter_chain_matcher`).
+fn to(chain: &ChainName) -> OnMatch {
+    let name = StringValue { value: chain.to_string() };
+    OnMatch { on_match: Some(on_match::OnMatch::Action(extension(chain, any(&name)))), ..Default::default() }
+}
+
+/// As [`super::proto::extension`], in the `xds` package's own type.
+fn extension(name: &str, typed_config: Any) -> TypedExtensionConfig {
+    TypedExtensionConfig { name: name.to_owned(), typed_config: Some(typed_config) }
+}
+
+/// The names that a matcher made by [`matcher`] leads to each chain, for tests.
+#[cfg(test)]
+fn opened(matcher: &Matcher) -> Vec<(String, Vec<String>)> {
+    use prost::{Message, Name};
+
+    let Some(MatcherType::MatcherTree(tree)) = &matcher.matcher_type else { return Vec::new() };
+    let Some(TreeType::CustomMatch(custom)) = &tree.tree_type else { panic!("a custom match") };
+    let config = custom.typed_config.as_ref().expect("a configuration");
+    assert_eq!(config.type_url, ServerNameMatcher::type_url());
+    let names = ServerNameMatcher::decode(config.value.as_slice()).expect("a domain matcher");
+    let chain = |on_match: &OnMatch| match &on_match.on_match {
+        Some(on_match::OnMatch::Action(action)) => action.name.clone(),
+        _ => panic!("an action"),
+    };
+    names.domain_matchers.into_iter().map(|m| (chain(m.on_match.as_ref().expect("an action")), m.domains)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envoy::testdata::host;
+
+    fn gate(entries: &[(&str, &str)]) -> BTreeMap<Hostname, ChainName> {
+        entries.iter().map(|(name, chain)| (host(name), ChainName::from(*chain))).collect()
+    }
+
+    #[test]
+    fn names_are_grouped_by_chain_in_a_stable_order() {
+        let made = matcher(&gate(&[("b.org", "https"), ("a.org", "https"), ("*.w.org", "wild")])).expect("a matcher");
+        let texts = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let expected = [("https".to_owned(), texts(&["a.org", "b.org"])), ("wild".to_owned(), texts(&["*.w.org"]))];
+        assert_eq!(opened(&made), expected);
+        assert!(made.on_no_match.is_none(), "a name that nobody owns is closed");
+    }
+
+    #[test]
+    fn the_catch_all_is_the_no_match_action() {
+        let made = matcher(&gate(&[("", "any"), ("a.org", "https")])).expect("a matcher");
+        assert!(made.on_no_match.is_some());
+        assert_eq!(opened(&made).len(), 1);
+        let only = matcher(&gate(&[("", "any")])).expect("a matcher");
+        assert!(only.on_no_match.is_some() && only.matcher_type.is_none());
+    }
+
+    #[test]
+    fn an_empty_gate_has_no_matcher() {
+        assert_eq!(matcher(&BTreeMap::new()), None);
+    }
+}

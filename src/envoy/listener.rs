@@ -1,0 +1,115 @@
+//! Listeners: one per frontend.
+
+use envoy_types::pb::envoy::config::listener::v3::{
+    AdditionalAddress, FilterChain, Listener, ListenerFilter, listener_filter,
+};
+use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+
+use super::proto::{any, seconds, socket, uint};
+use super::{ResourceName, chain, gate, limits};
+use crate::model::{Frontend, FrontendKind};
+
+/// The listener of a frontend.
+///
+/// Only its filter chains and its matcher ever change, and Envoy takes such a change in place, without touching the
+/// connections of unchanged chains. Every other field is a constant: a change there drains all connections.
+pub fn listener(frontend: &Frontend) -> Listener {
+    let Frontend { id, addresses, kind } = frontend;
+    let mut addresses = addresses.iter().map(|ip| socket(*ip, id.port));
+    let (filter_chains, filter_chain_matcher, listener_filters) = match kind {
+        FrontendKind::Http { table } => (vec![chain::plain(id, table)], None, Vec::new()),
+        FrontendKind::Tls { chains, gate } => {
+            let mut filter_chains: Vec<FilterChain> =
+                chains.iter().map(|(name, chain)| chain::tls(id, name, chain)).collect();
+            if filter_chains.is_empty() {
+                // Envoy takes no listener without a chain; the port stays bound and closes what comes.
+                filter_chains.push(chain::closed());
+            }
+            (filter_chains, gate::matcher(gate), vec![tls_inspector()])
+        }
+    };
+    Listener {
+        name: frontend.resource_name(),
+        address: addresses.next(),
+        additional_addresses: addresses
+            .map(|address| AdditionalAddress { address: Some(address), ..Default::default() })
+            .collect(),
+        stat_prefix: frontend.resource_name(),
+        filter_chains,
+        filter_chain_matcher,
+        listener_filters,
+        listener_filters_timeout: seconds(limits::CLIENT_HELLO_SECONDS),
+        per_connection_buffer_limit_bytes: uint(limits::BUFFER_BYTES),
+        max_connections_to_accept_per_socket_event: uint(limits::ACCEPTS_PER_EVENT),
+        ..Default::default()
+    }
+}
+
+fn tls_inspector() -> ListenerFilter {
+    ListenerFilter {
+        name: "envoy.filters.listener.tls_inspector".to_owned(),
+        config_type: Some(listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()))),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::envoy::testdata::{frontend, host};
+    use crate::model::{CertificateSource, Chain, Handler, TableId, Termination, TlsParams};
+
+    fn tls(gate: &[(&str, &str)]) -> Listener {
+        let https = Chain {
+            tls: Some(Termination {
+                certificate: CertificateSource::BySni,
+                alpn: vec!["h2".into(), "http/1.1".into()],
+                params: TlsParams::default(),
+            }),
+            handler: Handler::Scopes,
+        };
+        let chains = BTreeMap::from([("https".into(), https)]);
+        let gate = gate.iter().map(|(name, chain)| (host(name), (*chain).into())).collect();
+        listener(&Frontend {
+            id: frontend(443),
+            addresses: vec!["127.0.0.1".parse().expect("an address"), "::1".parse().expect("an address")],
+            kind: FrontendKind::Tls { chains, gate },
+        })
+    }
+
+    #[test]
+    fn another_host_changes_nothing_but_the_matcher() {
+        let (before, after) = (tls(&[("a.org", "https")]), tls(&[("a.org", "https"), ("b.org", "https")]));
+        assert_ne!(before.filter_chain_matcher, after.filter_chain_matcher);
+        let without = |listener: Listener| Listener { filter_chain_matcher: None, ..listener };
+        assert_eq!(without(before), without(after));
+    }
+
+    #[test]
+    fn further_addresses_are_additional_ones() {
+        let made = tls(&[("a.org", "https")]);
+        assert_eq!(made.name, "infra/edge:443");
+        assert!(made.address.is_some());
+        assert_eq!(made.additional_addresses.len(), 1);
+    }
+
+    #[test]
+    fn a_frontend_without_chains_keeps_its_port_and_closes() {
+        let kind = FrontendKind::Tls { chains: BTreeMap::new(), gate: BTreeMap::new() };
+        let addresses = vec!["127.0.0.1".parse().expect("an address")];
+        let made = listener(&Frontend { id: frontend(443), addresses, kind });
+        assert_eq!(made.filter_chains.len(), 1);
+        assert!(made.filter_chain_matcher.is_none());
+    }
+
+    #[test]
+    fn plain_http_has_one_chain_and_inspects_no_tls() {
+        let kind = FrontendKind::Http { table: TableId { frontend: frontend(80), listener: None } };
+        let addresses = vec!["127.0.0.1".parse().expect("an address")];
+        let made = listener(&Frontend { id: frontend(80), addresses, kind });
+        assert_eq!(made.filter_chains.len(), 1);
+        assert!(made.listener_filters.is_empty() && made.filter_chains[0].transport_socket.is_none());
+    }
+}

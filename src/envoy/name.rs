@@ -1,0 +1,84 @@
+//! What our resources are called on the wire.
+
+use std::fmt;
+
+use crate::model::{Endpoints, Frontend, Scope, Secret, Table, TableId};
+
+/// Has a resource name of its type.
+///
+/// Names are disjoint within a type: a hostname has neither a slash, a colon nor a `|`, and a namespace and a name of
+/// Kubernetes have none of them either.
+pub trait ResourceName {
+    /// The name under which Envoy asks for this and the server sends it.
+    fn resource_name(&self) -> String;
+}
+
+/// LDS: the frontend, `namespace/gateway:port`.
+impl ResourceName for Frontend {
+    fn resource_name(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+/// SRDS: `<frontend>|<hostname>`, the same text as the scope's key.
+impl ResourceName for Scope {
+    fn resource_name(&self) -> String {
+        keyed(&self.frontend, &self.virtual_host.hostname)
+    }
+}
+
+/// RDS: `<frontend>` for plain HTTP, `<frontend>|<listener hostname>` otherwise.
+impl ResourceName for TableId {
+    fn resource_name(&self) -> String {
+        match &self.listener {
+            None => self.frontend.to_string(),
+            Some(hostname) => keyed(&self.frontend, hostname),
+        }
+    }
+}
+
+impl ResourceName for Table {
+    fn resource_name(&self) -> String {
+        self.id.resource_name()
+    }
+}
+
+/// SDS: the lower-case SNI, or `sds/...`.
+impl ResourceName for Secret {
+    fn resource_name(&self) -> String {
+        self.name.to_string()
+    }
+}
+
+/// EDS: the Service port, `namespace/service:port`.
+impl ResourceName for Endpoints {
+    fn resource_name(&self) -> String {
+        self.port.to_string()
+    }
+}
+
+/// CDS: see [`crate::model::Cluster::name`].
+impl ResourceName for crate::model::Cluster {
+    fn resource_name(&self) -> String {
+        self.name()
+    }
+}
+
+/// `<frontend>|<rest>`: how everything that a connection finds by its SNI is told apart between frontends.
+pub(super) fn keyed(frontend: &crate::model::FrontendId, rest: &dyn fmt::Display) -> String {
+    format!("{frontend}|{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envoy::testdata::{frontend, host};
+
+    #[test]
+    fn tables_of_one_frontend_have_different_names() {
+        let id = |listener: Option<&str>| TableId { frontend: frontend(443), listener: listener.map(host) };
+        assert_eq!(id(None).resource_name(), "infra/edge:443");
+        assert_eq!(id(Some("*.example.org")).resource_name(), "infra/edge:443|*.example.org");
+        assert_eq!(id(Some("")).resource_name(), "infra/edge:443|*");
+    }
+}

@@ -1,0 +1,58 @@
+//! Short ways to write the protobuf values that occur everywhere.
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    Address, AggregatedConfigSource, ApiVersion, ConfigSource, SocketAddress, TypedExtensionConfig, address,
+    config_source::ConfigSourceSpecifier, socket_address::PortSpecifier,
+};
+use envoy_types::pb::google::protobuf::{self, Any, BoolValue, UInt32Value};
+use prost::{Message, Name};
+
+/// Packs a message with its type URL.
+pub(super) fn any<M: Message + Name>(message: &M) -> Any {
+    Any { type_url: M::type_url(), value: message.encode_to_vec() }
+}
+
+/// An extension by its name and configuration.
+pub(super) fn extension<M: Message + Name>(name: &str, config: &M) -> TypedExtensionConfig {
+    TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any(config)) }
+}
+
+pub(super) fn uint(value: u32) -> Option<UInt32Value> {
+    Some(UInt32Value { value })
+}
+
+pub(super) fn boolean(value: bool) -> Option<BoolValue> {
+    Some(BoolValue { value })
+}
+
+pub(super) fn seconds(seconds: u64) -> Option<protobuf::Duration> {
+    duration(Duration::from_secs(seconds))
+}
+
+pub(super) fn duration(value: Duration) -> Option<protobuf::Duration> {
+    // A protobuf Duration spans 10,000 years; whoever asks for more gets that much.
+    let seconds = value.as_secs().min(315_576_000_000) as i64;
+    Some(protobuf::Duration { seconds, nanos: value.subsec_nanos() as i32 })
+}
+
+/// "Ask for it on the ADS stream."
+pub(super) fn ads() -> Option<ConfigSource> {
+    Some(ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        ..Default::default()
+    })
+}
+
+/// A TCP address.
+pub(super) fn socket(ip: std::net::IpAddr, port: u16) -> Address {
+    Address {
+        address: Some(address::Address::SocketAddress(SocketAddress {
+            address: ip.to_string(),
+            port_specifier: Some(PortSpecifier::PortValue(port.into())),
+            ..Default::default()
+        })),
+    }
+}

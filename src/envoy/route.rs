@@ -1,0 +1,333 @@
+//! Routes: one match of one rule becomes one or more routes of Envoy.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
+use envoy_types::pb::envoy::config::route::v3 as pb;
+use envoy_types::pb::envoy::config::route::v3::{
+    redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
+    route::Action as PbAction,
+    route_action::{ClusterSpecifier, HostRewriteSpecifier, RequestMirrorPolicy},
+    weighted_cluster::{ClusterWeight, cluster_weight},
+};
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
+
+use super::cors;
+use super::headers::{Headers, headers};
+use super::path::{NewPath, new_path, whole};
+use super::proto::{any, duration, uint};
+use super::request_match::request_match;
+use super::retry::times;
+use crate::model::{
+    Action, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
+};
+
+/// Parts per million: Envoy's finest fraction.
+const MILLION: u64 = 1_000_000;
+
+/// The routes of one match, in order.
+///
+/// Usually one. A rule with an invalid share, or with shares that rewrite the path, which Envoy's weighted clusters
+/// cannot say, becomes one route per share; they take their parts of the requests by cumulative fractions of the one
+/// random number that a request has.
+pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
+    let shares: &[WeightedTarget] = match &route.rule.action {
+        Action::Forward(shares) => shares,
+        Action::Redirect(redirect) => {
+            return vec![made(route, &[], PbAction::Redirect(redirect_action(&route.matches.path, redirect)))];
+        }
+        Action::Respond(status) => return vec![made(route, &[], respond(*status))],
+    };
+    let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
+    let together = shares.iter().all(|share| share.target != Target::Invalid && share.rewrite.path.is_none());
+    match shares.as_slice() {
+        // Nobody gets anything (Gateway API `HTTPBackendRef`: 500).
+        [] => vec![made(route, &[], respond(500))],
+        [only] => vec![made(route, &[only], forward(route, &[only]))],
+        all if together => vec![made(route, all, forward(route, all))],
+        all => apart(route, all),
+    }
+}
+
+/// One route per share.
+fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
+    let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
+    let mut taken = 0;
+    shares
+        .iter()
+        .map(|share| {
+            taken += u64::from(share.weight);
+            let mut made = made(route, &[share], forward(route, &[share]));
+            if let (true, Some(matches)) = (taken < total, &mut made.r#match) {
+                matches.runtime_fraction = Some(fraction(taken * MILLION / total));
+            }
+            made
+        })
+        .collect()
+}
+
+/// A route of Envoy with everything but its action.
+///
+/// A share's edits come after its rule's (Gateway API `HTTPBackendRef.filters`). Envoy has it the other way round: what
+/// a weighted cluster does, its route may undo. So one share's edits stand in the route behind the rule's, and where
+/// several shares have edits of their own, the rule's stand in each of them.
+fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Route {
+    let Route { name, matches, rule } = route;
+    let Rule { request_headers, response_headers, cors, .. } = &**rule;
+    let (request, response) = match shares {
+        [only] => {
+            (headers(&[request_headers, &only.request_headers]), headers(&[response_headers, &only.response_headers]))
+        }
+        _ if edited(shares) => (Headers::default(), Headers::default()),
+        _ => (headers(&[request_headers]), headers(&[response_headers])),
+    };
+    pb::Route {
+        name: name.to_string(),
+        r#match: Some(request_match(matches)),
+        request_headers_to_add: request.add,
+        request_headers_to_remove: request.remove,
+        response_headers_to_add: response.add,
+        response_headers_to_remove: response.remove,
+        typed_per_filter_config: match cors {
+            Some(cors) => HashMap::from([(cors::FILTER.to_owned(), any(&cors::policy(cors)))]),
+            None => HashMap::new(),
+        },
+        action: Some(action),
+        ..Default::default()
+    }
+}
+
+/// A fixed status without a body.
+pub(super) fn respond(status: u16) -> PbAction {
+    PbAction::DirectResponse(pb::DirectResponseAction { status: status.into(), ..Default::default() })
+}
+
+/// To one share, or to several that differ in nothing but cluster, headers and host.
+fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
+    let rule = &route.rule;
+    let (hostname, path) = match shares {
+        [only] => (
+            only.rewrite.hostname.as_ref().or(rule.rewrite.hostname.as_ref()),
+            only.rewrite.path.as_ref().or(rule.rewrite.path.as_ref()),
+        ),
+        _ if edited(shares) => (None, rule.rewrite.path.as_ref()),
+        _ => (rule.rewrite.hostname.as_ref(), rule.rewrite.path.as_ref()),
+    };
+    let Some(cluster_specifier) = cluster_specifier(rule, shares) else { return respond(500) };
+    let times = times(&rule.timeouts, rule.retry.as_ref());
+    let mut action = pb::RouteAction {
+        cluster_specifier: Some(cluster_specifier),
+        timeout: duration(times.total),
+        idle_timeout: times.idle.and_then(duration),
+        retry_policy: times.retry,
+        request_mirror_policies: rule.mirrors.iter().map(mirror).collect(),
+        host_rewrite_specifier: hostname.cloned().map(HostRewriteSpecifier::HostRewriteLiteral),
+        ..Default::default()
+    };
+    match path.and_then(|rewrite| new_path(&route.matches.path, rewrite)) {
+        None => {}
+        Some(NewPath::Prefix(prefix)) => action.prefix_rewrite = prefix,
+        Some(NewPath::Regex(regex)) => action.regex_rewrite = Some(regex),
+        Some(NewPath::Whole(path)) => action.regex_rewrite = Some(whole(&path)),
+    }
+    PbAction::Route(action)
+}
+
+/// `None` when a share is invalid.
+fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterSpecifier> {
+    let name = |share: &WeightedTarget| match &share.target {
+        Target::Backend(backend) => Some(backend.to_string()),
+        Target::Invalid => None,
+    };
+    if let [only] = shares {
+        return name(only).map(ClusterSpecifier::Cluster);
+    }
+    let edited = edited(shares);
+    let weight = |share: &&WeightedTarget| {
+        let plain = ClusterWeight { name: name(share)?, weight: uint(share.weight), ..Default::default() };
+        Some(if edited { with_edits(plain, rule, share) } else { plain })
+    };
+    let clusters = shares.iter().map(weight).collect::<Option<Vec<_>>>()?;
+    Some(ClusterSpecifier::WeightedClusters(pb::WeightedCluster { clusters, ..Default::default() }))
+}
+
+/// Whether any of several shares is more than its backend and a path.
+fn edited(shares: &[&WeightedTarget]) -> bool {
+    let none = HeaderEdits::default();
+    shares.len() > 1
+        && shares.iter().any(|share| {
+            let WeightedTarget { request_headers, response_headers, rewrite: Rewrite { hostname, path: _ }, .. } =
+                share;
+            *request_headers != none || *response_headers != none || hostname.is_some()
+        })
+}
+
+fn with_edits(plain: ClusterWeight, rule: &Rule, share: &WeightedTarget) -> ClusterWeight {
+    let request = headers(&[&rule.request_headers, &share.request_headers]);
+    let response = headers(&[&rule.response_headers, &share.response_headers]);
+    let hostname = share.rewrite.hostname.as_ref().or(rule.rewrite.hostname.as_ref());
+    ClusterWeight {
+        request_headers_to_add: request.add,
+        request_headers_to_remove: request.remove,
+        response_headers_to_add: response.add,
+        response_headers_to_remove: response.remove,
+        host_rewrite_specifier: hostname.cloned().map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
+        ..plain
+    }
+}
+
+/// A copy is the request as it is: no `-shadow` after its host.
+fn mirror(mirror: &Mirror) -> RequestMirrorPolicy {
+    let Mirror { backend, fraction: Fraction { numerator, denominator } } = mirror;
+    let part = u64::from(*numerator) * MILLION / u64::from((*denominator).max(1));
+    RequestMirrorPolicy {
+        cluster: backend.to_string(),
+        runtime_fraction: (part < MILLION).then(|| fraction(part)),
+        disable_shadow_host_suffix_append: true,
+        ..Default::default()
+    }
+}
+
+fn fraction(per_million: u64) -> RuntimeFractionalPercent {
+    RuntimeFractionalPercent {
+        default_value: Some(FractionalPercent {
+            numerator: u32::try_from(per_million.min(MILLION)).expect("a million fits"),
+            denominator: DenominatorType::Million.into(),
+        }),
+        ..Default::default()
+    }
+}
+
+fn redirect_action(matched: &PathMatch, redirect: &Redirect) -> pb::RedirectAction {
+    let Redirect { scheme, hostname, port, path, status } = redirect;
+    pb::RedirectAction {
+        scheme_rewrite_specifier: scheme.clone().map(SchemeRewriteSpecifier::SchemeRedirect),
+        host_redirect: hostname.clone().unwrap_or_default(),
+        port_redirect: port.map(u32::from).unwrap_or_default(),
+        path_rewrite_specifier: path.as_ref().and_then(|path| new_path(matched, path)).map(|path| match path {
+            NewPath::Prefix(prefix) => PathRewriteSpecifier::PrefixRewrite(prefix),
+            NewPath::Regex(regex) => PathRewriteSpecifier::RegexRewrite(regex),
+            NewPath::Whole(path) => PathRewriteSpecifier::PathRedirect(path),
+        }),
+        response_code: match status {
+            301 => RedirectResponseCode::MovedPermanently,
+            303 => RedirectResponseCode::SeeOther,
+            307 => RedirectResponseCode::TemporaryRedirect,
+            308 => RedirectResponseCode::PermanentRedirect,
+            _ => RedirectResponseCode::Found,
+        }
+        .into(),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envoy::testdata::{backend, route, rule, share, to};
+    use crate::model::{AppProtocol, PathRewrite};
+
+    fn forwarded(shares: Vec<WeightedTarget>) -> Vec<pb::Route> {
+        routes(&route("/a", rule(Action::Forward(shares))))
+    }
+
+    fn fraction_of(route: &pb::Route) -> Option<u32> {
+        let fraction = route.r#match.as_ref().expect("a match").runtime_fraction.as_ref()?;
+        Some(fraction.default_value.as_ref().expect("a value").numerator)
+    }
+
+    fn status_of(route: &pb::Route) -> Option<u32> {
+        match route.action.as_ref().expect("an action") {
+            PbAction::DirectResponse(response) => Some(response.status),
+            _ => None,
+        }
+    }
+
+    fn action_of(route: &pb::Route) -> &pb::RouteAction {
+        match route.action.as_ref().expect("an action") {
+            PbAction::Route(action) => action,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_backend_is_a_cluster_and_several_are_weighted() {
+        let one = forwarded(vec![to("web", 1)]);
+        assert_eq!(action_of(&one[0]).cluster_specifier, Some(ClusterSpecifier::Cluster("default/web:80".into())));
+        let two = forwarded(vec![to("web", 9), to("api", 1), to("off", 0)]);
+        let Some(ClusterSpecifier::WeightedClusters(made)) = &action_of(&two[0]).cluster_specifier else {
+            panic!("weighted clusters")
+        };
+        assert_eq!((two.len(), made.clusters.len()), (1, 2));
+    }
+
+    #[test]
+    fn no_weight_or_no_backend_is_500() {
+        for shares in [vec![], vec![to("web", 0)], vec![share(Target::Invalid, 1)]] {
+            let made = forwarded(shares);
+            assert_eq!((made.len(), status_of(&made[0])), (1, Some(500)));
+        }
+    }
+
+    #[test]
+    fn an_invalid_share_answers_500_for_its_part() {
+        let made = forwarded(vec![to("web", 1), share(Target::Invalid, 2), to("api", 1)]);
+        let fractions: Vec<_> = made.iter().map(fraction_of).collect();
+        assert_eq!(fractions, [Some(250_000), Some(750_000), None]);
+        let statuses: Vec<_> = made.iter().map(status_of).collect();
+        assert_eq!(statuses, [None, Some(500), None]);
+    }
+
+    #[test]
+    fn shares_that_rewrite_the_path_are_routes_of_their_own() {
+        let mut rewritten = to("api", 1);
+        rewritten.rewrite.path = Some(PathRewrite::Prefix("/b".into()));
+        let mut shared = rule(Action::Forward(vec![to("web", 1), rewritten]));
+        shared.rewrite.path = Some(PathRewrite::Prefix("/c".into()));
+        let made = routes(&route("/a", shared));
+        let prefixes: Vec<_> = made.iter().map(|r| action_of(r).prefix_rewrite.as_str()).collect();
+        assert_eq!(prefixes, ["/c", "/b"]);
+    }
+
+    #[test]
+    fn edits_of_shares_come_after_the_rules() {
+        let mut edited = to("web", 1);
+        edited.request_headers.set.push(("x-a".into(), "share".into()));
+        let with = |shares| {
+            let mut rule = rule(Action::Forward(shares));
+            rule.request_headers.set.push(("x-a".into(), "rule".into()));
+            routes(&route("/a", rule)).remove(0)
+        };
+        let one = with(vec![edited.clone()]);
+        assert_eq!(one.request_headers_to_add.len(), 2);
+        assert_eq!(action_of(&one).cluster_specifier, Some(ClusterSpecifier::Cluster("default/web:80".into())));
+        let two = with(vec![edited, to("api", 1)]);
+        assert!(two.request_headers_to_add.is_empty());
+        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action_of(&two).cluster_specifier else {
+            panic!("weighted clusters")
+        };
+        let edits: Vec<_> = clusters.clusters.iter().map(|c| c.request_headers_to_add.len()).collect();
+        assert_eq!(edits, [2, 1]);
+    }
+
+    #[test]
+    fn a_mirror_of_everything_has_no_fraction() {
+        let of = |numerator, denominator| {
+            let backend = backend("copy", AppProtocol::Http1);
+            mirror(&Mirror { backend, fraction: Fraction { numerator, denominator } }).runtime_fraction
+        };
+        assert_eq!(of(100, 100), None);
+        assert_eq!(of(1, 3), Some(fraction(333_333)));
+        assert_eq!(of(0, 100), Some(fraction(0)));
+    }
+
+    #[test]
+    fn a_redirect_has_what_it_changes_and_nothing_else() {
+        let redirect =
+            Redirect { scheme: Some("https".into()), hostname: None, port: Some(8443), path: None, status: 301 };
+        let made = redirect_action(&PathMatch::Prefix("/".into()), &redirect);
+        assert_eq!((made.port_redirect, made.host_redirect.as_str()), (8443, ""));
+        assert_eq!(made.response_code(), RedirectResponseCode::MovedPermanently);
+        assert_eq!(made.path_rewrite_specifier, None);
+    }
+}

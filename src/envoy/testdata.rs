@@ -1,0 +1,87 @@
+//! Small values for this folder's tests.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::model::{
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Frontend, FrontendId, FrontendKind, Handler,
+    HeaderEdits, Hostname, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target,
+    Termination, Timeouts, TlsParams, WeightedTarget,
+};
+
+pub(super) fn host(text: &str) -> Hostname {
+    Hostname::parse(text).expect("a hostname")
+}
+
+pub(super) fn frontend(port: u16) -> FrontendId {
+    FrontendId { gateway: ObjectName::new("infra", "edge"), port }
+}
+
+pub(super) fn backend(name: &str, protocol: AppProtocol) -> BackendId {
+    BackendId { port: ServicePort { service: ObjectName::new("default", name), port: 80 }, protocol }
+}
+
+pub(super) fn share(target: Target, weight: u32) -> WeightedTarget {
+    WeightedTarget {
+        target,
+        weight,
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        rewrite: Rewrite::default(),
+    }
+}
+
+pub(super) fn to(name: &str, weight: u32) -> WeightedTarget {
+    share(Target::Backend(backend(name, AppProtocol::Http1)), weight)
+}
+
+pub(super) fn certificate(name: &str) -> Arc<Certificate> {
+    Arc::new(Certificate {
+        chain: "-----BEGIN CERTIFICATE-----".into(),
+        key: PrivateKey::new("-----BEGIN PRIVATE KEY-----"),
+        names: vec![host(name)],
+        not_before: SystemTime::UNIX_EPOCH,
+        not_after: SystemTime::UNIX_EPOCH,
+        issuer: "test".into(),
+        serial: "01".into(),
+    })
+}
+
+pub(super) fn rule(action: Action) -> Rule {
+    Rule {
+        action,
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        rewrite: Rewrite::default(),
+        mirrors: vec![],
+        cors: None,
+        timeouts: Timeouts::default(),
+        retry: None,
+    }
+}
+
+pub(super) fn route(prefix: &str, rule: Rule) -> Route {
+    let path = PathMatch::Prefix(prefix.to_owned());
+    let matches = Match { path, method: None, headers: vec![], query: vec![] };
+    Route { name: "httproute/default/web/0".into(), matches, rule: Arc::new(rule) }
+}
+
+/// The listener of port 443 with one host.
+pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listener {
+    let https = Chain {
+        tls: Some(Termination {
+            certificate: CertificateSource::BySni,
+            alpn: vec!["h2".into(), "http/1.1".into()],
+            params: TlsParams::default(),
+        }),
+        handler: Handler::Scopes,
+    };
+    super::listener(&Frontend {
+        id: frontend(443),
+        addresses: vec!["127.0.0.1".parse().expect("an address")],
+        kind: FrontendKind::Tls {
+            chains: [("https".into(), https)].into(),
+            gate: [(host("a.example.org"), "https".into())].into(),
+        },
+    })
+}

@@ -1,0 +1,115 @@
+//! Virtual hosts, and the answer to ACME challenges ahead of their routes.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, SubstitutionFormatString, data_source::Specifier, substitution_format_string::Format,
+};
+use envoy_types::pb::envoy::config::route::v3::{
+    DirectResponseAction, Route, RouteConfiguration, RouteMatch, VirtualHost, route::Action, route_match::PathSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
+    Config as HeaderToMetadata,
+    config::{KeyValuePair, Rule},
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
+
+use super::connection_manager::SCOPE_HEADER;
+use super::proto::{any, boolean};
+use super::request_match::{header, matching, regex_matcher};
+use super::route::{respond, routes};
+use crate::model::{self, Hostname, Others};
+
+/// The filter that takes the token out of a challenge's path; the challenge's own route configures it.
+pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";
+
+/// A route configuration around virtual hosts.
+///
+/// Clusters are not checked: a missing one answers 503 to its own routes instead of refusing everybody's. The
+/// header that chose the scope does not leave this Envoy.
+pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>) -> RouteConfiguration {
+    RouteConfiguration {
+        name,
+        virtual_hosts,
+        request_headers_to_remove: vec![SCOPE_HEADER.to_owned()],
+        validate_clusters: boolean(false),
+        ..Default::default()
+    }
+}
+
+/// The routes of one hostname. A request that none of them matches is answered 404 by Envoy.
+pub(super) fn virtual_host(host: &model::VirtualHost, challenge: Option<&Route>) -> VirtualHost {
+    let name = host.hostname.to_string();
+    VirtualHost {
+        domains: vec![name.clone()],
+        name,
+        routes: challenge.cloned().into_iter().chain(host.routes.iter().flat_map(routes)).collect(),
+        ..Default::default()
+    }
+}
+
+/// The answer to all requests for some hosts.
+pub(super) fn answer(name: &str, hosts: &[Hostname], others: Others, challenge: Option<&Route>) -> VirtualHost {
+    let everything = Route {
+        r#match: Some(RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..Default::default() }),
+        action: Some(respond(match others {
+            Others::NotFound => 404,
+            Others::Misdirected => 421,
+        })),
+        ..Default::default()
+    };
+    VirtualHost {
+        name: name.to_owned(),
+        domains: hosts.iter().map(Hostname::to_string).collect(),
+        routes: challenge.cloned().into_iter().chain([everything]).collect(),
+        ..Default::default()
+    }
+}
+
+/// The route that answers HTTP-01 challenges of one ACME account: `<token>.<thumbprint>` (RFC 8555, 8.3).
+///
+/// Stateless: the token is taken from the path, so nothing is sent to Envoy per challenge. Only who holds the account's
+/// key can use such an answer. Filter and route take exactly the same paths (the filter sees the query too): what the
+/// filter's expression does not match it would reflect whole.
+pub(super) fn challenge(thumbprint: &str) -> Route {
+    const PREFIX: &str = r"/\.well-known/acme-challenge/";
+    let token = Rule {
+        header: ":path".to_owned(),
+        on_header_present: Some(KeyValuePair {
+            metadata_namespace: "acme".to_owned(),
+            key: "token".to_owned(),
+            regex_value_rewrite: Some(RegexMatchAndSubstitute {
+                pattern: Some(regex_matcher(&format!(r"^{PREFIX}([A-Za-z0-9_-]+)(\?.*)?$"))),
+                substitution: r"\1".to_owned(),
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let body = SubstitutionFormatString {
+        format: Some(Format::TextFormatSource(DataSource {
+            specifier: Some(Specifier::InlineString(format!("%DYNAMIC_METADATA(acme:token)%.{thumbprint}"))),
+            ..Default::default()
+        })),
+        content_type: "text/plain".to_owned(),
+        ..Default::default()
+    };
+    Route {
+        name: "acme-challenge".to_owned(),
+        r#match: Some(RouteMatch {
+            path_specifier: Some(PathSpecifier::SafeRegex(regex_matcher(&format!("{PREFIX}[A-Za-z0-9_-]+")))),
+            headers: vec![header(":method", matching("GET|HEAD"))],
+            ..Default::default()
+        }),
+        typed_per_filter_config: HashMap::from([(
+            HEADER_TO_METADATA.to_owned(),
+            any(&HeaderToMetadata { request_rules: vec![token], ..Default::default() }),
+        )]),
+        action: Some(Action::DirectResponse(DirectResponseAction {
+            status: 200,
+            body_format: Some(body),
+            ..Default::default()
+        })),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,280 @@
+//! GatewayClass, Gateway and ListenerSet; the listeners of both are one type.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::object::GATEWAY_GROUP;
+use super::{Meta, NamespaceRule, ParseError, Selector};
+use crate::gateway_api::gatewayclasses::GatewayClassSpec;
+use crate::gateway_api::gateways::{self as gw, GatewaySpec};
+use crate::gateway_api::listenersets::ListenerSetSpec;
+use crate::model::{Hostname, HostnameError, ObjectName};
+
+/// A GatewayClass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayClass {
+    /// Its metadata.
+    pub meta: Meta,
+    /// `spec.controllerName`.
+    pub controller: String,
+    /// Whether it refers to parameters.
+    pub has_parameters: bool,
+}
+
+impl GatewayClass {
+    pub(super) fn read(meta: Meta, spec: GatewayClassSpec) -> Self {
+        Self { meta, controller: spec.controller_name, has_parameters: spec.parameters_ref.is_some() }
+    }
+}
+
+/// A Gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its metadata.
+    pub meta: Meta,
+    /// `spec.gatewayClassName`.
+    pub class: String,
+    /// `spec.addresses`.
+    pub addresses: Vec<Address>,
+    /// Which namespaces may bring ListenerSets.
+    pub allowed_listeners: NamespaceRule,
+    /// Its own listeners.
+    pub listeners: Vec<Listener>,
+    /// A part of the specification that is not supported, by its path.
+    pub unsupported: Option<&'static str>,
+    /// Whether `spec.infrastructure.parametersRef` is set.
+    pub has_parameters: bool,
+}
+
+/// An address that a Gateway asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// One to bind.
+    Ip(IpAddr),
+    /// `IPAddress` without a value: whatever the class gives.
+    Any,
+    /// A type or value we cannot use, as text.
+    Unsupported(String),
+    /// An `IPAddress` whose value is no IP address, as text.
+    Malformed(String),
+}
+
+/// A ListenerSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSet {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The Gateway it extends; `None` when the parent is no Gateway.
+    pub parent: Option<ObjectName>,
+    /// Its listeners.
+    pub listeners: Vec<Listener>,
+}
+
+/// A listener of a Gateway or ListenerSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its name, unique within its parent.
+    pub name: Arc<str>,
+    /// Its port.
+    pub port: u16,
+    /// Its protocol, as written.
+    pub protocol: String,
+    /// Its hostname, or what is wrong with it.
+    pub hostname: Result<Hostname, HostnameError>,
+    /// Its TLS settings.
+    pub tls: Option<ListenerTls>,
+    /// Which routes it takes.
+    pub allowed: AllowedRoutes,
+}
+
+/// TLS settings of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerTls {
+    /// What is done with TLS.
+    pub mode: TlsMode,
+    /// Certificates.
+    pub certificates: Vec<LocalRef>,
+    /// `options`, as written.
+    pub options: BTreeMap<String, String>,
+}
+
+/// What a listener does with TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Ends it.
+    Terminate,
+    /// Passes it through.
+    Passthrough,
+}
+
+/// A reference to an object that may be in another namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocalRef {
+    /// Its group; empty for the core group.
+    pub group: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name, the namespace filled in.
+    pub name: ObjectName,
+}
+
+/// Which routes a listener takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllowedRoutes {
+    /// Group and kind; `None` takes what the protocol takes.
+    pub kinds: Option<Vec<(String, String)>>,
+    /// From which namespaces.
+    pub namespaces: NamespaceRule,
+}
+
+impl Gateway {
+    pub(super) fn read(meta: Meta, spec: GatewaySpec) -> Result<Self, ParseError> {
+        let addresses = spec.addresses.unwrap_or_default().into_iter().map(Address::read).collect();
+        let unsupported = spec.tls.as_ref().map(|tls| match tls.backend {
+            Some(_) => "spec.tls.backend",
+            None => "spec.tls.frontend",
+        });
+        let allowed_listeners = match spec.allowed_listeners.and_then(|allowed| allowed.namespaces) {
+            None => NamespaceRule::None,
+            Some(rule) => match rule.from {
+                Some(gw::GatewayAllowedListenersNamespacesFrom::All) => NamespaceRule::All,
+                Some(gw::GatewayAllowedListenersNamespacesFrom::Same) => NamespaceRule::Same,
+                Some(gw::GatewayAllowedListenersNamespacesFrom::Selector) => {
+                    NamespaceRule::Selector(selector(rule.selector)?)
+                }
+                Some(gw::GatewayAllowedListenersNamespacesFrom::None) | None => NamespaceRule::None,
+            },
+        };
+        let listeners = read_listeners(&meta, spec.listeners)?;
+        let has_parameters = spec.infrastructure.is_some_and(|infrastructure| infrastructure.parameters_ref.is_some());
+        Ok(Self {
+            meta,
+            class: spec.gateway_class_name,
+            addresses,
+            allowed_listeners,
+            listeners,
+            unsupported,
+            has_parameters,
+        })
+    }
+}
+
+impl Address {
+    fn read(address: gw::GatewayAddresses) -> Self {
+        let value = address.value.unwrap_or_default();
+        match address.r#type.as_deref().unwrap_or("IPAddress") {
+            "IPAddress" if value.is_empty() => Address::Any,
+            "IPAddress" => value.parse().map_or(Address::Malformed(value), Address::Ip),
+            other => Address::Unsupported(format!("{other} {value:?}")),
+        }
+    }
+}
+
+impl ListenerSet {
+    pub(super) fn read(meta: Meta, spec: ListenerSetSpec) -> Result<Self, ParseError> {
+        let parent = spec.parent_ref;
+        let group = parent.group.as_deref().unwrap_or(GATEWAY_GROUP);
+        let kind = parent.kind.as_deref().unwrap_or("Gateway");
+        let namespace = parent.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from);
+        let name = (group == GATEWAY_GROUP && kind == "Gateway").then(|| ObjectName::new(namespace, parent.name));
+        // The generated types of a Gateway's and a ListenerSet's listeners differ by name only.
+        let listeners = read_listeners(&meta, same_shape(spec.listeners)?)?;
+        Ok(Self { meta, parent: name, listeners })
+    }
+}
+
+fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Listener>, ParseError> {
+    let listeners: Vec<Listener> =
+        listeners.into_iter().map(|listener| Listener::read(meta, listener)).collect::<Result<_, _>>()?;
+    let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(ParseError::Schema(format!("spec.listeners: two listeners are named {:?}", pair[0]))),
+        None if listeners.is_empty() => Err(ParseError::Schema("spec.listeners: at least one is needed".to_owned())),
+        None if listeners.len() > 64 => {
+            Err(ParseError::Schema("spec.listeners: more than 64; put the others into a ListenerSet".to_owned()))
+        }
+        None => Ok(listeners),
+    }
+}
+
+impl Listener {
+    fn read(meta: &Meta, listener: gw::GatewayListeners) -> Result<Self, ParseError> {
+        let tls = listener.tls.map(|tls| ListenerTls {
+            mode: match tls.mode {
+                Some(gw::GatewayListenersTlsMode::Passthrough) => TlsMode::Passthrough,
+                Some(gw::GatewayListenersTlsMode::Terminate) | None => TlsMode::Terminate,
+            },
+            certificates: tls
+                .certificate_refs
+                .unwrap_or_default()
+                .into_iter()
+                .map(|r| LocalRef {
+                    group: r.group.unwrap_or_default(),
+                    kind: r.kind.unwrap_or_else(|| "Secret".to_owned()),
+                    name: ObjectName::new(
+                        r.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from),
+                        r.name.as_str(),
+                    ),
+                })
+                .collect(),
+            options: tls.options.unwrap_or_default(),
+        });
+        let mut allowed = AllowedRoutes { kinds: None, namespaces: NamespaceRule::Same };
+        if let Some(routes) = listener.allowed_routes {
+            allowed.kinds = routes.kinds.filter(|kinds| !kinds.is_empty()).map(|kinds| {
+                let group = |group: Option<String>| group.unwrap_or_else(|| GATEWAY_GROUP.to_owned());
+                kinds.into_iter().map(|k| (group(k.group), k.kind)).collect()
+            });
+            if let Some(rule) = routes.namespaces {
+                allowed.namespaces = match rule.from {
+                    Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::All) => NamespaceRule::All,
+                    Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Selector) => {
+                        NamespaceRule::Selector(selector(rule.selector)?)
+                    }
+                    Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Same) | None => NamespaceRule::Same,
+                };
+            }
+        }
+        Ok(Self {
+            port: port(listener.port, &format!("spec.listeners[{}].port", listener.name))?,
+            name: Arc::from(listener.name),
+            protocol: listener.protocol,
+            hostname: Hostname::parse(listener.hostname.as_deref().unwrap_or_default()),
+            tls,
+            allowed,
+        })
+    }
+}
+
+/// Checks a port number.
+pub(super) fn port(number: i32, field: &str) -> Result<u16, ParseError> {
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port != 0)
+        .ok_or_else(|| ParseError::Schema(format!("{field}: {number} is not a port (1 to 65535)")))
+}
+
+/// Turns one generated type into another one of the same shape.
+pub(super) fn same_shape<T: Serialize, U: DeserializeOwned>(value: T) -> Result<U, ParseError> {
+    serde_json::to_value(value).and_then(serde_json::from_value).map_err(|e| ParseError::Schema(e.to_string()))
+}
+
+fn selector<T: Serialize>(selector: Option<T>) -> Result<Selector, ParseError> {
+    let selector: Option<gw::GatewayListenersAllowedRoutesNamespacesSelector> = same_shape(selector)?;
+    let selector =
+        selector.ok_or_else(|| ParseError::Schema("namespaces: from Selector needs a selector".to_owned()))?;
+    Ok(Selector {
+        labels: selector.match_labels.unwrap_or_default(),
+        expressions: selector
+            .match_expressions
+            .unwrap_or_default()
+            .into_iter()
+            .map(|e| (e.key, e.operator, e.values.unwrap_or_default()))
+            .collect(),
+    })
+}

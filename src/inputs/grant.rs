@@ -1,0 +1,36 @@
+//! A ReferenceGrant: who may refer to what in its namespace.
+
+use super::Meta;
+use crate::gateway_api::referencegrants::ReferenceGrantSpec;
+
+/// A ReferenceGrant. Any `from` together with any `to` is permitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReferenceGrant {
+    /// Its metadata; the namespace is the targets'.
+    pub meta: Meta,
+    /// Group, kind and namespace of who refers.
+    pub from: Vec<(String, String, String)>,
+    /// Group, kind and, if given, the name of the target.
+    pub to: Vec<(String, String, Option<String>)>,
+}
+
+impl ReferenceGrant {
+    pub(super) fn read(meta: Meta, spec: ReferenceGrantSpec) -> Self {
+        Self {
+            meta,
+            from: spec.from.into_iter().map(|f| (f.group, f.kind, f.namespace)).collect(),
+            to: spec.to.into_iter().map(|t| (t.group, t.kind, t.name.filter(|name| !name.is_empty()))).collect(),
+        }
+    }
+
+    /// Whether an object of `from_kind` in `from_namespace` (both of the Gateway API group) may refer to the core
+    /// object `to_kind` named `name` in this grant's namespace.
+    pub fn permits(&self, from_kind: &str, from_namespace: &str, to_kind: &str, name: &str) -> bool {
+        let from = self.from.iter().any(|(group, kind, namespace)| {
+            group == super::object::GATEWAY_GROUP && kind == from_kind && namespace == from_namespace
+        });
+        from && self.to.iter().any(|(group, kind, only)| {
+            group.is_empty() && kind == to_kind && only.as_deref().is_none_or(|only| only == name)
+        })
+    }
+}

@@ -1,0 +1,331 @@
+//! Reading an HTTPRoute.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::gateway::{port, same_shape};
+use super::tlsroute::any_request;
+use super::{BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Route, RouteKind, RouteRule, Unsupported};
+use crate::gateway_api::httproutes as gw;
+use crate::model::{
+    Cors, Fraction, HeaderEdits, HeaderMatch, Hostname, Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry,
+    Rewrite, StringMatch, Timeouts,
+};
+
+impl Route {
+    pub(super) fn read_http(meta: Meta, spec: gw::HttpRouteSpec) -> Result<Self, ParseError> {
+        let namespace = meta.name.namespace.clone();
+        let rules = spec.rules.unwrap_or_else(|| vec![empty_rule()]);
+        let mut names: Vec<&str> = rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(ParseError::Schema(format!("spec.rules: two rules are named {:?}", pair[0])));
+        }
+        if rules.len() > 16 {
+            return Err(ParseError::Schema(format!("spec.rules: {} rules, at most 16 are allowed", rules.len())));
+        }
+        let hostnames = spec.hostnames.unwrap_or_default();
+        if hostnames.len() > 16 {
+            return Err(ParseError::Schema(format!("spec.hostnames: {}, at most 16 are allowed", hostnames.len())));
+        }
+        Ok(Self {
+            hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
+            parents: parents(spec.parent_refs.unwrap_or_default())?,
+            rules: rules.into_iter().map(|r| rule(&namespace, r)).collect::<Result<_, _>>()?,
+            kind: RouteKind::Http,
+            meta,
+        })
+    }
+}
+
+fn empty_rule() -> gw::HttpRouteRules {
+    gw::HttpRouteRules { backend_refs: None, filters: None, matches: None, name: None, retry: None, timeouts: None }
+}
+
+pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Vec<ParentRef>, ParseError> {
+    refs.into_iter()
+        .map(|parent| {
+            Ok(ParentRef {
+                port: parent.port.map(|number| port(number, "spec.parentRefs.port")).transpose()?,
+                group: parent.group,
+                kind: parent.kind,
+                namespace: parent.namespace,
+                name: parent.name,
+                section: parent.section_name,
+            })
+        })
+        .collect()
+}
+
+fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, ParseError> {
+    let mut matches: Vec<Match> =
+        rule.matches.unwrap_or_default().into_iter().map(read_match).collect::<Result<_, _>>()?;
+    if matches.is_empty() {
+        matches.push(any_request());
+    }
+    let filters = filters(namespace, rule.filters.unwrap_or_default())?;
+    let filters = filters.and_then(|filters| check_prefixes(filters, &matches));
+    Ok(RouteRule {
+        name: rule.name,
+        matches,
+        filters,
+        backends: rule
+            .backend_refs
+            .unwrap_or_default()
+            .into_iter()
+            .map(|b| backend(namespace, b))
+            .collect::<Result<_, _>>()?,
+        timeouts: match rule.timeouts {
+            None => Timeouts::default(),
+            Some(t) => Timeouts {
+                request: t.request.as_deref().map(duration).transpose()?,
+                backend_request: t.backend_request.as_deref().map(duration).transpose()?,
+            },
+        },
+        retry: rule.retry.map(retry).transpose()?,
+    })
+}
+
+/// `ReplacePrefixMatch` needs every match of the rule to be a path prefix (CEL of the HTTPRoute CRD).
+fn check_prefixes(filters: Filters, matches: &[Match]) -> Result<Filters, Unsupported> {
+    let by_prefix = matches!(filters.rewrite.path, Some(PathRewrite::Prefix(_)))
+        || filters.redirect.as_ref().is_some_and(|r| matches!(r.path, Some(PathRewrite::Prefix(_))));
+    if by_prefix && !matches.iter().all(|m| matches!(m.path, PathMatch::Prefix(_))) {
+        return Err(Unsupported::Value("ReplacePrefixMatch needs every match to be of type PathPrefix".to_owned()));
+    }
+    Ok(filters)
+}
+
+fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
+    let path = m.path.unwrap_or(gw::HttpRouteRulesMatchesPath { r#type: None, value: None });
+    let value = path.value.unwrap_or_else(|| "/".to_owned());
+    let path = match path.r#type {
+        Some(gw::HttpRouteRulesMatchesPathType::RegularExpression) => PathMatch::Regex(value),
+        kind => {
+            if !value.starts_with('/') {
+                return Err(ParseError::Schema(format!("matches.path.value: {value:?} must start with \"/\"")));
+            }
+            match kind {
+                Some(gw::HttpRouteRulesMatchesPathType::Exact) => PathMatch::Exact(value),
+                _ => {
+                    let bare = value.trim_end_matches('/');
+                    PathMatch::Prefix(if bare.is_empty() { "/".to_owned() } else { bare.to_owned() })
+                }
+            }
+        }
+    };
+    let mut headers: Vec<HeaderMatch> = Vec::new();
+    for header in m.headers.unwrap_or_default() {
+        let name = header.name.to_ascii_lowercase();
+        // Of several conditions on one header only the first counts (`HTTPHeaderMatch.name`).
+        if headers.iter().all(|h| h.name != name) {
+            let value = match header.r#type {
+                Some(gw::HttpRouteRulesMatchesHeadersType::RegularExpression) => StringMatch::Regex(header.value),
+                _ => StringMatch::Exact(header.value),
+            };
+            headers.push(HeaderMatch { name, value });
+        }
+    }
+    let mut query: Vec<QueryMatch> = Vec::new();
+    for parameter in m.query_params.unwrap_or_default() {
+        if query.iter().all(|q| q.name != parameter.name) {
+            let value = match parameter.r#type {
+                Some(gw::HttpRouteRulesMatchesQueryParamsType::RegularExpression) => {
+                    StringMatch::Regex(parameter.value)
+                }
+                _ => StringMatch::Exact(parameter.value),
+            };
+            query.push(QueryMatch { name: parameter.name, value });
+        }
+    }
+    let method = m.method.map(same_shape).transpose()?;
+    Ok(Match { path, method, headers, query })
+}
+
+/// Reads a backend reference of a route in `namespace`.
+pub(super) fn backend(namespace: &Arc<str>, r: gw::HttpRouteRulesBackendRefs) -> Result<BackendRef, ParseError> {
+    let filters = filters(namespace, same_shape(r.filters.unwrap_or_default())?)?.and_then(|filters| {
+        if filters.redirect.is_some() || filters.cors.is_some() || !filters.mirrors.is_empty() {
+            let text = "backendRefs.filters: only header modifiers and URLRewrite are supported on a backend";
+            return Err(Unsupported::Value(text.to_owned()));
+        }
+        Ok(filters)
+    });
+    Ok(BackendRef {
+        target: LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name),
+        port: r.port.map(|number| port(number, "backendRefs.port")).transpose()?,
+        weight: u32::try_from(r.weight.unwrap_or(1))
+            .ok()
+            .filter(|weight| *weight <= 1_000_000)
+            .ok_or_else(|| ParseError::Schema("backendRefs.weight: 0 to 1000000 is expected".to_owned()))?,
+        filters,
+    })
+}
+
+type Read<T> = Result<Result<T, Unsupported>, ParseError>;
+
+fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<Filters> {
+    let mut all = Filters::default();
+    let mut seen = Vec::new();
+    for filter in list {
+        let kind: String = same_shape(&filter.r#type)?;
+        let missing = || ParseError::Schema(format!("filters: a filter of type {kind} needs its settings"));
+        if seen.contains(&kind) && kind != "RequestMirror" {
+            return Ok(Err(Unsupported::Incompatible(format!("filter {kind} stands twice in one rule"))));
+        }
+        match filter.r#type {
+            gw::HttpRouteRulesFiltersType::RequestHeaderModifier => {
+                all.request_headers = edits(same_shape(filter.request_header_modifier.ok_or_else(missing)?)?);
+            }
+            gw::HttpRouteRulesFiltersType::ResponseHeaderModifier => {
+                all.response_headers = edits(same_shape(filter.response_header_modifier.ok_or_else(missing)?)?);
+            }
+            gw::HttpRouteRulesFiltersType::RequestMirror => {
+                all.mirrors.push(mirror(namespace, filter.request_mirror.ok_or_else(missing)?)?);
+            }
+            gw::HttpRouteRulesFiltersType::RequestRedirect => {
+                all.redirect = Some(redirect(filter.request_redirect.ok_or_else(missing)?)?);
+            }
+            gw::HttpRouteRulesFiltersType::UrlRewrite => {
+                let rewrite = filter.url_rewrite.ok_or_else(missing)?;
+                let path = rewrite.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?;
+                all.rewrite = Rewrite { hostname: rewrite.hostname, path };
+            }
+            gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)),
+            gw::HttpRouteRulesFiltersType::ExtensionRef => {
+                let text = match filter.extension_ref {
+                    Some(r) => format!("filter ExtensionRef {} {:?} is not supported", r.kind, r.name),
+                    None => return Err(missing()),
+                };
+                return Ok(Err(Unsupported::Value(text)));
+            }
+        }
+        seen.push(kind);
+    }
+    if all.redirect.is_some() && all.rewrite != Rewrite::default() {
+        let text = "filters RequestRedirect and URLRewrite cannot stand in one rule";
+        return Ok(Err(Unsupported::Incompatible(text.to_owned())));
+    }
+    Ok(Ok(all))
+}
+
+fn edits(modifier: gw::HttpRouteRulesFiltersRequestHeaderModifier) -> HeaderEdits {
+    HeaderEdits {
+        set: modifier.set.unwrap_or_default().into_iter().map(|h| (h.name, h.value)).collect(),
+        add: modifier.add.unwrap_or_default().into_iter().map(|h| (h.name, h.value)).collect(),
+        remove: modifier.remove.unwrap_or_default(),
+    }
+}
+
+fn mirror(
+    namespace: &Arc<str>,
+    mirror: gw::HttpRouteRulesFiltersRequestMirror,
+) -> Result<(LocalRef, Option<u16>, Fraction), ParseError> {
+    let r = mirror.backend_ref;
+    let number = r.port.map(|number| port(number, "requestMirror.backendRef.port")).transpose()?;
+    let unsigned = |number: i32| u32::try_from(number).unwrap_or(0);
+    let fraction = match (mirror.fraction, mirror.percent) {
+        (Some(f), _) => {
+            let denominator = unsigned(f.denominator.unwrap_or(100));
+            if denominator == 0 || unsigned(f.numerator) > denominator {
+                let text = "requestMirror.fraction: numerator must not exceed denominator, which must be positive";
+                return Err(ParseError::Schema(text.to_owned()));
+            }
+            Fraction { numerator: unsigned(f.numerator), denominator }
+        }
+        (None, Some(percent)) => Fraction { numerator: unsigned(percent).min(100), denominator: 100 },
+        (None, None) => Fraction { numerator: 1, denominator: 1 },
+    };
+    Ok((LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name), number, fraction))
+}
+
+fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redirect, ParseError> {
+    let status = redirect.status_code.unwrap_or(302);
+    let known = [301, 302, 303, 307, 308].into_iter().find(|code| i64::from(*code) == status);
+    Ok(Redirect {
+        scheme: redirect.scheme.map(same_shape).transpose()?,
+        hostname: redirect.hostname,
+        port: redirect.port.map(|number| port(number, "requestRedirect.port")).transpose()?,
+        path: redirect.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?,
+        status: known.ok_or_else(|| ParseError::Schema(format!("requestRedirect.statusCode: {status} is none")))?,
+    })
+}
+
+fn path_rewrite(path: gw::HttpRouteRulesFiltersUrlRewritePath) -> Result<PathRewrite, ParseError> {
+    let missing = |field: &str| ParseError::Schema(format!("path: the type needs {field}"));
+    Ok(match path.r#type {
+        gw::HttpRouteRulesFiltersUrlRewritePathType::ReplaceFullPath => {
+            PathRewrite::Full(path.replace_full_path.ok_or_else(|| missing("replaceFullPath"))?)
+        }
+        gw::HttpRouteRulesFiltersUrlRewritePathType::ReplacePrefixMatch => {
+            PathRewrite::Prefix(path.replace_prefix_match.ok_or_else(|| missing("replacePrefixMatch"))?)
+        }
+    })
+}
+
+fn cors(cors: gw::HttpRouteRulesFiltersCors) -> Cors {
+    Cors {
+        allow_origins: cors.allow_origins.unwrap_or_default(),
+        allow_methods: cors.allow_methods.unwrap_or_default(),
+        allow_headers: cors.allow_headers.unwrap_or_default(),
+        expose_headers: cors.expose_headers.unwrap_or_default(),
+        allow_credentials: cors.allow_credentials.unwrap_or(false),
+        max_age: Duration::from_secs(u64::try_from(cors.max_age.unwrap_or(5)).unwrap_or(0)),
+    }
+}
+
+fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {
+    let status = |code: i64| {
+        u16::try_from(code)
+            .ok()
+            .filter(|code| (400..=599).contains(code))
+            .ok_or_else(|| ParseError::Schema(format!("retry.codes: {code} is not an error status (400 to 599)")))
+    };
+    Ok(Retry {
+        codes: retry.codes.unwrap_or_default().into_iter().map(status).collect::<Result<_, _>>()?,
+        attempts: u32::try_from(retry.attempts.unwrap_or(1)).unwrap_or(0),
+        backoff: retry.backoff.as_deref().map(duration).transpose()?,
+    })
+}
+
+/// Gateway API `Duration` (GEP-2257): one to four of `h`, `m`, `s`, `ms`, each with up to five digits.
+fn duration(text: &str) -> Result<Duration, ParseError> {
+    let wrong = || ParseError::Schema(format!("duration {text:?}: expected a form such as 500ms, 10s or 1m30s"));
+    let mut rest = text;
+    let mut millis = 0_u64;
+    let mut parts = 0;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 || digits > 5 || parts == 4 {
+            return Err(wrong());
+        }
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        millis += number
+            * match &rest[..letters] {
+                "h" => 3_600_000,
+                "m" => 60_000,
+                "s" => 1_000,
+                "ms" => 1,
+                _ => return Err(wrong()),
+            };
+        rest = &rest[letters..];
+        parts += 1;
+    }
+    if parts == 0 { Err(wrong()) } else { Ok(Duration::from_millis(millis)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_those_of_the_gateway_api() {
+        assert_eq!(duration("1h2m3s4ms").expect("a duration"), Duration::from_millis(3_723_004));
+        assert_eq!(duration("0s").expect("a duration"), Duration::ZERO);
+        for wrong in ["", "1", "s", "1.5s", "-1s", "1d", "123456s", "1s1s1s1s1s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Inputs: the objects we read, parsed once at the edge into slim forms that hold just what translation needs.
+//!
+//! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field. What is wrong with
+//! a *value* (a hostname in upper case, a filter we do not know) is kept as a value and becomes a condition on the
+//! object; only what the API server's schema would refuse is an error here.
+
+mod gateway;
+mod grant;
+mod httproute;
+mod namespace;
+mod object;
+mod route;
+mod secret;
+mod selector;
+mod service;
+mod tlsroute;
+
+pub use gateway::{
+    Address, AllowedRoutes, Gateway, GatewayClass, Listener, ListenerSet, ListenerTls, LocalRef, TlsMode,
+};
+pub use grant::ReferenceGrant;
+pub use namespace::Namespace;
+pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
+pub use route::{BackendRef, Filters, ParentRef, Route, RouteKind, RouteRule, Unsupported};
+pub use secret::{Secret, SecretError, parse_certificate};
+pub use selector::{NamespaceRule, Selector};
+pub use service::{EndpointSlice, Service, ServicePortSpec};

@@ -1,0 +1,304 @@
+//! An object of any kind we read.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{EndpointSlice, Gateway, GatewayClass, ListenerSet, Namespace, ReferenceGrant, Route, Secret, Service};
+use crate::gateway_api as gw;
+use crate::model::ObjectName;
+
+/// The kinds we read.
+#[allow(missing_docs, reason = "the names are the kinds'")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Namespace,
+    GatewayClass,
+    Gateway,
+    ListenerSet,
+    HTTPRoute,
+    TLSRoute,
+    ReferenceGrant,
+    Service,
+    EndpointSlice,
+    Secret,
+    ConfigMap,
+}
+
+impl Kind {
+    /// All kinds, in the order in which they are best read.
+    pub const ALL: [Kind; 11] = [
+        Kind::Namespace,
+        Kind::GatewayClass,
+        Kind::Gateway,
+        Kind::ListenerSet,
+        Kind::HTTPRoute,
+        Kind::TLSRoute,
+        Kind::ReferenceGrant,
+        Kind::Service,
+        Kind::EndpointSlice,
+        Kind::Secret,
+        Kind::ConfigMap,
+    ];
+
+    /// The kind as written in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Namespace => "Namespace",
+            Kind::GatewayClass => "GatewayClass",
+            Kind::Gateway => "Gateway",
+            Kind::ListenerSet => "ListenerSet",
+            Kind::HTTPRoute => "HTTPRoute",
+            Kind::TLSRoute => "TLSRoute",
+            Kind::ReferenceGrant => "ReferenceGrant",
+            Kind::Service => "Service",
+            Kind::EndpointSlice => "EndpointSlice",
+            Kind::Secret => "Secret",
+            Kind::ConfigMap => "ConfigMap",
+        }
+    }
+
+    /// The API group as written before the slash of `apiVersion`; empty for the core group.
+    pub fn group(self) -> &'static str {
+        match self {
+            Kind::Namespace | Kind::Service | Kind::Secret | Kind::ConfigMap => "",
+            Kind::EndpointSlice => "discovery.k8s.io",
+            _ => GATEWAY_GROUP,
+        }
+    }
+
+    /// The versions we understand.
+    fn versions(self) -> &'static [&'static str] {
+        match self {
+            Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
+            _ => &["v1"],
+        }
+    }
+
+    /// Whether objects of this kind live in a namespace.
+    pub fn namespaced(self) -> bool {
+        !matches!(self, Kind::Namespace | Kind::GatewayClass)
+    }
+}
+
+/// The API group of the Gateway API.
+pub(crate) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Kind and name: what identifies an object. Printed as `httproute default/web`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// The kind.
+    pub kind: Kind,
+    /// The name.
+    pub name: ObjectName,
+}
+
+impl ObjectKey {
+    /// Joins a kind and a name.
+    pub fn new(kind: Kind, name: ObjectName) -> Self {
+        Self { kind, name }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.as_str().to_lowercase(), self.name)
+    }
+}
+
+/// What we keep of an object's metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// `metadata.generation`; 1 where a manifest has none.
+    pub generation: i64,
+    /// `metadata.creationTimestamp` in seconds since the epoch; 0 where a manifest has none.
+    pub created: i64,
+}
+
+impl Meta {
+    fn read(kind: Kind, meta: &ObjectMeta) -> Result<Self, ParseError> {
+        let name = meta.name.clone().filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
+        let namespace = match &meta.namespace {
+            Some(namespace) if kind.namespaced() => namespace.as_str(),
+            None if kind.namespaced() => "default",
+            _ => "",
+        };
+        Ok(Self {
+            name: ObjectName::new(namespace, name),
+            generation: meta.generation.unwrap_or(1),
+            created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+        })
+    }
+}
+
+/// An object of any kind we read.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names are the kinds'")]
+pub enum Object {
+    Namespace(Namespace),
+    GatewayClass(GatewayClass),
+    Gateway(Gateway),
+    ListenerSet(ListenerSet),
+    Route(Route),
+    ReferenceGrant(ReferenceGrant),
+    Service(Service),
+    EndpointSlice(EndpointSlice),
+    Secret(Secret),
+    /// Known, and of no influence yet.
+    ConfigMap(ObjectName),
+}
+
+/// Why a document is no object of ours.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// No `apiVersion` or `kind`.
+    #[error("no {0}: every manifest needs apiVersion and kind")]
+    NoType(&'static str),
+    /// A kind we do not read.
+    #[error("kind {kind} of {api_version} is not read: expected one of {expected}")]
+    UnknownKind {
+        /// As written.
+        kind: String,
+        /// As written.
+        api_version: String,
+        /// What we read.
+        expected: String,
+    },
+    /// A version of a known kind that we do not read.
+    #[error("{kind}: apiVersion {found} is not read: use {expected}")]
+    UnknownVersion {
+        /// The kind.
+        kind: &'static str,
+        /// As written.
+        found: String,
+        /// What to write.
+        expected: String,
+    },
+    /// No name.
+    #[error("no metadata.name")]
+    NoName,
+    /// A field that the kind's schema does not have.
+    #[error("unknown field {0}")]
+    UnknownField(String),
+    /// The schema refuses it.
+    #[error("{0}")]
+    Schema(String),
+}
+
+impl Object {
+    /// Reads one object. Unknown fields, wrong types and missing required fields are errors, as with strict
+    /// validation by an API server.
+    pub fn parse(value: Value) -> Result<Self, ParseError> {
+        let api_version = text(&value, "apiVersion").ok_or(ParseError::NoType("apiVersion"))?;
+        let kind = text(&value, "kind").ok_or(ParseError::NoType("kind"))?;
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let Some(known) = Kind::ALL.into_iter().find(|k| k.as_str() == kind && k.group() == group) else {
+            return Err(ParseError::UnknownKind {
+                kind: kind.to_owned(),
+                api_version: api_version.to_owned(),
+                expected: Kind::ALL.map(Kind::as_str).join(", "),
+            });
+        };
+        if !known.versions().contains(&version) {
+            return Err(ParseError::UnknownVersion {
+                kind: known.as_str(),
+                found: api_version.to_owned(),
+                expected: format!("{}/{}", known.group(), known.versions()[0]),
+            });
+        }
+        Ok(match known {
+            Kind::Namespace => {
+                let object: core::Namespace = read(value)?;
+                let labels = object.metadata.labels.clone().unwrap_or_default();
+                Object::Namespace(Namespace { name: Meta::read(known, &object.metadata)?.name.name, labels })
+            }
+            Kind::GatewayClass => {
+                let object: gw::gatewayclasses::GatewayClass = read(value)?;
+                Object::GatewayClass(GatewayClass::read(Meta::read(known, &object.metadata)?, object.spec))
+            }
+            Kind::Gateway => {
+                let object: gw::gateways::Gateway = read(value)?;
+                Object::Gateway(Gateway::read(Meta::read(known, &object.metadata)?, object.spec)?)
+            }
+            Kind::ListenerSet => {
+                let object: gw::listenersets::ListenerSet = read(value)?;
+                Object::ListenerSet(ListenerSet::read(Meta::read(known, &object.metadata)?, object.spec)?)
+            }
+            Kind::HTTPRoute => {
+                let object: gw::httproutes::HttpRoute = read(value)?;
+                Object::Route(Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?)
+            }
+            Kind::TLSRoute => {
+                let object: gw::tlsroutes::TlsRoute = read(value)?;
+                Object::Route(Route::read_tls(Meta::read(known, &object.metadata)?, object.spec)?)
+            }
+            Kind::ReferenceGrant => {
+                let object: gw::referencegrants::ReferenceGrant = read(value)?;
+                Object::ReferenceGrant(ReferenceGrant::read(Meta::read(known, &object.metadata)?, object.spec))
+            }
+            Kind::Service => {
+                let object: core::Service = read(value)?;
+                Object::Service(Service::read(Meta::read(known, &object.metadata)?, object.spec.unwrap_or_default())?)
+            }
+            Kind::EndpointSlice => {
+                let object: K8sEndpointSlice = read(value)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::EndpointSlice(EndpointSlice::read(meta, object)?)
+            }
+            Kind::Secret => {
+                let object: core::Secret = read(value)?;
+                Object::Secret(Secret::read(Meta::read(known, &object.metadata)?, object))
+            }
+            Kind::ConfigMap => {
+                let object: core::ConfigMap = read(value)?;
+                Object::ConfigMap(Meta::read(known, &object.metadata)?.name)
+            }
+        })
+    }
+
+    /// Kind and name.
+    pub fn key(&self) -> ObjectKey {
+        let (kind, name) = match self {
+            Object::Namespace(o) => (Kind::Namespace, ObjectName::new("", o.name.clone())),
+            Object::GatewayClass(o) => (Kind::GatewayClass, o.meta.name.clone()),
+            Object::Gateway(o) => (Kind::Gateway, o.meta.name.clone()),
+            Object::ListenerSet(o) => (Kind::ListenerSet, o.meta.name.clone()),
+            Object::Route(o) => (o.kind.kind(), o.meta.name.clone()),
+            Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
+            Object::Service(o) => (Kind::Service, o.meta.name.clone()),
+            Object::EndpointSlice(o) => (Kind::EndpointSlice, o.meta.name.clone()),
+            Object::Secret(o) => (Kind::Secret, o.name.clone()),
+            Object::ConfigMap(name) => (Kind::ConfigMap, name.clone()),
+        };
+        ObjectKey { kind, name }
+    }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+    value.get(field)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// Deserialises strictly: a field that the type does not have is an error.
+fn read<T: DeserializeOwned>(value: Value) -> Result<T, ParseError> {
+    let mut unknown = None;
+    let mut note = |path: serde_ignored::Path<'_>| {
+        // `?` marks an Option that was stepped into; people do not write it. What every object carries at its top
+        // and our types leave out (apiVersion, kind, status) is no mistake.
+        let path = path.to_string().replace(".?", "").replace("?.", "");
+        let top = path.split('.').next().unwrap_or_default();
+        if !matches!(top, "apiVersion" | "kind" | "status") && unknown.is_none() {
+            unknown = Some(path);
+        }
+    };
+    let object = serde_ignored::deserialize(value, &mut note).map_err(|e| ParseError::Schema(e.to_string()))?;
+    match unknown {
+        Some(path) => Err(ParseError::UnknownField(path)),
+        None => Ok(object),
+    }
+}

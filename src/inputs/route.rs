@@ -1,0 +1,131 @@
+//! A route of any kind.
+
+use std::sync::Arc;
+
+use super::{Kind, LocalRef, Meta};
+use crate::model::{
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Redirect, Retry, Rewrite, Timeouts,
+};
+
+/// A route kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RouteKind {
+    /// HTTPRoute.
+    Http,
+    /// TLSRoute.
+    Tls,
+}
+
+impl RouteKind {
+    /// The object kind.
+    pub fn kind(self) -> Kind {
+        match self {
+            RouteKind::Http => Kind::HTTPRoute,
+            RouteKind::Tls => Kind::TLSRoute,
+        }
+    }
+}
+
+/// A route of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its kind.
+    pub kind: RouteKind,
+    /// Its hostnames as written, or what is wrong with one; empty means any.
+    pub hostnames: Vec<Result<Hostname, HostnameError>>,
+    /// What it wants to attach to.
+    pub parents: Vec<ParentRef>,
+    /// Its rules in order.
+    pub rules: Vec<RouteRule>,
+}
+
+/// A reference to a parent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParentRef {
+    /// As written; the status repeats it.
+    pub group: Option<String>,
+    /// As written.
+    pub kind: Option<String>,
+    /// As written.
+    pub namespace: Option<String>,
+    /// The parent's name.
+    pub name: String,
+    /// Only this listener.
+    pub section: Option<String>,
+    /// Only listeners of this port.
+    pub port: Option<u16>,
+}
+
+impl ParentRef {
+    /// Kind and name of the parent for a route in `namespace`; `None` when it is no Gateway or ListenerSet.
+    pub fn target(&self, namespace: &Arc<str>) -> Option<(Kind, ObjectName)> {
+        if self.group.as_deref().is_some_and(|group| group != super::object::GATEWAY_GROUP) {
+            return None;
+        }
+        let kind = match self.kind.as_deref().unwrap_or("Gateway") {
+            "Gateway" => Kind::Gateway,
+            "ListenerSet" => Kind::ListenerSet,
+            _ => return None,
+        };
+        let namespace = self.namespace.as_deref().map_or_else(|| namespace.clone(), Arc::from);
+        Some((kind, ObjectName::new(namespace, self.name.as_str())))
+    }
+}
+
+/// A rule of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteRule {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Any of these must match; never empty.
+    pub matches: Vec<Match>,
+    /// What its filters ask for, or why they cannot be carried out.
+    pub filters: Result<Filters, Unsupported>,
+    /// Where requests go.
+    pub backends: Vec<BackendRef>,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Retries.
+    pub retry: Option<Retry>,
+}
+
+/// What the filters of a rule or backend ask for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filters {
+    /// Changes to the request's headers.
+    pub request_headers: HeaderEdits,
+    /// Changes to the response's headers.
+    pub response_headers: HeaderEdits,
+    /// Host and path rewrite.
+    pub rewrite: Rewrite,
+    /// A redirect; its port is as written, not yet derived.
+    pub redirect: Option<Redirect>,
+    /// Copies of the request.
+    pub mirrors: Vec<(LocalRef, Option<u16>, Fraction)>,
+    /// Cross-origin policy.
+    pub cors: Option<Cors>,
+}
+
+/// Why a rule cannot be carried out, as a sentence without the rule's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// `UnsupportedValue`.
+    Value(String),
+    /// `IncompatibleFilters`.
+    Incompatible(String),
+}
+
+/// A reference to a backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendRef {
+    /// Whom.
+    pub target: LocalRef,
+    /// The Service's port.
+    pub port: Option<u16>,
+    /// Its share.
+    pub weight: u32,
+    /// What its filters ask for.
+    pub filters: Result<Filters, Unsupported>,
+}

@@ -1,0 +1,107 @@
+//! TLS Secrets, parsed and checked once.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::api::core::v1::Secret as K8sSecret;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::Meta;
+use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+
+/// A Secret, of which only a TLS certificate is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    /// Its name.
+    pub name: ObjectName,
+    /// The certificate in it, or why there is none.
+    pub certificate: Result<Arc<Certificate>, SecretError>,
+}
+
+/// Why a Secret holds no certificate to serve. No message contains key material.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecretError {
+    /// Another type.
+    #[error("has type {0:?}, expected kubernetes.io/tls")]
+    Type(String),
+    /// A part is missing.
+    #[error("has no {0}")]
+    Missing(&'static str),
+    /// Not PEM, or no certificate in it.
+    #[error("tls.crt: {0}")]
+    Chain(String),
+    /// Not PEM, or not a private key we can use.
+    #[error("tls.key: {0}")]
+    Key(String),
+    /// They do not belong together.
+    #[error("tls.key does not match the first certificate in tls.crt")]
+    Mismatch,
+}
+
+impl Secret {
+    pub(super) fn read(meta: Meta, object: K8sSecret) -> Self {
+        let mut data = object.data.unwrap_or_default();
+        for (key, text) in object.string_data.unwrap_or_default() {
+            data.insert(key, k8s_openapi::ByteString(text.into_bytes()));
+        }
+        let kind = object.type_.unwrap_or_else(|| "Opaque".to_owned());
+        let certificate = if kind == "kubernetes.io/tls" {
+            let part = |name: &'static str| data.get(name).map(|b| b.0.as_slice()).ok_or(SecretError::Missing(name));
+            part("tls.crt").and_then(|chain| parse_certificate(chain, part("tls.key")?))
+        } else {
+            Err(SecretError::Type(kind))
+        };
+        Self { name: meta.name, certificate: certificate.map(Arc::new) }
+    }
+}
+
+/// Parses a PEM chain and key, and checks that they belong together.
+pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, SecretError> {
+    let ders = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| SecretError::Chain(format!("not PEM: {error}")))?;
+    let leaf = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
+    let (_, leaf) =
+        X509Certificate::from_der(&leaf).map_err(|error| SecretError::Chain(format!("not X.509: {error}")))?;
+    let private =
+        PrivateKeyDer::from_pem_slice(key).map_err(|_| SecretError::Key("not a PEM private key".to_owned()))?;
+    let signer = any_supported_type(&private)
+        .map_err(|_| SecretError::Key("not a key we can use: expected RSA, ECDSA P-256/P-384 or Ed25519".to_owned()))?;
+    CertifiedKey::new(ders.clone(), signer).keys_match().map_err(|_| SecretError::Mismatch)?;
+
+    let mut names: Vec<Hostname> = leaf
+        .subject_alternative_name()
+        .ok()
+        .flatten()
+        .map(|extension| &extension.value.general_names)
+        .into_iter()
+        .flatten()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Hostname::parse(&name.to_ascii_lowercase()).ok(),
+            _ => None,
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    let utf8 = |bytes: &[u8], error: fn(String) -> SecretError| {
+        std::str::from_utf8(bytes).map(Arc::<str>::from).map_err(|_| error("not UTF-8".to_owned()))
+    };
+    Ok(Certificate {
+        chain: utf8(chain, SecretError::Chain)?,
+        key: PrivateKey::new(utf8(key, SecretError::Key)?),
+        names,
+        not_before: time(leaf.validity().not_before.timestamp()),
+        not_after: time(leaf.validity().not_after.timestamp()),
+        issuer: Arc::from(leaf.issuer().to_string()),
+        serial: Arc::from(leaf.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    })
+}
+
+fn time(seconds: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}

@@ -1,0 +1,90 @@
+//! Which namespaces a listener or Gateway lets in.
+
+use std::collections::BTreeMap;
+
+/// `namespaces.from` with its selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamespaceRule {
+    /// Any namespace.
+    All,
+    /// The object's own.
+    Same,
+    /// Those whose labels match.
+    Selector(Selector),
+    /// No namespace.
+    None,
+}
+
+impl NamespaceRule {
+    /// Whether `namespace` with `labels` is let in by an object in namespace `own`.
+    pub fn admits(&self, own: &str, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            NamespaceRule::All => true,
+            NamespaceRule::Same => own == namespace,
+            NamespaceRule::Selector(selector) => selector.matches(namespace, labels),
+            NamespaceRule::None => false,
+        }
+    }
+}
+
+/// A label selector (Kubernetes `LabelSelector`): all parts must hold; an empty one selects all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// Labels that must be equal.
+    pub labels: BTreeMap<String, String>,
+    /// Key, operator, values.
+    pub expressions: Vec<(String, String, Vec<String>)>,
+}
+
+impl Selector {
+    /// Whether a namespace with these labels is selected. Every namespace has `kubernetes.io/metadata.name`, as the
+    /// API server sets it. An unknown operator selects nothing.
+    pub fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        let value = |key: &str| match key {
+            "kubernetes.io/metadata.name" => Some(namespace),
+            _ => labels.get(key).map(String::as_str),
+        };
+        self.labels.iter().all(|(key, wanted)| value(key) == Some(wanted))
+            && self.expressions.iter().all(|(key, operator, values)| {
+                let found = value(key);
+                let among = found.is_some_and(|found| values.iter().any(|v| v == found));
+                match operator.as_str() {
+                    "In" => among,
+                    "NotIn" => !among,
+                    "Exists" => found.is_some(),
+                    "DoesNotExist" => found.is_none(),
+                    _ => false,
+                }
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn every_operator_selects_as_kubernetes_does() {
+        let check = |operator: &str, values: &[&str]| {
+            let values = values.iter().map(|v| (*v).to_owned()).collect();
+            let selector =
+                Selector { expressions: vec![("team".into(), operator.into(), values)], ..Selector::default() };
+            [selector.matches("ns", &labels(&[("team", "a")])), selector.matches("ns", &labels(&[]))]
+        };
+        assert_eq!(check("In", &["a", "b"]), [true, false]);
+        assert_eq!(check("NotIn", &["a"]), [false, true]);
+        assert_eq!(check("Exists", &[]), [true, false]);
+        assert_eq!(check("DoesNotExist", &[]), [false, true]);
+        assert_eq!(check("Near", &["a"]), [false, false]);
+    }
+
+    #[test]
+    fn a_namespace_is_selected_by_its_name() {
+        let selector = Selector { labels: labels(&[("kubernetes.io/metadata.name", "shop")]), ..Selector::default() };
+        assert!(selector.matches("shop", &labels(&[])) && !selector.matches("other", &labels(&[])));
+    }
+}

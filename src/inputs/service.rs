@@ -1,0 +1,92 @@
+//! Services and the addresses behind them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ServiceSpec;
+use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
+
+use super::{Meta, ParseError};
+use crate::model::{AppProtocol, ObjectName};
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its TCP ports.
+    pub ports: Vec<ServicePortSpec>,
+    /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
+    pub external_name: bool,
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePortSpec {
+    /// Its name; empty where there is only one.
+    pub name: Arc<str>,
+    /// Its number.
+    pub port: u16,
+    /// From `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
+    pub protocol: AppProtocol,
+}
+
+impl Service {
+    pub(super) fn read(meta: Meta, spec: ServiceSpec) -> Result<Self, ParseError> {
+        let mut ports = Vec::new();
+        for port in spec.ports.unwrap_or_default() {
+            if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
+                continue;
+            }
+            let protocol = match port.app_protocol.as_deref() {
+                Some("kubernetes.io/h2c") => AppProtocol::H2c,
+                _ => AppProtocol::Http1,
+            };
+            let number = super::gateway::port(port.port, "spec.ports.port")?;
+            ports.push(ServicePortSpec { name: Arc::from(port.name.unwrap_or_default()), port: number, protocol });
+        }
+        Ok(Self { meta, ports, external_name: spec.type_.as_deref() == Some("ExternalName") })
+    }
+}
+
+/// A slice of a Service's endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The Service that the label `kubernetes.io/service-name` names.
+    pub service: Option<ObjectName>,
+    /// Port names and numbers; without ports the slice has nothing to offer.
+    pub ports: Vec<(Arc<str>, u16)>,
+    /// Ready addresses. `conditions.ready` absent counts as ready, as the API says.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl EndpointSlice {
+    pub(super) fn read(meta: Meta, object: K8sEndpointSlice) -> Result<Self, ParseError> {
+        let service = object
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get("kubernetes.io/service-name"))
+            .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
+        let mut ports = Vec::new();
+        for port in object.ports.unwrap_or_default() {
+            if let Some(number) = port.port {
+                let number = super::gateway::port(number, "ports.port")?;
+                ports.push((Arc::from(port.name.unwrap_or_default()), number));
+            }
+        }
+        let mut addresses = Vec::new();
+        for endpoint in object.endpoints.unwrap_or_default() {
+            if endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true) {
+                for address in &endpoint.addresses {
+                    addresses.push(address.parse().map_err(|_| {
+                        ParseError::Schema(format!("endpoints.addresses: {address:?} is not an IP address"))
+                    })?);
+                }
+            }
+        }
+        Ok(Self { meta, service, ports, addresses })
+    }
+}

@@ -1,0 +1,77 @@
+//! Conditions: what an object's status says, with the reasons of the Gateway API v1.7.0.
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Not known yet.
+    Unknown,
+}
+
+/// One condition of an object, without the time of its last change: who writes it knows that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The type, e.g. `Accepted`.
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub status: Status,
+    /// Why.
+    pub reason: Reason,
+    /// For people: what was expected, what was found, and where. Stable for equal inputs.
+    pub message: String,
+}
+
+macro_rules! reasons {
+    ($($name:ident),* $(,)?) => {
+        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`).
+        #[allow(missing_docs, reason = "the names are the specification's")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($name),* }
+
+        impl Reason {
+            /// As written in a status.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Reason::$name => stringify!($name)),* }
+            }
+        }
+    };
+}
+
+reasons!(
+    Accepted,
+    AddressNotAssigned,
+    AddressNotUsable,
+    BackendNotFound,
+    HostnameConflict,
+    IncompatibleFilters,
+    Invalid,
+    InvalidCertificateRef,
+    InvalidKind,
+    InvalidParameters,
+    InvalidRouteKinds,
+    InvalidTLSConfig,
+    ListenersNotValid,
+    NoMatchingListenerHostname,
+    NoMatchingParent,
+    NoResources,
+    NotAllowed,
+    NotAllowedByListeners,
+    OverlappingCertificates,
+    OverlappingHostnames,
+    ParentNotAccepted,
+    ParentNotProgrammed,
+    Pending,
+    PortUnavailable,
+    Programmed,
+    ProtocolConflict,
+    RefNotPermitted,
+    ResolvedRefs,
+    TooManyListeners,
+    Unsupported,
+    UnsupportedAddress,
+    UnsupportedProtocol,
+    UnsupportedValue,
+);

@@ -1,0 +1,76 @@
+//! From a [`Delta`] of the model to an update of the xDS cache. Pure.
+
+use std::sync::Arc;
+
+use xds::{Resource as Encoded, ResourceType, Update};
+
+use crate::envoy::{self, ResourceName};
+use crate::model::Cluster;
+use crate::translate::{Delta, Resource, ResourceKey};
+
+/// Encodes what changed.
+pub fn update(delta: &Delta) -> Update {
+    let mut update = Update::default();
+    for (key, resource) in &delta.resources {
+        match resource {
+            Some(resource) => update.upserts.push(encode(resource)),
+            None => update.removals.push(name(key)),
+        }
+    }
+    update
+}
+
+/// One resource as it is sent.
+pub fn encode(resource: &Resource) -> Encoded {
+    match resource {
+        Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster(cluster)),
+        Resource::Endpoints(endpoints) => Encoded::new(endpoints.resource_name(), &envoy::endpoints(endpoints)),
+        Resource::Secret(secret) => Encoded::new(secret.resource_name(), &envoy::secret(secret)),
+        Resource::Scope(scope) => Encoded::new(scope.resource_name(), &envoy::scope(scope)),
+        Resource::Table(table) => Encoded::new(table.resource_name(), &envoy::table(table)),
+        Resource::Frontend(frontend) => Encoded::new(frontend.resource_name(), &envoy::listener(frontend)),
+    }
+}
+
+/// Type and name of a resource on the wire.
+pub fn name(key: &ResourceKey) -> (ResourceType, Arc<str>) {
+    let (kind, name) = match key {
+        ResourceKey::Backend(id) => (ResourceType::Cluster, id.to_string()),
+        ResourceKey::SniCluster(frontend, hostname) => {
+            let cluster = Cluster::Sni { frontend: frontend.clone(), hostname: hostname.clone(), port: None };
+            (ResourceType::Cluster, cluster.name())
+        }
+        ResourceKey::Endpoints(port) => (ResourceType::Endpoints, port.to_string()),
+        ResourceKey::Secret(name) => (ResourceType::Secret, name.to_string()),
+        ResourceKey::Scope(frontend, hostname) => (ResourceType::Scope, format!("{frontend}|{hostname}")),
+        ResourceKey::Table(table) => (ResourceType::Routes, table.resource_name()),
+        ResourceKey::Frontend(id) => (ResourceType::Listener, id.to_string()),
+    };
+    (kind, Arc::from(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Others, Scope, TableId, VirtualHost};
+
+    /// A resource is taken back under the name it was sent by.
+    #[test]
+    fn keys_and_resources_have_the_same_names() {
+        let id = FrontendId { gateway: ObjectName::new("infra", "edge"), port: 443 };
+        let host = Hostname::parse("a.example.org").expect("a hostname");
+        let cluster = Cluster::Sni { frontend: id.clone(), hostname: host.clone(), port: None };
+        let virtual_host = VirtualHost { hostname: host.clone(), routes: Vec::new() };
+        let scope = Scope { frontend: id.clone(), virtual_host, others: Others::NotFound };
+        let table = TableId { frontend: id.clone(), listener: None };
+        let frontend = Frontend { id: id.clone(), addresses: Vec::new(), kind: FrontendKind::Http { table } };
+        for (key, resource) in [
+            (ResourceKey::SniCluster(id.clone(), host.clone()), Resource::Cluster(cluster)),
+            (ResourceKey::Scope(id.clone(), host), Resource::Scope(scope)),
+            (ResourceKey::Frontend(id), Resource::Frontend(frontend)),
+        ] {
+            let encoded = encode(&resource);
+            assert_eq!(name(&key), (encoded.kind, encoded.name));
+        }
+    }
+}

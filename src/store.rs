@@ -1,0 +1,327 @@
+//! What we have seen: every object, and indexes from what objects refer to back to who refers to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::inputs::{
+    EndpointSlice, Gateway, GatewayClass, Kind, ListenerSet, Namespace, Object, ObjectKey, ReferenceGrant, Route,
+    RouteKind, Secret, Service,
+};
+use crate::model::ObjectName;
+use crate::translate::{Index, ParentKey, RouteKey};
+
+/// The objects, by kind and name.
+#[derive(Default)]
+pub struct Store {
+    namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
+    classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
+    gateways: BTreeMap<ObjectName, Arc<Gateway>>,
+    listener_sets: BTreeMap<ObjectName, Arc<ListenerSet>>,
+    routes: BTreeMap<RouteKey, Arc<Route>>,
+    grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
+    services: BTreeMap<ObjectName, Arc<Service>>,
+    slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
+    secrets: BTreeMap<ObjectName, Arc<Secret>>,
+    config_maps: BTreeSet<ObjectName>,
+
+    pub(crate) gateways_by_class: Index<String, ObjectName>,
+    pub(crate) sets_by_gateway: Index<ObjectName, ObjectName>,
+    pub(crate) routes_by_parent: Index<ParentKey, RouteKey>,
+    pub(crate) routes_by_service: Index<ObjectName, RouteKey>,
+    pub(crate) slices_by_service: Index<ObjectName, ObjectName>,
+    /// Routes and parents that refer into another namespace, by that namespace: what a ReferenceGrant there touches.
+    pub(crate) routes_across: Index<Arc<str>, RouteKey>,
+    pub(crate) parents_across: Index<Arc<str>, ParentKey>,
+}
+
+macro_rules! replace {
+    ($map:expr, $key:expr, $object:expr) => {{
+        let key = $key;
+        let object = Arc::new($object);
+        match $map.insert(key, object.clone()) {
+            Some(old) if old == object => return None,
+            old => (old, object),
+        }
+    }};
+}
+
+impl Store {
+    /// Takes in an object. `None` when it is equal to the one held; else what it replaced.
+    pub(crate) fn put(&mut self, object: Object) -> Option<Replaced> {
+        let replaced = match object {
+            Object::Namespace(o) => {
+                replace!(self.namespaces, o.name.clone(), o);
+                Replaced::default()
+            }
+            Object::GatewayClass(o) => {
+                replace!(self.classes, o.meta.name.clone(), o);
+                Replaced::default()
+            }
+            Object::Gateway(o) => {
+                let (old, new) = replace!(self.gateways, o.meta.name.clone(), o);
+                self.index_gateway(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
+            Object::ListenerSet(o) => {
+                let (old, new) = replace!(self.listener_sets, o.meta.name.clone(), o);
+                self.index_listener_set(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
+            Object::Route(o) => {
+                let key = RouteKey { kind: o.kind, name: o.meta.name.clone() };
+                let (old, new) = replace!(self.routes, key.clone(), o);
+                self.index_route(&key, old.as_deref(), Some(&new));
+                Replaced::default()
+            }
+            Object::ReferenceGrant(o) => {
+                replace!(self.grants, o.meta.name.clone(), o);
+                Replaced::default()
+            }
+            Object::Service(o) => {
+                replace!(self.services, o.meta.name.clone(), o);
+                Replaced::default()
+            }
+            Object::EndpointSlice(o) => {
+                let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
+                self.index_slice(old.as_deref(), Some(&new));
+                Replaced { service: old.and_then(|old| old.service.clone()) }
+            }
+            Object::Secret(o) => {
+                replace!(self.secrets, o.name.clone(), o);
+                Replaced::default()
+            }
+            Object::ConfigMap(name) => {
+                self.config_maps.insert(name);
+                Replaced::default()
+            }
+        };
+        Some(replaced)
+    }
+
+    /// Forgets an object. `None` when it was not there.
+    pub(crate) fn delete(&mut self, key: &ObjectKey) -> Option<Replaced> {
+        let name = &key.name;
+        Some(match key.kind {
+            Kind::Namespace => {
+                self.namespaces.remove(&name.name)?;
+                Replaced::default()
+            }
+            Kind::GatewayClass => {
+                self.classes.remove(name)?;
+                Replaced::default()
+            }
+            Kind::Gateway => {
+                let old = self.gateways.remove(name)?;
+                self.index_gateway(Some(&old), None);
+                Replaced::default()
+            }
+            Kind::ListenerSet => {
+                let old = self.listener_sets.remove(name)?;
+                self.index_listener_set(Some(&old), None);
+                Replaced::default()
+            }
+            Kind::HTTPRoute | Kind::TLSRoute => {
+                let kind = if key.kind == Kind::HTTPRoute { RouteKind::Http } else { RouteKind::Tls };
+                let key = RouteKey { kind, name: name.clone() };
+                let old = self.routes.remove(&key)?;
+                self.index_route(&key, Some(&old), None);
+                Replaced::default()
+            }
+            Kind::ReferenceGrant => {
+                self.grants.remove(name)?;
+                Replaced::default()
+            }
+            Kind::Service => {
+                self.services.remove(name)?;
+                Replaced::default()
+            }
+            Kind::EndpointSlice => {
+                let old = self.slices.remove(name)?;
+                self.index_slice(Some(&old), None);
+                Replaced { service: old.service.clone() }
+            }
+            Kind::Secret => {
+                self.secrets.remove(name)?;
+                Replaced::default()
+            }
+            Kind::ConfigMap => {
+                self.config_maps.take(name)?;
+                Replaced::default()
+            }
+        })
+    }
+
+    fn index_gateway(&mut self, old: Option<&Gateway>, new: Option<&Gateway>) {
+        for (gateway, there) in [(old, false), (new, true)] {
+            let Some(gateway) = gateway else { continue };
+            let name = &gateway.meta.name;
+            let key = ParentKey::Gateway(name.clone());
+            if there {
+                self.gateways_by_class.insert(gateway.class.clone(), name.clone());
+            } else {
+                self.gateways_by_class.remove(&gateway.class, name);
+            }
+            self.index_secrets(&key, &gateway.listeners, there);
+        }
+    }
+
+    fn index_listener_set(&mut self, old: Option<&ListenerSet>, new: Option<&ListenerSet>) {
+        for (set, there) in [(old, false), (new, true)] {
+            let Some(set) = set else { continue };
+            let name = &set.meta.name;
+            let key = ParentKey::ListenerSet(name.clone());
+            if let Some(parent) = &set.parent {
+                if there {
+                    self.sets_by_gateway.insert(parent.clone(), name.clone());
+                } else {
+                    self.sets_by_gateway.remove(parent, name);
+                }
+            }
+            self.index_secrets(&key, &set.listeners, there);
+        }
+    }
+
+    fn index_secrets(&mut self, key: &ParentKey, listeners: &[crate::inputs::Listener], there: bool) {
+        let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
+        for reference in references.filter(|r| r.name.namespace != key.name().namespace) {
+            if there {
+                self.parents_across.insert(reference.name.namespace.clone(), key.clone());
+            } else {
+                self.parents_across.remove(&reference.name.namespace, key);
+            }
+        }
+    }
+
+    fn index_route(&mut self, key: &RouteKey, old: Option<&Route>, new: Option<&Route>) {
+        for (route, there) in [(old, false), (new, true)] {
+            let Some(route) = route else { continue };
+            let namespace = &route.meta.name.namespace;
+            for parent in route.parents.iter().filter_map(|parent| parent_key(parent, namespace)) {
+                if there {
+                    self.routes_by_parent.insert(parent, key.clone());
+                } else {
+                    self.routes_by_parent.remove(&parent, key);
+                }
+            }
+            for target in targets(route) {
+                let across = target.namespace != *namespace;
+                if there {
+                    self.routes_by_service.insert(target.clone(), key.clone());
+                    across.then(|| self.routes_across.insert(target.namespace.clone(), key.clone()));
+                } else {
+                    self.routes_by_service.remove(target, key);
+                    across.then(|| self.routes_across.remove(&target.namespace, key));
+                }
+            }
+        }
+    }
+
+    fn index_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
+        if let Some((slice, service)) = old.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
+            self.slices_by_service.remove(service, &slice.meta.name);
+        }
+        if let Some((slice, service)) = new.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
+            self.slices_by_service.insert(service.clone(), slice.meta.name.clone());
+        }
+    }
+
+    /// The labels of a namespace; one that we have not seen has none.
+    pub fn labels(&self, namespace: &str) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.namespaces.get(namespace).map_or(&NONE, |namespace| &namespace.labels)
+    }
+
+    /// A GatewayClass by name.
+    pub fn class(&self, name: &str) -> Option<&Arc<GatewayClass>> {
+        self.classes.get(&ObjectName::new("", name))
+    }
+
+    /// A Gateway by name.
+    pub fn gateway(&self, name: &ObjectName) -> Option<&Arc<Gateway>> {
+        self.gateways.get(name)
+    }
+
+    /// A ListenerSet by name.
+    pub fn listener_set(&self, name: &ObjectName) -> Option<&Arc<ListenerSet>> {
+        self.listener_sets.get(name)
+    }
+
+    /// A route by kind and name.
+    pub fn route(&self, key: &RouteKey) -> Option<&Arc<Route>> {
+        self.routes.get(key)
+    }
+
+    /// A Service by name.
+    pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
+        self.services.get(name)
+    }
+
+    /// A Secret by name.
+    pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
+        self.secrets.get(name)
+    }
+
+    /// The slices of a Service, by name.
+    pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
+    }
+
+    /// The Service that a slice belongs to.
+    pub(crate) fn service_of_slice(&self, slice: &ObjectName) -> Option<ObjectName> {
+        self.slices.get(slice)?.service.clone()
+    }
+
+    /// Whether an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always
+    /// within one namespace, else by a ReferenceGrant in the target's.
+    pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
+        *from == *to.namespace
+            || of_namespace(&self.grants, &to.namespace)
+                .any(|(_, grant)| grant.permits(kind.as_str(), from, to_kind, &to.name))
+    }
+
+    /// The routes of a namespace.
+    pub(crate) fn routes_in(&self, namespace: &Arc<str>) -> Vec<RouteKey> {
+        let of_kind = |kind| {
+            let start = RouteKey { kind, name: ObjectName::new(namespace.clone(), "") };
+            self.routes
+                .range(start..)
+                .map(|(key, _)| key)
+                .take_while(move |key| key.kind == kind && key.name.namespace == *namespace)
+        };
+        of_kind(RouteKind::Http).chain(of_kind(RouteKind::Tls)).cloned().collect()
+    }
+
+    /// The ListenerSets of a namespace.
+    pub(crate) fn sets_in(&self, namespace: &Arc<str>) -> Vec<ObjectName> {
+        of_namespace(&self.listener_sets, namespace).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// What is left of an object that was replaced.
+#[derive(Default)]
+pub(crate) struct Replaced {
+    /// The Service that an EndpointSlice belonged to.
+    pub(crate) service: Option<ObjectName>,
+}
+
+fn of_namespace<'a, V>(
+    map: &'a BTreeMap<ObjectName, V>,
+    namespace: &Arc<str>,
+) -> impl Iterator<Item = (&'a ObjectName, &'a V)> {
+    let namespace = namespace.clone();
+    map.range(ObjectName::new(namespace.clone(), "")..).take_while(move |(name, _)| name.namespace == namespace)
+}
+
+/// The parent that a reference names, for a route in `namespace`.
+pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>) -> Option<ParentKey> {
+    let (kind, name) = parent.target(namespace)?;
+    Some(if kind == Kind::Gateway { ParentKey::Gateway(name) } else { ParentKey::ListenerSet(name) })
+}
+
+/// Every object that a route's backends and mirrors name.
+fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
+    route.rules.iter().flat_map(|rule| {
+        let mirrors = rule.filters.as_ref().map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
+        rule.backends.iter().map(|b| &b.target.name).chain(mirrors.iter().map(|(target, ..)| &target.name))
+    })
+}

@@ -1,0 +1,85 @@
+//! Which listeners of a parent take a route, and for which names.
+
+use std::sync::Arc;
+
+use super::key::Verdict;
+use super::parent::Parent;
+use crate::inputs::{ParentRef, Route};
+use crate::model::{Hostname, Reason};
+use crate::store::Store;
+
+/// The outcome for one parentRef.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attachment {
+    /// Listeners that take the route.
+    pub(super) listeners: Vec<Attached>,
+    /// Whether at least one does.
+    pub(super) accepted: Verdict,
+}
+
+/// A listener that takes a route.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attached {
+    /// Its name.
+    pub(super) listener: Arc<str>,
+    /// Names that both match, each with the route's own hostname that gave it.
+    pub(super) names: Vec<(Hostname, Hostname)>,
+}
+
+/// Decides for one parentRef of `route` to `parent`.
+///
+/// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
+pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, store: &Store) -> Attachment {
+    let refuse = |reason, text: String| Attachment { listeners: Vec::new(), accepted: Err((reason, text)) };
+    if let Err((_, text)) = &parent.accepted {
+        return refuse(Reason::NotAllowedByListeners, format!("{} is not accepted: {text}", parent.key.object()));
+    }
+    let named: Vec<_> = parent
+        .listeners
+        .iter()
+        .filter(|listener| reference.section.as_deref().is_none_or(|section| section == &*listener.name))
+        .filter(|listener| reference.port.is_none_or(|port| port == listener.port))
+        .collect();
+    if named.is_empty() {
+        let section = reference.section.as_ref().map(|s| format!(" named {s:?}")).unwrap_or_default();
+        let port = reference.port.map(|port| format!(" with port {port}")).unwrap_or_default();
+        return refuse(Reason::NoMatchingParent, format!("{} has no listener{section}{port}", parent.key.object()));
+    }
+    let namespace = &route.meta.name.namespace;
+    let own = &parent.key.name().namespace;
+    let labels = store.labels(namespace);
+    let allowed: Vec<_> = named
+        .into_iter()
+        .filter(|l| l.kinds.contains(&route.kind) && l.namespaces.admits(own, namespace, labels))
+        .collect();
+    if allowed.is_empty() {
+        let text = format!(
+            "no listener of {} allows {} from namespace {namespace}",
+            parent.key.object(),
+            route.kind.kind().as_str()
+        );
+        return refuse(Reason::NotAllowedByListeners, text);
+    }
+    let valid: Vec<&Hostname> = route.hostnames.iter().filter_map(|hostname| hostname.as_ref().ok()).collect();
+    if let (Some(Err(error)), true) = (route.hostnames.iter().find(|h| h.is_err()), valid.is_empty()) {
+        return refuse(Reason::UnsupportedValue, error.to_string());
+    }
+    let any = Hostname::any();
+    let own_names = if route.hostnames.is_empty() { vec![&any] } else { valid };
+    let mut listeners = Vec::new();
+    for listener in allowed {
+        let names: Vec<_> =
+            own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
+        if !names.is_empty() {
+            listeners.push(Attached { listener: listener.name.clone(), names });
+        }
+    }
+    if listeners.is_empty() {
+        let names: Vec<_> = own_names.iter().map(|name| name.to_string()).collect();
+        return refuse(
+            Reason::NoMatchingListenerHostname,
+            format!("no listener of {} has a hostname that matches {}", parent.key.object(), names.join(", ")),
+        );
+    }
+    Attachment { listeners, accepted: Ok(()) }
+}

@@ -1,0 +1,126 @@
+//! Which certificate a listener serves.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+use super::key::Verdict;
+use super::tls_options::{ISSUER, TlsOptions};
+use crate::inputs::{Kind, Listener, LocalRef, Meta};
+use crate::model::{Certificate, Hostname, ObjectName, Reason};
+use crate::store::Store;
+
+/// What a listener serves.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Served {
+    /// Nothing: it does not end TLS, or nothing usable is there.
+    None,
+    /// This one.
+    Certificate(Arc<Certificate>),
+    /// One that an issuer is to make. What is there meanwhile is served.
+    Issued(Wish, Option<Arc<Certificate>>),
+}
+
+impl Served {
+    /// The certificate, if there is one.
+    pub fn certificate(&self) -> Option<&Arc<Certificate>> {
+        match self {
+            Served::Certificate(certificate) | Served::Issued(_, Some(certificate)) => Some(certificate),
+            Served::None | Served::Issued(_, None) => None,
+        }
+    }
+}
+
+/// A certificate that an issuer is to make and put into a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wish {
+    /// Where it goes.
+    pub secret: ObjectName,
+    /// For which name.
+    pub hostname: Hostname,
+    /// Who makes it.
+    pub issuer: String,
+}
+
+/// Finds the certificate of a listener of a `kind` object. Of several references the first usable one is served; one
+/// that is not usable makes the verdict an error all the same.
+pub(super) fn served(
+    listener: &Listener,
+    options: &TlsOptions,
+    hostname: &Hostname,
+    kind: Kind,
+    meta: &Meta,
+    store: &Store,
+    now: SystemTime,
+) -> (Served, Verdict) {
+    let references = listener.tls.as_ref().map(|tls| tls.certificates.as_slice()).unwrap_or_default();
+    if references.is_empty() {
+        let Some(issuer) = &options.issuer else {
+            let text = format!("no tls.certificateRefs, and no tls.options {ISSUER} that names who issues one");
+            return (Served::None, Err((Reason::InvalidTLSConfig, text)));
+        };
+        if hostname.is_any() {
+            let text = format!("tls.options {ISSUER} needs a hostname to issue a certificate for");
+            return (Served::None, Err((Reason::InvalidTLSConfig, text)));
+        }
+        let name = issued_secret_name(issuer, hostname);
+        let secret = ObjectName::new(meta.name.namespace.clone(), name);
+        let held = store.secret(&secret).and_then(|secret| secret.certificate.as_ref().ok().cloned());
+        let wish = Wish { secret, hostname: hostname.clone(), issuer: issuer.clone() };
+        return (Served::Issued(wish, held), Ok(()));
+    }
+    let mut served = Served::None;
+    let mut verdict = Ok(());
+    for reference in references {
+        match resolve(reference, kind, meta, store, now) {
+            Ok(certificate) if served == Served::None => served = Served::Certificate(certificate),
+            Ok(_) => {}
+            Err(error) => verdict = verdict.and(Err(error)),
+        }
+    }
+    (served, verdict)
+}
+
+fn resolve(
+    reference: &LocalRef,
+    kind: Kind,
+    meta: &Meta,
+    store: &Store,
+    now: SystemTime,
+) -> Result<Arc<Certificate>, (Reason, String)> {
+    let name = &reference.name;
+    let invalid = |text: String| Err((Reason::InvalidCertificateRef, text));
+    if !reference.group.is_empty() || reference.kind != "Secret" {
+        return invalid(format!("certificateRefs: {} {name} is not supported, use a Secret", reference.kind));
+    }
+    // Permission is decided before existence, so that nobody learns what another namespace holds.
+    if !store.permits(kind, &meta.name.namespace, "Secret", name) {
+        let text = format!("certificateRefs: Secret {name} is in another namespace and no ReferenceGrant permits it");
+        return Err((Reason::RefNotPermitted, text));
+    }
+    let Some(secret) = store.secret(name) else {
+        return invalid(format!("certificateRefs: Secret {name} does not exist"));
+    };
+    match &secret.certificate {
+        Err(error) => invalid(format!("certificateRefs: Secret {name} {error}")),
+        Ok(certificate) if certificate.not_after <= now => {
+            invalid(format!("certificateRefs: the certificate in Secret {name} expired at {}", rfc3339(certificate)))
+        }
+        Ok(certificate) => Ok(certificate.clone()),
+    }
+}
+
+fn rfc3339(certificate: &Certificate) -> String {
+    jiff::Timestamp::try_from(certificate.not_after).map_or_else(|_| "an unknown time".to_owned(), |t| t.to_string())
+}
+
+/// The Secret that an issued certificate goes into: the hostname with its dots as dashes, and a hash that keeps
+/// different hostnames and issuers apart; at most 63 characters.
+fn issued_secret_name(issuer: &str, hostname: &Hostname) -> String {
+    let digest = Sha256::digest(format!("{issuer}/{}", hostname.as_str()));
+    let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let mut readable = hostname.as_str().replace('*', "wildcard").replace('.', "-");
+    readable.truncate(50);
+    format!("{}-{hash}-tls", readable.trim_end_matches('-'))
+}

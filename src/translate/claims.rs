@@ -1,0 +1,230 @@
+//! Who of several listeners keeps a hostname on a port.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::key::{ListenerId, ParentKey};
+use super::parent::Protocol;
+use crate::model::{Hostname, ObjectName, Reason};
+
+/// Precedence of a listener: the Gateway's own first, then ListenerSets by age and name, then the order within
+/// (GEP-1713).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    /// Whether it comes from a ListenerSet.
+    pub(super) set: bool,
+    /// Creation time of its parent.
+    pub(super) created: i64,
+    /// Name of its parent.
+    pub(super) parent: ObjectName,
+    /// Its place there.
+    pub(super) index: usize,
+}
+
+/// A listener that wants a hostname.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) listener: ListenerId,
+    pub(super) hostname: Hostname,
+    pub(super) protocol: Protocol,
+}
+
+/// Protocols that can share a port. HTTPS and TLS are told apart by hostname.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Family {
+    Http,
+    Tls,
+}
+
+impl Protocol {
+    pub(super) fn family(self) -> Family {
+        match self {
+            Protocol::Http => Family::Http,
+            Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough => Family::Tls,
+        }
+    }
+}
+
+/// All claims on one port of one Gateway.
+#[derive(Default)]
+pub(super) struct Claims {
+    by_rank: BTreeMap<Rank, Claim>,
+    by_hostname: BTreeMap<Hostname, BTreeSet<Rank>>,
+    port: PortVerdict,
+}
+
+/// Which family a port speaks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PortVerdict {
+    /// The family; none while the Gateway contradicts itself, or nobody claims the port.
+    family: Option<Family>,
+    /// ListenerSets that contradict themselves before a family is settled.
+    contradicting: BTreeSet<ParentKey>,
+}
+
+impl Claims {
+    /// Sets or removes a claim. The hostnames whose outcome may have changed.
+    pub(super) fn set(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
+        let mut touched = BTreeSet::new();
+        if let Some(old) = self.by_rank.remove(&rank) {
+            if let Some(ranks) = self.by_hostname.get_mut(&old.hostname) {
+                ranks.remove(&rank);
+                if ranks.is_empty() {
+                    self.by_hostname.remove(&old.hostname);
+                }
+            }
+            touched.insert(old.hostname);
+        }
+        if let Some(claim) = claim {
+            touched.insert(claim.hostname.clone());
+            self.by_hostname.entry(claim.hostname.clone()).or_default().insert(rank.clone());
+            self.by_rank.insert(rank, claim);
+        }
+        let port = self.port_verdict();
+        if port != self.port {
+            self.port = port;
+            touched.extend(self.by_hostname.keys().cloned());
+        }
+        touched
+    }
+
+    /// Whether nobody claims the port.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_rank.is_empty()
+    }
+
+    /// Every listener with a claim.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = &ListenerId> {
+        self.by_rank.values().map(|claim| &claim.listener)
+    }
+
+    /// The family the port speaks.
+    pub(super) fn family(&self) -> Option<Family> {
+        self.port.family
+    }
+
+    fn port_verdict(&self) -> PortVerdict {
+        let mut verdict = PortVerdict::default();
+        let mut claims = self.by_rank.iter().peekable();
+        while let Some((rank, claim)) = claims.next() {
+            let family = claim.protocol.family();
+            let mut unanimous = true;
+            while let Some((_, next)) = claims.next_if(|(next, _)| next.set == rank.set && next.parent == rank.parent) {
+                unanimous &= next.protocol.family() == family;
+            }
+            if unanimous {
+                verdict.family = Some(family);
+                return verdict;
+            }
+            if !rank.set {
+                // Among the Gateway's own listeners nobody wins, and the port is contested for everyone.
+                return verdict;
+            }
+            verdict.contradicting.insert(claim.listener.parent.clone());
+        }
+        verdict
+    }
+
+    /// Who keeps a hostname, and why the others do not.
+    pub(super) fn outcome(&self, hostname: &Hostname) -> (Option<&Claim>, Vec<(&ListenerId, Reason)>) {
+        let mut losers = Vec::new();
+        let mut winner: Option<&Claim> = None;
+        let mut eligible: Vec<(&Rank, &Claim)> = Vec::new();
+        for rank in self.by_hostname.get(hostname).into_iter().flatten() {
+            let claim = &self.by_rank[rank];
+            let loses = Some(claim.protocol.family()) != self.port.family
+                || self.port.contradicting.contains(&claim.listener.parent);
+            if loses {
+                losers.push((&claim.listener, Reason::ProtocolConflict));
+            } else {
+                eligible.push((rank, claim));
+            }
+        }
+        let mut contested = false;
+        for group in eligible.chunk_by(|(a, _), (b, _)| a.set == b.set && a.parent == b.parent) {
+            if winner.is_none() && !contested && group.len() == 1 {
+                winner = Some(group[0].1);
+                continue;
+            }
+            // Listeners of one object that claim the same name all lose; a Gateway's own contest bars everyone.
+            contested |= winner.is_none() && !group[0].0.set;
+            losers.extend(group.iter().map(|(_, claim)| (&claim.listener, Reason::HostnameConflict)));
+        }
+        (winner, losers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn claim(set: Option<u8>, index: usize, hostname: &str, protocol: Protocol) -> (Rank, Claim) {
+        let name = ObjectName::new("ns", set.map_or("gw".to_owned(), |n| format!("set{n}")));
+        let parent = match set {
+            None => ParentKey::Gateway(name.clone()),
+            Some(_) => ParentKey::ListenerSet(name.clone()),
+        };
+        let rank = Rank { set: set.is_some(), created: 0, parent: name, index };
+        let hostname = Hostname::parse(hostname).expect("a hostname");
+        (rank, Claim { listener: ListenerId { parent, name: Arc::from(format!("l{index}")) }, hostname, protocol })
+    }
+
+    fn check(claims: &[(Rank, Claim)], hostname: &str) -> (Option<String>, Vec<(String, Reason)>) {
+        let mut all = Claims::default();
+        for (rank, claim) in claims {
+            all.set(rank.clone(), Some(claim.clone()));
+        }
+        let hostname = Hostname::parse(hostname).expect("a hostname");
+        let (winner, losers) = all.outcome(&hostname);
+        let text = |id: &ListenerId| format!("{}/{}", id.parent.name().name, id.name);
+        (winner.map(|w| text(&w.listener)), losers.into_iter().map(|(id, reason)| (text(id), reason)).collect())
+    }
+
+    #[test]
+    fn within_one_gateway_conflicting_listeners_all_lose() {
+        let claims = [claim(None, 0, "a.org", Protocol::Https), claim(None, 1, "a.org", Protocol::TlsPassthrough)];
+        let (winner, losers) = check(&claims, "a.org");
+        assert_eq!(winner, None);
+        assert!(losers.iter().all(|(_, reason)| *reason == Reason::HostnameConflict) && losers.len() == 2);
+    }
+
+    #[test]
+    fn across_objects_the_first_in_precedence_wins() {
+        let claims = [claim(Some(2), 0, "a.org", Protocol::Https), claim(Some(1), 0, "a.org", Protocol::Https)];
+        assert_eq!(
+            check(&claims, "a.org"),
+            (Some("set1/l0".into()), vec![("set2/l0".into(), Reason::HostnameConflict)])
+        );
+    }
+
+    #[test]
+    fn a_set_with_two_families_loses_only_what_the_gateway_does_not_speak() {
+        let claims = [
+            claim(None, 0, "", Protocol::Http),
+            claim(Some(1), 0, "a.org", Protocol::Http),
+            claim(Some(1), 1, "b.org", Protocol::Https),
+        ];
+        assert_eq!(check(&claims, "a.org").0, Some("set1/l0".into()));
+        assert_eq!(check(&claims, "b.org"), (None, vec![("set1/l1".into(), Reason::ProtocolConflict)]));
+    }
+
+    proptest! {
+        #[test]
+        fn removing_the_winner_promotes_exactly_the_next(sets in proptest::collection::btree_set(0u8..20, 2..8)) {
+            let claims: Vec<_> = sets.iter().map(|n| claim(Some(*n), 0, "a.org", Protocol::Https)).collect();
+            let mut all = Claims::default();
+            for (rank, claim) in claims.iter().rev() {
+                all.set(rank.clone(), Some(claim.clone()));
+            }
+            let hostname = Hostname::parse("a.org").expect("a hostname");
+            let mut order: Vec<_> = claims.iter().map(|(rank, _)| rank.clone()).collect();
+            order.sort();
+            for rank in order {
+                let winner = all.outcome(&hostname).0.map(|w| w.listener.parent.name().clone());
+                prop_assert_eq!(winner, Some(rank.parent.clone()));
+                all.set(rank, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! From what listeners and routes say to resources: one unit (frontend, hostname) at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::claims::Family;
+use super::delta::{Resource, ResourceKey};
+use super::engine::{Dirty, Engine};
+use super::key::{ListenerId, RouteKey};
+use super::parent::{ParentListener, Protocol};
+use super::precedence::{match_rank, route_rank};
+use crate::inputs::Route as InputRoute;
+use crate::model::{
+    Action, CertificateSource, Chain, ChainName, Cluster, Endpoints, Frontend, FrontendId, FrontendKind, Handler,
+    Hostname, Others, Redirect, Route, Rule, Scope, Secret, SecretName, ServicePort, TableId, Target, Termination,
+    TlsParams, VirtualHost, WeightedTarget,
+};
+
+impl Engine {
+    /// Compiles everything one hostname has on one frontend.
+    pub(super) fn compile_unit(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
+        self.counters.units += 1;
+        let owner = self.frontends.get(id).and_then(|frontend| frontend.owner(hostname));
+        let owner = owner.map(|(name, listener, protocol)| Owner {
+            hostname: name.clone(),
+            listener: listener.clone(),
+            protocol,
+            is_own: name == hostname,
+        });
+        let listener = owner.as_ref().and_then(|o| self.listener(&o.listener)).cloned();
+        let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
+        let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
+        // First, since chains depend on who has the name among all frontends.
+        self.place_secret(id, hostname, own.map(|(_, listener)| listener), dirty);
+        let mut unit = Unit::default();
+        if let (Some(owner), Some(listener)) = (&owner, &listener) {
+            unit = match owner.protocol {
+                Protocol::Http => self.http_unit(id, hostname, owner),
+                Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
+                Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
+            };
+        }
+        self.place_in_table(id, hostname, unit.table, dirty);
+        self.place_scope_under(id, hostname, owner.as_ref(), unit.scope.is_some(), dirty);
+        self.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
+        self.emit(ResourceKey::SniCluster(id.clone(), hostname.clone()), unit.cluster.map(Resource::Cluster), dirty);
+        if let Some(frontend) = self.frontends.get_mut(id)
+            && frontend.gate.set(hostname, unit.gate)
+        {
+            dirty.frontends.insert(id.clone());
+        }
+    }
+
+    pub(super) fn listener(&self, id: &ListenerId) -> Option<&ParentListener> {
+        self.parents.get(&id.parent)?.listener(&id.name)
+    }
+
+    fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
+        let routes = self.routes(id, hostname, &owner.listener);
+        let table =
+            (owner.is_own || !routes.is_empty()).then(|| (None, VirtualHost { hostname: hostname.clone(), routes }));
+        Unit { table, ..Unit::default() }
+    }
+
+    fn https_unit(
+        &self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: &Owner,
+        listener: &ParentListener,
+        dirty: &mut Dirty,
+    ) -> Unit {
+        let routes = self.routes(id, hostname, &owner.listener);
+        let frontend = &self.frontends[id];
+        let wide = !owner.hostname.is_exact();
+        let virtual_host = VirtualHost { hostname: hostname.clone(), routes };
+        if hostname.is_exact() {
+            if !owner.is_own && virtual_host.routes.is_empty() {
+                return Unit::default();
+            }
+            // Under a wildcard certificate clients may reuse a connection for a sibling: 421 sends them to its own.
+            let alone = !wide && frontend.winners.len() == 1;
+            let others = if alone { Others::NotFound } else { Others::Misdirected };
+            let tls = self.termination(id, &owner.hostname, listener);
+            let name = if wide { format!("hosts:{}", owner.hostname) } else { class_name("https", &tls) };
+            return Unit {
+                scope: Some(Scope { frontend: id.clone(), virtual_host, others }),
+                gate: Some((Arc::from(name), Chain { tls: Some(tls), handler: Handler::Scopes })),
+                ..Unit::default()
+            };
+        }
+        // A wildcard or empty hostname: its routes are in the listener's table.
+        let has_routes = !virtual_host.routes.is_empty();
+        let mut unit = Unit::default();
+        if has_routes {
+            unit.table = Some((Some(owner.hostname.clone()), virtual_host));
+        }
+        if owner.is_own {
+            let tables = frontend.tables.get(&Some(hostname.clone()));
+            let others = tables.is_some_and(|table| table.keys().any(|name| name != hostname));
+            unit.gate = Some(self.wide_chain(id, hostname, listener, has_routes || others));
+        } else {
+            // Whether the listener needs a table at all may have changed.
+            dirty.tables.insert((id.clone(), Some(owner.hostname.clone())));
+        }
+        unit
+    }
+
+    /// The chain of a wildcard or catch-all listener: through its table where it has routes for names that have no
+    /// scope, else straight to the scopes.
+    pub(super) fn wide_chain(
+        &self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        listener: &ParentListener,
+        table: bool,
+    ) -> (ChainName, Chain) {
+        let tls = Some(self.termination(id, hostname, listener));
+        let (name, handler) = if table {
+            let id = TableId { frontend: id.clone(), listener: Some(hostname.clone()) };
+            (format!("table:{hostname}"), Handler::Table(id))
+        } else {
+            (format!("hosts:{hostname}"), Handler::Scopes)
+        };
+        (Arc::from(name), Chain { tls, handler })
+    }
+
+    fn tls_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner, listener: &ParentListener) -> Unit {
+        let route = self.best_route(hostname, &owner.listener);
+        if route.is_none() && !owner.is_own {
+            return Unit::default();
+        }
+        let tls = (owner.protocol == Protocol::TlsTerminate).then(|| self.termination(id, &owner.hostname, listener));
+        let kind = if tls.is_some() { "tls" } else { "passthrough" };
+        let class = match &tls {
+            Some(tls) if owner.hostname.is_exact() => class_name(kind, tls),
+            Some(_) => format!("{kind}:{}", owner.hostname),
+            None => kind.to_owned(),
+        };
+        let shares = route.map(|route| self.shares(&route)).unwrap_or_default();
+        // Without a route the chain finds no cluster for the SNI and resets, which keeps the name from a wider listener.
+        let by_sni = hostname.is_exact() && shares.len() <= 1 || shares.is_empty();
+        if by_sni {
+            let cluster = shares.first().filter(|_| hostname.is_exact()).map(|share| Cluster::Sni {
+                frontend: id.clone(),
+                hostname: hostname.clone(),
+                port: match &share.target {
+                    Target::Backend(backend) => Some(backend.port.clone()),
+                    Target::Invalid => None,
+                },
+            });
+            let gate = Some((Arc::from(class), Chain { tls, handler: Handler::TcpBySni }));
+            return Unit { cluster, gate, ..Unit::default() };
+        }
+        let name = format!("{class}|{hostname}");
+        Unit { gate: Some((Arc::from(name), Chain { tls, handler: Handler::Tcp(shares) })), ..Unit::default() }
+    }
+
+    fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
+        let rules = self.resolved.get(route).map(|resolved| resolved.rules.as_slice()).unwrap_or_default();
+        match rules.first().map(|rule| &rule.rule.action) {
+            Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// How TLS ends for a listener.
+    fn termination(&self, id: &FrontendId, hostname: &Hostname, listener: &ParentListener) -> Termination {
+        let by_sni = hostname.is_exact() && self.secret_name(id, hostname) == SecretName::Sni(hostname.clone());
+        let (certificate, params) = if by_sni {
+            (CertificateSource::BySni, TlsParams::default())
+        } else {
+            (CertificateSource::Fixed(fixed_name(id, hostname)), listener.params.clone())
+        };
+        Termination { certificate, alpn: listener.alpn.clone(), params }
+    }
+
+    /// Under which name a listener's certificate is asked for. Secrets asked for by SNI are common to all frontends of
+    /// an Envoy: where two frontends have different certificates for one name, the first keeps the name.
+    fn secret_name(&self, id: &FrontendId, hostname: &Hostname) -> SecretName {
+        if !hostname.is_exact() {
+            return fixed_name(id, hostname);
+        }
+        let claims = self.sni.get(hostname).map(Vec::as_slice).unwrap_or_default();
+        let own = claims.iter().find(|(frontend, _)| frontend == id);
+        match (claims.first(), own) {
+            (Some((_, first)), Some((_, own))) if first != own => fixed_name(id, hostname),
+            _ => SecretName::Sni(hostname.clone()),
+        }
+    }
+
+    fn place_secret(&mut self, id: &FrontendId, hostname: &Hostname, own: Option<&ParentListener>, dirty: &mut Dirty) {
+        let content = own.map(|listener| (listener.served.certificate().cloned(), listener.params.clone()));
+        if hostname.is_exact() {
+            let claims = self.sni.entry(hostname.clone()).or_default();
+            let place = claims.binary_search_by(|(frontend, _)| frontend.cmp(id));
+            let before = place.ok().map(|place| claims[place].1.clone());
+            match (place, &content) {
+                (Ok(place), Some(content)) => claims[place].1 = content.clone(),
+                (Ok(place), None) => drop(claims.remove(place)),
+                (Err(place), Some(content)) => claims.insert(place, (id.clone(), content.clone())),
+                (Err(_), None) => {}
+            }
+            let others: Vec<FrontendId> = claims.iter().map(|(f, _)| f).filter(|other| *other != id).cloned().collect();
+            if claims.is_empty() {
+                self.sni.remove(hostname);
+            }
+            if before != content {
+                // Others may now share the name, or no longer.
+                dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
+            }
+            let first = self.sni.get(hostname).and_then(|claims| claims.first()).map(|(_, c)| c.clone());
+            let shared = first.and_then(|(certificate, params)| {
+                Some(secret(SecretName::Sni(hostname.clone()), certificate?, params))
+            });
+            self.emit(ResourceKey::Secret(SecretName::Sni(hostname.clone())), shared, dirty);
+        }
+        let fixed = fixed_name(id, hostname);
+        let uses_fixed = content.is_some() && self.secret_name(id, hostname) == fixed;
+        let held = content.filter(|_| uses_fixed).and_then(|(certificate, _)| certificate);
+        let resource = held.map(|certificate| secret(fixed.clone(), certificate, TlsParams::default()));
+        self.emit(ResourceKey::Secret(fixed), resource, dirty);
+    }
+
+    /// Puts a frontend together, and forgets one that nobody claims.
+    pub(super) fn compile_frontend(&mut self, id: &FrontendId, dirty: &mut Dirty) {
+        self.counters.frontends += 1;
+        let resource = self.frontend(id);
+        self.emit(ResourceKey::Frontend(id.clone()), resource.map(Resource::Frontend), dirty);
+        if self.frontends.get(id).is_some_and(|f| f.claims.is_empty() && f.addresses.is_empty()) {
+            self.emit(ResourceKey::Table(TableId { frontend: id.clone(), listener: None }), None, dirty);
+            self.frontends.remove(id);
+        }
+    }
+
+    fn frontend(&self, id: &FrontendId) -> Option<Frontend> {
+        let frontend = self.frontends.get(id)?;
+        if frontend.addresses.is_empty() || frontend.winners.is_empty() || self.rival(id).is_some() {
+            return None;
+        }
+        let kind = match frontend.claims.family()? {
+            Family::Http => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
+            Family::Tls if frontend.gate.is_empty() => return None,
+            Family::Tls => FrontendKind::Tls {
+                chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), chain.clone())).collect(),
+                gate: frontend.gate.shown().clone(),
+            },
+        };
+        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), kind })
+    }
+
+    /// Looks up the ready addresses of a Service port that something refers to.
+    pub(super) fn compile_endpoints(&mut self, port: &ServicePort, dirty: &mut Dirty) {
+        let resource = self.ports.contains_key(port).then(|| Resource::Endpoints(self.endpoints(port)));
+        self.emit(ResourceKey::Endpoints(port.clone()), resource, dirty);
+    }
+
+    pub(super) fn endpoints(&self, port: &ServicePort) -> Endpoints {
+        let service = self.store.service(&port.service);
+        let name = service.and_then(|s| s.ports.iter().find(|p| p.port == port.port)).map(|p| p.name.clone());
+        let mut addresses = BTreeSet::new();
+        if let Some(name) = name {
+            for slice in self.store.slices(&port.service) {
+                for (_, number) in slice.ports.iter().filter(|(n, _)| *n == name) {
+                    addresses.extend(slice.addresses.iter().map(|ip| SocketAddr::new(*ip, *number)));
+                }
+            }
+        }
+        Endpoints { port: port.clone(), addresses: addresses.into_iter().collect() }
+    }
+
+    /// The routes that serve a hostname through a listener, in order of precedence.
+    pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
+        let mut ranked = Vec::new();
+        for (own, route, resolved) in self.routes_of(hostname, listener) {
+            for rule in &resolved.rules {
+                for (place, m) in rule.matches.iter().enumerate() {
+                    ranked.push((match_rank(own, &route.meta, m, (rule.index, place)), rule, m));
+                }
+            }
+        }
+        ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        let tls = self.frontends.get(id).is_some_and(|frontend| frontend.claims.family() == Some(Family::Tls));
+        let route = |(_, rule, m): (_, &super::resolve::ResolvedRule, &crate::model::Match)| Route {
+            name: rule.name.clone(),
+            matches: m.clone(),
+            rule: derive_port(&rule.rule, id.port, tls),
+        };
+        ranked.into_iter().map(route).collect()
+    }
+
+    /// The route that takes a hostname whole.
+    fn best_route(&self, hostname: &Hostname, listener: &ListenerId) -> Option<RouteKey> {
+        let all = self.routes_of(hostname, listener);
+        let (_, best, _) = all
+            .into_iter()
+            .min_by(|(a, left, _), (b, right, _)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
+        Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
+    }
+
+    /// The routes that give a hostname to a listener, with their own hostnames.
+    pub(super) fn contributors(
+        &self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> impl Iterator<Item = &(RouteKey, Hostname)> {
+        self.contributions.of(&(listener.clone(), hostname.clone()))
+    }
+
+    /// The routes that a hostname gets from a listener, each with the most specific of its own hostnames.
+    fn routes_of(
+        &self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> Vec<(&Hostname, &InputRoute, &super::resolve::Resolved)> {
+        let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
+        for (key, own) in self.contributors(hostname, listener) {
+            let slot = best.entry(key).or_insert(own);
+            if own.precedence(slot).is_lt() {
+                *slot = own;
+            }
+        }
+        let found = |(key, own)| {
+            let resolved = self.resolved.get(key).filter(|resolved| resolved.invalid.is_none())?;
+            Some((own, &**self.store.route(key)?, resolved))
+        };
+        best.into_iter().filter_map(found).collect()
+    }
+}
+
+/// Who serves a hostname.
+pub(super) struct Owner {
+    /// The listener's own hostname.
+    pub(super) hostname: Hostname,
+    listener: ListenerId,
+    protocol: Protocol,
+    /// Whether the hostname is the listener's own.
+    pub(super) is_own: bool,
+}
+
+/// What one hostname has on one frontend.
+#[derive(Default)]
+struct Unit {
+    scope: Option<Scope>,
+    table: Option<(Option<Hostname>, VirtualHost)>,
+    cluster: Option<Cluster>,
+    gate: Option<(ChainName, Chain)>,
+}
+
+fn fixed_name(id: &FrontendId, hostname: &Hostname) -> SecretName {
+    SecretName::Fixed(Arc::from(format!("{id}/{hostname}")))
+}
+
+fn secret(name: SecretName, certificate: Arc<crate::model::Certificate>, params: TlsParams) -> Resource {
+    Resource::Secret(Secret { name, certificate, params })
+}
+
+/// Name of the chain that all exact hosts of one class share.
+fn class_name(kind: &str, tls: &Termination) -> String {
+    let mut name = kind.to_owned();
+    if tls.alpn != ["h2", "http/1.1"] {
+        name = format!("{name}+{}", tls.alpn.join("+"));
+    }
+    if let CertificateSource::Fixed(secret) = &tls.certificate {
+        name = format!("{name}:{secret}");
+    }
+    name
+}
+
+/// Derives the port that a redirect shows (`HTTPRequestRedirectFilter.port`): the one given; else the scheme's own if
+/// a scheme is given; else the listener's. The scheme's own port is left out.
+fn derive_port(rule: &Arc<Rule>, listener: u16, tls: bool) -> Arc<Rule> {
+    let Action::Redirect(redirect) = &rule.action else { return rule.clone() };
+    let own = match redirect.scheme.as_deref() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ if tls => 443,
+        _ => 80,
+    };
+    let given = redirect.port.or_else(|| redirect.scheme.is_none().then_some(listener));
+    let port = given.filter(|port| *port != own);
+    Arc::new(Rule { action: Action::Redirect(Redirect { port, ..redirect.clone() }), ..(**rule).clone() })
+}

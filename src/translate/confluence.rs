@@ -1,0 +1,350 @@
+//! Two properties of the engine, tested and not hoped for: *confluence*, any sequence of events ends as one
+//! translation of the final objects from nothing; and *locality*, the work for one change does not grow with the
+//! number of hosts.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings};
+use crate::inputs::{Object, ObjectKey, Secret};
+use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+
+const CONTROLLER: &str = "gatewright.io/gateway-controller";
+
+/// What all deltas together amount to.
+#[derive(Default, Debug, PartialEq)]
+struct World {
+    resources: BTreeMap<ResourceKey, Resource>,
+    statuses: BTreeMap<ObjectKey, ObjectStatus>,
+}
+
+impl World {
+    fn take(&mut self, delta: Delta) {
+        for (key, resource) in delta.resources {
+            match resource {
+                Some(resource) => self.resources.insert(key, resource),
+                None => self.resources.remove(&key),
+            };
+        }
+        for (key, status) in delta.statuses {
+            match status {
+                Some(status) => self.statuses.insert(key, status),
+                None => self.statuses.remove(&key),
+            };
+        }
+    }
+}
+
+fn engine() -> Engine {
+    Engine::new(Settings { controller: CONTROLLER.to_owned(), default_addresses: vec![IpAddr::from([127, 0, 0, 1])] })
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)
+}
+
+fn object(value: Value) -> Object {
+    let text = value.to_string();
+    Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn secret(namespace: &str, name: &str, serial: &str) -> Object {
+    let certificate = Certificate {
+        chain: Arc::from(format!("chain {serial}")),
+        key: PrivateKey::new("key"),
+        names: vec![Hostname::any()],
+        not_before: SystemTime::UNIX_EPOCH,
+        not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),
+        issuer: Arc::from("test"),
+        serial: Arc::from(serial),
+    };
+    Object::Secret(Secret { name: ObjectName::new(namespace, name), certificate: Ok(Arc::new(certificate)) })
+}
+
+fn gateway_object(kind: &str, namespace: &str, name: &str, created: u32, spec: Value) -> Object {
+    object(json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": namespace, "name": name,
+                     "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+        "spec": spec
+    }))
+}
+
+fn pick(options: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(options)
+}
+
+const NAMESPACES: &[&str] = &["a", "b"];
+const HOSTS: &[&str] = &["", "*.x.org", "h.x.org", "g.x.org", "*.h.x.org", "k.h.x.org", "y.org"];
+
+fn listener() -> impl Strategy<Value = Value> {
+    let protocol = pick(&["HTTP", "HTTPS", "HTTPS", "TLS", "TLS-", "TCP"]);
+    let from = pick(&["All", "Same", "Selector"]);
+    let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
+    (protocol, pick(HOSTS), proptest::sample::select(vec![80, 443]), from, certificate).prop_map(
+        |(protocol, hostname, port, from, certificate)| {
+            let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
+                "allowedRoutes": {"namespaces": {"from": from}}});
+            if from == "Selector" {
+                listener["allowedRoutes"]["namespaces"]["selector"] = json!({"matchLabels": {"team": "blue"}});
+            }
+            if !hostname.is_empty() {
+                listener["hostname"] = json!(hostname);
+            }
+            if protocol == "TLS" {
+                listener["tls"] = json!({"mode": "Passthrough"});
+            } else if protocol == "HTTPS" || protocol == "TLS-" {
+                listener["tls"] = json!({"mode": "Terminate"});
+                if certificate == "issued" {
+                    listener["tls"]["options"] = json!({"gatewright.io/issuer": "internal-ca"});
+                } else if let Some((namespace, name)) = certificate.split_once('/') {
+                    listener["tls"]["certificateRefs"] = json!([{"namespace": namespace, "name": name}]);
+                }
+            }
+            listener
+        },
+    )
+}
+
+fn listeners() -> impl Strategy<Value = Value> {
+    proptest::collection::vec(listener(), 1..4).prop_map(|mut all| {
+        for (i, listener) in all.iter_mut().enumerate() {
+            listener["name"] = json!(format!("l{i}"));
+        }
+        Value::Array(all)
+    })
+}
+
+fn gateway() -> impl Strategy<Value = Object> {
+    let allowed = pick(&["All", "None", "Same", "Selector"]);
+    let addresses = proptest::sample::select(vec![json!([]), json!([{"value": "127.0.0.2"}])]);
+    (pick(NAMESPACES), pick(&["g", "f"]), 0u32..3, pick(&["ours", "ours", "theirs"]), listeners(), allowed, addresses)
+        .prop_map(|(namespace, name, created, class, listeners, allowed, addresses)| {
+            let mut namespaces = json!({"from": allowed});
+            if allowed == "Selector" {
+                namespaces["selector"] = json!({"matchLabels": {"team": "blue"}});
+            }
+            let spec = json!({"gatewayClassName": class, "listeners": listeners, "addresses": addresses,
+                "allowedListeners": {"namespaces": namespaces}});
+            gateway_object("Gateway", namespace, name, created, spec)
+        })
+}
+
+fn listener_set() -> impl Strategy<Value = Object> {
+    (pick(NAMESPACES), pick(&["s", "t"]), 0u32..3, pick(NAMESPACES), listeners()).prop_map(
+        |(namespace, name, created, parent, listeners)| {
+            let spec = json!({"parentRef": {"namespace": parent, "name": "g"}, "listeners": listeners});
+            gateway_object("ListenerSet", namespace, name, created, spec)
+        },
+    )
+}
+
+fn parent_refs() -> impl Strategy<Value = Value> {
+    let one = (pick(&["Gateway", "ListenerSet"]), pick(NAMESPACES), pick(&["", "l0", "l1"]), pick(&["g", "f"]));
+    proptest::collection::vec(one, 1..3).prop_map(|all| {
+        let parent = |(kind, namespace, section, gateway): (&str, &str, &str, &str)| {
+            let name = if kind == "Gateway" { gateway } else { "s" };
+            let mut parent = json!({"kind": kind, "namespace": namespace, "name": name});
+            if !section.is_empty() {
+                parent["sectionName"] = json!(section);
+            }
+            parent
+        };
+        Value::Array(all.into_iter().map(parent).collect())
+    })
+}
+
+fn route() -> impl Strategy<Value = Object> {
+    let hostnames = proptest::collection::vec(pick(&HOSTS[1..]), 0..3);
+    let kind = pick(&["HTTPRoute", "TLSRoute"]);
+    let backends = proptest::collection::vec((pick(NAMESPACES), pick(&["web", "api"]), 0i32..3), 0..3);
+    (
+        kind,
+        pick(NAMESPACES),
+        pick(&["r", "q", "p"]),
+        0u32..3,
+        parent_refs(),
+        hostnames,
+        backends,
+        pick(&["/", "/a", "("]),
+    )
+        .prop_map(|(kind, namespace, name, created, parents, mut hostnames, backends, path)| {
+            if kind == "TLSRoute" && hostnames.is_empty() {
+                hostnames.push("h.x.org");
+            }
+            let backends: Vec<Value> = backends
+                .into_iter()
+                .map(|(ns, name, weight)| json!({"namespace": ns, "name": name, "port": 80, "weight": weight}))
+                .collect();
+            let mut rule = json!({"backendRefs": backends});
+            if kind == "HTTPRoute" {
+                let kind = if path == "(" { "RegularExpression" } else { "PathPrefix" };
+                rule["matches"] = json!([{"path": {"type": kind, "value": path}}]);
+            }
+            let spec = json!({"parentRefs": parents, "hostnames": hostnames, "rules": [rule]});
+            gateway_object(kind, namespace, name, created, spec)
+        })
+}
+
+fn other() -> impl Strategy<Value = Object> {
+    let grant = (pick(NAMESPACES), pick(&["Gateway", "HTTPRoute", "ListenerSet"]), pick(&["Secret", "Service"]), pick(NAMESPACES))
+        .prop_map(|(namespace, from, to, from_namespace)| {
+            let spec = json!({"from": [{"group": "gateway.networking.k8s.io", "kind": from, "namespace": from_namespace}],
+                "to": [{"group": "", "kind": to}]});
+            gateway_object("ReferenceGrant", namespace, &format!("{}-{}", from.to_lowercase(), to.to_lowercase()), 0, spec)
+        });
+    let class = (pick(&["ours", "theirs"]), pick(&[CONTROLLER, "example.com/other"])).prop_map(|(name, controller)| {
+        object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": name}, "spec": {"controllerName": controller}}))
+    });
+    let namespace = (pick(NAMESPACES), pick(&["blue", "red"])).prop_map(|(name, team)| {
+        object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}}))
+    });
+    let service = (
+        pick(NAMESPACES),
+        pick(&["web", "api"]),
+        pick(&["kubernetes.io/h2c", "http"]),
+        proptest::sample::select(vec![80, 81]),
+    )
+        .prop_map(|(namespace, name, app, port)| {
+            object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
+                "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app}]}}))
+        });
+    let slice = (pick(NAMESPACES), pick(&["one", "two"]), pick(&["web", "api"]), 1u8..4).prop_map(
+        |(namespace, name, service, last)| {
+            object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": service}},
+            "ports": [{"name": "p", "port": 8080}], "endpoints": [{"addresses": [format!("10.0.0.{last}")]}]}))
+        },
+    );
+    let secret = (pick(NAMESPACES), pick(&["one", "two", "h-x-org-tls"]), pick(&["1", "2", "expired"]))
+        .prop_map(|(namespace, name, serial)| secret(namespace, name, serial));
+    prop_oneof![grant, class, namespace, service, slice, secret]
+}
+
+fn event() -> impl Strategy<Value = Change> {
+    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other()];
+    (object, proptest::bool::weighted(0.2))
+        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) })
+}
+
+fn class() -> Change {
+    Change::Put(object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}})))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(400), max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_events_ends_as_one_translation_from_nothing(
+        batches in proptest::collection::vec(proptest::collection::vec(event(), 1..5), 1..14)
+    ) {
+        let mut engine = engine();
+        let mut world = World::default();
+        let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
+        world.take(engine.apply(vec![class()], now()));
+        for batch in batches {
+            for change in &batch {
+                match change {
+                    Change::Put(object) => last.insert(object.key(), Some(object.clone())),
+                    Change::Delete(key) => last.insert(key.clone(), None),
+                };
+            }
+            world.take(engine.apply(batch, now()));
+        }
+        if let Change::Put(object) = class() {
+            last.entry(object.key()).or_insert(Some(object));
+        }
+        let mut fresh = World::default();
+        let all = last.into_values().flatten().map(Change::Put).collect();
+        fresh.take(self::engine().apply(all, now()));
+        prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
+        prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
+        prop_assert_eq!(&world.statuses, engine.statuses());
+    }
+}
+
+/// What two maps do not share, for people.
+fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    a: &BTreeMap<K, V>,
+    b: &BTreeMap<K, V>,
+) -> String {
+    let keys: std::collections::BTreeSet<&K> = a.keys().chain(b.keys()).collect();
+    let differing = keys.into_iter().filter(|key| a.get(key) != b.get(key));
+    differing.map(|key| format!("{key:?}:\n  got  {:?}\n  want {:?}\n", a.get(key), b.get(key))).collect()
+}
+
+/// One host as a tenant publishes it: a ListenerSet with a certificate of its own, and a route.
+fn host(n: usize) -> Vec<Change> {
+    let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": format!("h{n}.example.org"),
+        "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
+    let set = json!({"parentRef": {"name": "g"}, "listeners": [listener]});
+    let spec = json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}],
+        "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
+    vec![
+        Change::Put(secret("a", &format!("c{n}"), &n.to_string())),
+        Change::Put(gateway_object("ListenerSet", "a", &format!("s{n}"), 0, set)),
+        Change::Put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)),
+    ]
+}
+
+/// The work that adding, changing, rotating and removing one host takes when `count` are there.
+fn work(count: usize) -> Vec<(super::Counters, usize, usize)> {
+    let mut engine = engine();
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let mut changes =
+        vec![class(), Change::Put(gateway_object("Gateway", "a", "g", 0, spec)), Change::Put(object(service))];
+    changes.extend((0..count).flat_map(host));
+    engine.apply(changes, now());
+    let steps = [
+        host(count),
+        vec![
+            host(7)
+                .pop()
+                .map(|change| match change {
+                    Change::Put(Object::Route(mut route)) => {
+                        route.rules[0].backends[0].weight = 5;
+                        Change::Put(Object::Route(route))
+                    }
+                    other => other,
+                })
+                .expect("three changes"),
+        ],
+        vec![Change::Put(secret("a", "c7", "rotated"))],
+        vec![Change::Put(object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})))],
+        host(count)
+            .into_iter()
+            .map(|change| match change {
+                Change::Put(object) => Change::Delete(object.key()),
+                gone => gone,
+            })
+            .collect(),
+    ];
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(step, now());
+            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
+        })
+        .collect()
+}
+
+#[test]
+fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
+    let small = work(100);
+    assert_eq!(small, work(1_000));
+    assert_eq!(small, work(10_000));
+    let (add, resources, _) = small[0];
+    assert!(add.units <= 2 && add.frontends <= 1 && resources <= 2, "{small:?}");
+    assert_eq!(small[3], (super::Counters::default(), 0, 0), "a namespace without our objects is no work");
+}

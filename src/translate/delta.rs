@@ -1,0 +1,64 @@
+//! What goes into a translation and what comes out of it.
+
+use std::collections::BTreeMap;
+
+use super::ObjectStatus;
+use crate::inputs::{Object, ObjectKey};
+use crate::model::{
+    BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, Scope, Secret, SecretName, ServicePort, Table,
+    TableId,
+};
+
+/// One change of the inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// An object is there, or is different from before.
+    Put(Object),
+    /// An object is gone.
+    Delete(ObjectKey),
+}
+
+/// What a set of changes leads to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// Resources that are new or different (`Some`) or gone (`None`).
+    pub resources: BTreeMap<ResourceKey, Option<Resource>>,
+    /// Statuses that are different from before; `None` where the object is gone or no longer ours.
+    pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
+}
+
+/// Identifies a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ResourceKey {
+    /// CDS
+    Backend(BackendId),
+    /// CDS
+    SniCluster(FrontendId, Hostname),
+    /// EDS
+    Endpoints(ServicePort),
+    /// SDS
+    Secret(SecretName),
+    /// SRDS
+    Scope(FrontendId, Hostname),
+    /// RDS
+    Table(TableId),
+    /// LDS
+    Frontend(FrontendId),
+}
+
+/// A resource of the model.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// CDS
+    Cluster(Cluster),
+    /// EDS
+    Endpoints(Endpoints),
+    /// SDS
+    Secret(Secret),
+    /// SRDS
+    Scope(Scope),
+    /// RDS
+    Table(Table),
+    /// LDS
+    Frontend(Frontend),
+}

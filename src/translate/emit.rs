@@ -1,0 +1,125 @@
+//! Handing out resources, and keeping count of what they refer to.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::delta::{Resource, ResourceKey};
+use super::engine::{Dirty, Engine};
+use crate::model::{Action, BackendId, Cluster, FrontendKind, Handler, ServicePort, Target, WeightedTarget};
+
+impl Engine {
+    /// Hands out a resource, or takes it back, where that changes anything; keeps count of the backends it uses.
+    pub(super) fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
+        let hash = resource.as_ref().map(fingerprint);
+        if self.emitted.get(&key).copied() == hash {
+            return;
+        }
+        match hash {
+            Some(hash) => self.emitted.insert(key.clone(), hash),
+            None => self.emitted.remove(&key),
+        };
+        let used = resource.as_ref().map(backends).unwrap_or_default();
+        let before = match used.is_empty() {
+            true => self.uses.remove(&key),
+            false => self.uses.insert(key.clone(), used.iter().cloned().collect()),
+        };
+        let before: BTreeSet<BackendId> = before.unwrap_or_default().into_iter().collect();
+        for id in used.difference(&before) {
+            let count = self.backends.entry(id.clone()).or_insert(0);
+            *count += 1;
+            if *count == 1 {
+                self.emit(
+                    ResourceKey::Backend(id.clone()),
+                    Some(Resource::Cluster(Cluster::Backend(id.clone()))),
+                    dirty,
+                );
+            }
+        }
+        for id in before.difference(&used) {
+            let count = self.backends.get_mut(id).expect("counted when it was used");
+            *count -= 1;
+            if *count == 0 {
+                self.backends.remove(id);
+                self.emit(ResourceKey::Backend(id.clone()), None, dirty);
+            }
+        }
+        match &key {
+            ResourceKey::Backend(id) => self.count_port(&id.port, resource.is_some(), dirty),
+            ResourceKey::SniCluster(..) => self.count_sni_port(&key, resource.as_ref(), dirty),
+            _ => {}
+        }
+        dirty.delta.resources.insert(key, resource);
+    }
+
+    fn count_sni_port(&mut self, key: &ResourceKey, resource: Option<&Resource>, dirty: &mut Dirty) {
+        let new = match resource {
+            Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone(),
+            _ => None,
+        };
+        let old = match &new {
+            Some(port) => self.sni_ports.insert(key.clone(), port.clone()),
+            None => self.sni_ports.remove(key),
+        };
+        if old != new {
+            if let Some(new) = new {
+                self.count_port(&new, true, dirty);
+            }
+            if let Some(old) = old {
+                self.count_port(&old, false, dirty);
+            }
+        }
+    }
+
+    fn count_port(&mut self, port: &ServicePort, used: bool, dirty: &mut Dirty) {
+        let count = self.ports.entry(port.clone()).or_insert(0);
+        if used {
+            *count += 1
+        } else {
+            *count -= 1
+        }
+        if *count == 0 {
+            self.ports.remove(port);
+        }
+        dirty.endpoints.insert(port.clone());
+    }
+}
+
+fn fingerprint(resource: &Resource) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    resource.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The backends that a resource refers to.
+fn backends(resource: &Resource) -> BTreeSet<BackendId> {
+    let mut all = BTreeSet::new();
+    let mut shares = |shares: &[WeightedTarget]| {
+        all.extend(shares.iter().filter_map(|share| match &share.target {
+            Target::Backend(id) => Some(id.clone()),
+            Target::Invalid => None,
+        }));
+    };
+    let hosts = match resource {
+        Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
+        Resource::Table(table) => &table.virtual_hosts,
+        Resource::Frontend(frontend) => {
+            if let FrontendKind::Tls { chains, .. } = &frontend.kind {
+                for chain in chains.values() {
+                    if let Handler::Tcp(targets) = &chain.handler {
+                        shares(targets);
+                    }
+                }
+            }
+            &[]
+        }
+        Resource::Cluster(_) | Resource::Endpoints(_) | Resource::Secret(_) => &[],
+    };
+    let rules = || hosts.iter().flat_map(|host| &host.routes).map(|route| &route.rule);
+    for rule in rules() {
+        if let Action::Forward(targets) = &rule.action {
+            shares(targets);
+        }
+    }
+    all.extend(rules().flat_map(|rule| &rule.mirrors).map(|mirror| mirror.backend.clone()));
+    all
+}

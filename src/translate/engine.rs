@@ -1,0 +1,583 @@
+//! The engine: keeps what has been translated, and redoes only what a change touches.
+//!
+//! A change marks what it touches as dirty; dirty things are redone stage by stage, each by a pure function, and a
+//! thing whose outcome is as before touches nothing further:
+//!
+//! ```text
+//! object → parents → claims on ports → attachments → resolved rules → units (frontend, hostname) → resources
+//!                                                                                          └──────→ statuses
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::attach::{self, Attachment};
+use super::certificate::{Served, Wish};
+use super::claims::{Claim, Rank};
+use super::delta::{Change, Delta, ResourceKey};
+use super::frontend_state::FrontendState;
+use super::index::Index;
+use super::key::{ListenerId, ParentKey, RouteKey};
+use super::parent::{self, Parent};
+use super::resolve::{self, Resolved};
+use super::status::ObjectStatus;
+use crate::inputs::{Kind, ObjectKey, RouteKind};
+use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
+use crate::store::Store;
+
+/// What an installation decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The controller name whose GatewayClasses are ours.
+    pub controller: String,
+    /// Addresses of Gateways that ask for none.
+    pub default_addresses: Vec<IpAddr>,
+}
+
+/// What each frontend would serve under one hostname, sorted by frontend.
+pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, TlsParams))>;
+
+/// Keeps what has been translated.
+pub struct Engine {
+    pub(super) settings: Settings,
+    pub(super) store: Store,
+    pub(super) parents: BTreeMap<ParentKey, Parent>,
+    parents_by_secret: Index<ObjectName, ParentKey>,
+    secrets_of: Index<ParentKey, ObjectName>,
+    pub(super) accepted_sets: Index<ObjectName, ObjectName>,
+    pub(super) set_counted: BTreeMap<ObjectName, ObjectName>,
+    pub(super) frontends: BTreeMap<FrontendId, FrontendState>,
+    pub(super) sockets: Index<(IpAddr, u16), (i64, FrontendId)>,
+    pub(super) conflicts: BTreeMap<ListenerId, Reason>,
+    pub(super) attachments: BTreeMap<RouteKey, Vec<(usize, ParentKey, Attachment)>>,
+    pub(super) attached: Index<ListenerId, RouteKey>,
+    /// For each listener and hostname, the routes that serve it, each with its own hostname that gave it.
+    pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
+    pub(super) resolved: BTreeMap<RouteKey, Resolved>,
+    pub(super) sni: BTreeMap<Hostname, SniClaims>,
+    pub(super) emitted: HashMap<ResourceKey, u64>,
+    pub(super) uses: HashMap<ResourceKey, Box<[BackendId]>>,
+    pub(super) backends: BTreeMap<BackendId, usize>,
+    pub(super) ports: BTreeMap<ServicePort, usize>,
+    pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
+    pub(super) statuses: BTreeMap<ObjectKey, ObjectStatus>,
+    pub(super) counters: Counters,
+}
+
+/// How much work was done since the engine was made: what tests compare to the size of a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Gateways and ListenerSets evaluated.
+    pub parents: usize,
+    /// Hostnames on ports whose owner was decided.
+    pub claims: usize,
+    /// Routes attached to parents.
+    pub attachments: usize,
+    /// Routes whose rules were resolved.
+    pub routes: usize,
+    /// (frontend, hostname) units compiled.
+    pub units: usize,
+    /// Tables put together.
+    pub tables: usize,
+    /// Frontends put together.
+    pub frontends: usize,
+    /// Statuses made.
+    pub statuses: usize,
+}
+
+impl Counters {
+    /// The work done since an earlier reading.
+    pub fn since(&self, before: &Counters) -> Counters {
+        Counters {
+            parents: self.parents - before.parents,
+            claims: self.claims - before.claims,
+            attachments: self.attachments - before.attachments,
+            routes: self.routes - before.routes,
+            units: self.units - before.units,
+            tables: self.tables - before.tables,
+            frontends: self.frontends - before.frontends,
+            statuses: self.statuses - before.statuses,
+        }
+    }
+}
+
+/// What has to be redone.
+#[derive(Default)]
+pub(super) struct Dirty {
+    pub(super) parents: BTreeSet<ParentKey>,
+    pub(super) claims: BTreeMap<FrontendId, BTreeSet<Hostname>>,
+    pub(super) attachments: BTreeSet<RouteKey>,
+    pub(super) routes: BTreeSet<RouteKey>,
+    pub(super) units: BTreeSet<(FrontendId, Hostname)>,
+    pub(super) tables: BTreeSet<(FrontendId, Option<Hostname>)>,
+    pub(super) frontends: BTreeSet<FrontendId>,
+    pub(super) endpoints: BTreeSet<ServicePort>,
+    pub(super) statuses: BTreeSet<ObjectKey>,
+    pub(super) delta: Delta,
+}
+
+impl Engine {
+    /// An engine that has seen nothing.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            store: Store::default(),
+            parents: BTreeMap::new(),
+            parents_by_secret: Index::default(),
+            secrets_of: Index::default(),
+            accepted_sets: Index::default(),
+            set_counted: BTreeMap::new(),
+            frontends: BTreeMap::new(),
+            sockets: Index::default(),
+            conflicts: BTreeMap::new(),
+            attachments: BTreeMap::new(),
+            attached: Index::default(),
+            contributions: Index::default(),
+            resolved: BTreeMap::new(),
+            sni: BTreeMap::new(),
+            emitted: HashMap::new(),
+            uses: HashMap::new(),
+            backends: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            sni_ports: HashMap::new(),
+            statuses: BTreeMap::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes in changes and says what they lead to. `now` decides which certificates have expired.
+    pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime) -> Delta {
+        let mut dirty = Dirty::default();
+        for change in changes {
+            self.take_in(change, &mut dirty);
+        }
+        // Gateways sort before ListenerSets, which depend on them.
+        while let Some(key) = dirty.parents.pop_first() {
+            self.evaluate(&key, now, &mut dirty);
+        }
+        while let Some((frontend, hostnames)) = dirty.claims.pop_first() {
+            self.settle(&frontend, &hostnames, &mut dirty);
+        }
+        while let Some(key) = dirty.attachments.pop_first() {
+            self.attach(&key, &mut dirty);
+        }
+        while let Some(key) = dirty.routes.pop_first() {
+            self.resolve(&key, &mut dirty);
+        }
+        while let Some((frontend, hostname)) = dirty.units.pop_first() {
+            self.compile_unit(&frontend, &hostname, &mut dirty);
+        }
+        while let Some((frontend, listener)) = dirty.tables.pop_first() {
+            self.compile_table(&frontend, listener.as_ref(), &mut dirty);
+        }
+        while let Some(frontend) = dirty.frontends.pop_first() {
+            self.compile_frontend(&frontend, &mut dirty);
+        }
+        while let Some(port) = dirty.endpoints.pop_first() {
+            self.compile_endpoints(&port, &mut dirty);
+        }
+        while let Some(key) = dirty.statuses.pop_first() {
+            self.report(&key, &mut dirty);
+        }
+        dirty.delta
+    }
+
+    /// The statuses of all objects of ours.
+    pub fn statuses(&self) -> &BTreeMap<ObjectKey, ObjectStatus> {
+        &self.statuses
+    }
+
+    /// The certificates that issuers are to make, each with the certificate that is there now.
+    pub fn wishes(&self) -> BTreeMap<Wish, Option<Arc<Certificate>>> {
+        let listeners = self.parents.values().filter(|p| p.accepted.is_ok()).flat_map(|parent| {
+            parent.listeners.iter().filter(|l| l.accepted.is_ok()).filter(|l| {
+                // A name that another listener owns gets no certificate.
+                !self.conflicts.contains_key(&parent.id(l))
+            })
+        });
+        listeners
+            .filter_map(|listener| match &listener.served {
+                Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
+                Served::None | Served::Certificate(_) => None,
+            })
+            .collect()
+    }
+
+    /// The objects that were seen.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// How much work was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
+        let (key, replaced) = match change {
+            Change::Put(object) => {
+                let key = object.key();
+                (key, self.store.put(object))
+            }
+            Change::Delete(key) => {
+                let replaced = self.store.delete(&key);
+                (key, replaced)
+            }
+        };
+        let Some(replaced) = replaced else { return };
+        let name = &key.name;
+        match key.kind {
+            Kind::Namespace => {
+                let namespace = &name.name;
+                dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
+                dirty.attachments.extend(self.store.routes_in(namespace));
+            }
+            Kind::GatewayClass => {
+                let class = name.name.to_string();
+                dirty.parents.extend(self.store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
+                dirty.statuses.insert(key);
+            }
+            Kind::Gateway => {
+                dirty.parents.insert(ParentKey::Gateway(name.clone()));
+                dirty.statuses.insert(key);
+            }
+            Kind::ListenerSet => {
+                dirty.parents.insert(ParentKey::ListenerSet(name.clone()));
+                dirty.statuses.insert(key);
+            }
+            Kind::HTTPRoute | Kind::TLSRoute => {
+                let kind = if key.kind == Kind::HTTPRoute { RouteKind::Http } else { RouteKind::Tls };
+                self.touch_route(&RouteKey { kind, name: name.clone() }, dirty);
+            }
+            Kind::ReferenceGrant => {
+                dirty.parents.extend(self.store.parents_across.of(&name.namespace).cloned());
+                dirty.routes.extend(self.store.routes_across.of(&name.namespace).cloned());
+            }
+            Kind::Service => {
+                dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
+                self.touch_endpoints(name, dirty);
+            }
+            Kind::EndpointSlice => {
+                for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {
+                    self.touch_endpoints(&service, dirty);
+                }
+            }
+            Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
+            Kind::ConfigMap => {}
+        }
+    }
+
+    fn touch_route(&self, key: &RouteKey, dirty: &mut Dirty) {
+        dirty.attachments.insert(key.clone());
+        dirty.routes.insert(key.clone());
+        dirty.statuses.insert(key.object());
+    }
+
+    fn touch_endpoints(&self, service: &ObjectName, dirty: &mut Dirty) {
+        let start = ServicePort { service: service.clone(), port: 0 };
+        let ports = self.ports.range(start..).map(|(port, _)| port).take_while(|port| port.service == *service);
+        dirty.endpoints.extend(ports.cloned());
+    }
+
+    /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
+    fn evaluate(&mut self, key: &ParentKey, now: SystemTime, dirty: &mut Dirty) {
+        self.counters.parents += 1;
+        let new = match key {
+            ParentKey::Gateway(name) => self
+                .store
+                .gateway(name)
+                .filter(|gateway| self.is_ours(&gateway.class))
+                .map(|gateway| parent::gateway(gateway, &self.store, now)),
+            ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
+                let gateway = set.parent.as_ref()?;
+                let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
+                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &self.store, now))
+            }),
+        };
+        if let ParentKey::Gateway(name) = key {
+            // What a Gateway admits is not part of the parent itself, and rarely changes.
+            if self.parents.get(key).map(|p| &p.accepted) != new.as_ref().map(|p| &p.accepted)
+                || dirty.statuses.contains(&key.object())
+            {
+                dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
+            }
+            self.bind(name, dirty);
+        }
+        self.watch_secrets(key, new.as_ref());
+        let old = self.parents.get(key).cloned();
+        if old == new {
+            return;
+        }
+        dirty.statuses.insert(key.object());
+        self.claim(old.as_ref(), new.as_ref(), dirty);
+        if old.as_ref().map(attach_view) != new.as_ref().map(attach_view) {
+            let routes: Vec<RouteKey> = self.store.routes_by_parent.of(key).cloned().collect();
+            dirty.statuses.extend(routes.iter().map(RouteKey::object));
+            dirty.attachments.extend(routes);
+        }
+        match new {
+            Some(new) => self.parents.insert(key.clone(), new),
+            None => self.parents.remove(key),
+        };
+    }
+
+    /// Whether a GatewayClass is there and names our controller.
+    pub(super) fn is_ours(&self, class: &str) -> bool {
+        self.store.class(class).is_some_and(|c| c.controller == self.settings.controller && !c.has_parameters)
+    }
+
+    fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {
+        let listeners = match key {
+            ParentKey::Gateway(name) => self.store.gateway(name).map(|g| g.listeners.as_slice()),
+            ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|s| s.listeners.as_slice()),
+        };
+        let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
+        let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
+        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
+            Served::Issued(wish, _) => Some(wish.secret.clone()),
+            Served::None | Served::Certificate(_) => None,
+        });
+        let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
+        let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
+        for secret in held.difference(&wanted) {
+            self.parents_by_secret.remove(secret, key);
+            self.secrets_of.remove(key, secret);
+        }
+        for secret in wanted.difference(&held) {
+            self.parents_by_secret.insert(secret.clone(), key.clone());
+            self.secrets_of.insert(key.clone(), secret.clone());
+        }
+    }
+
+    /// Turns the difference between two evaluations of one parent into claims.
+    fn claim(&mut self, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
+        let before = old.map(claims_of).unwrap_or_default();
+        let after = new.map(claims_of).unwrap_or_default();
+        for (place, (claim, _)) in &before {
+            if after.get(place).is_none_or(|(other, _)| other != claim) {
+                self.conflicts.remove(&claim.listener);
+                // What the listener served so far, looked at while it is still known.
+                dirty.units.extend(self.names_of(&claim.listener).map(|name| (place.0.clone(), name.clone())));
+                let next = after.get(place).map(|(claim, _)| claim.clone());
+                self.set_claim(&place.0, place.1.clone(), next, dirty);
+            }
+        }
+        for (place, (claim, _)) in after.iter().filter(|(place, _)| !before.contains_key(place)) {
+            self.set_claim(&place.0, place.1.clone(), Some(claim.clone()), dirty);
+        }
+        // A listener whose certificate or options changed serves the same names with other content.
+        for (place, (claim, content)) in &after {
+            if before.get(place).is_some_and(|(_, old)| old != content) {
+                dirty.units.insert((place.0.clone(), claim.hostname.clone()));
+            }
+        }
+    }
+
+    fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
+        let frontend = self.frontends.entry(id.clone()).or_default();
+        let was_empty = frontend.claims.is_empty();
+        let touched = frontend.claims.set(rank, claim);
+        if was_empty != frontend.claims.is_empty() {
+            self.bind(&id.gateway, dirty);
+        }
+        dirty.claims.entry(id.clone()).or_default().extend(touched);
+    }
+
+    /// Decides who keeps the touched hostnames of a frontend.
+    fn settle(&mut self, id: &FrontendId, hostnames: &BTreeSet<Hostname>, dirty: &mut Dirty) {
+        for hostname in hostnames {
+            self.counters.claims += 1;
+            let Some(frontend) = self.frontends.get_mut(id) else { return };
+            let (winner, losers) = frontend.claims.outcome(hostname);
+            let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
+            let losers: Vec<(ListenerId, Reason)> = losers.into_iter().map(|(l, reason)| (l.clone(), reason)).collect();
+            for (loser, reason) in losers {
+                if self.conflicts.insert(loser.clone(), reason) != Some(reason) {
+                    dirty.statuses.insert(loser.parent.object());
+                }
+            }
+            if let Some((listener, _)) = &winner
+                && self.conflicts.remove(listener).is_some()
+            {
+                dirty.statuses.insert(listener.parent.object());
+            }
+            let before = frontend.winners.get(hostname).cloned();
+            if before == winner {
+                continue;
+            }
+            let overlapping = frontend.set_winner(hostname, winner.clone());
+            dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
+            for (listener, _) in [before, winner].into_iter().flatten() {
+                dirty.statuses.insert(listener.parent.object());
+            }
+            dirty.units.insert((id.clone(), hostname.clone()));
+            dirty.frontends.insert(id.clone());
+            if !hostname.is_exact() {
+                self.touch_under(id, hostname, dirty);
+            }
+            self.touch_tables_over(id, hostname, dirty);
+            self.touch_when_alone(id, dirty);
+        }
+    }
+
+    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
+    fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
+        let Some(frontend) = self.frontends.get(id) else { return };
+        let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
+        let names = frontend.winners.keys().chain(served);
+        dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
+    }
+
+    /// Whether a scope answers 421 or 404 for other hosts depends on whether its listener is alone on the port: when
+    /// that changes, there is one such listener.
+    fn touch_when_alone(&self, id: &FrontendId, dirty: &mut Dirty) {
+        let frontend = &self.frontends[id];
+        if frontend.winners.len() <= 2 {
+            dirty.units.extend(frontend.winners.keys().map(|name| (id.clone(), name.clone())));
+            let wide = frontend.tables.keys().filter(|table| table.is_some());
+            dirty.tables.extend(wide.map(|table| (id.clone(), table.clone())));
+        }
+    }
+
+    /// Attaches a route to its parents and hands its hostnames to their listeners.
+    fn attach(&mut self, key: &RouteKey, dirty: &mut Dirty) {
+        self.counters.attachments += 1;
+        let mut new = Vec::new();
+        if let Some(route) = self.store.route(key) {
+            for (index, reference) in route.parents.iter().enumerate() {
+                let parent = crate::store::parent_key(reference, &key.name.namespace);
+                if let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) {
+                    new.push((index, parent.key.clone(), attach::attach(route, reference, parent, &self.store)));
+                }
+            }
+        }
+        let old = self.attachments.remove(key).unwrap_or_default();
+        if old != new {
+            dirty.statuses.insert(key.object());
+            let before = handed_out(key, &old);
+            let after = handed_out(key, &new);
+            for (listener, hostname, entry) in before.difference(&after) {
+                self.contribute(listener, hostname, entry, false, dirty);
+            }
+            for (listener, hostname, entry) in after.difference(&before) {
+                self.contribute(listener, hostname, entry, true, dirty);
+            }
+            let listeners = |all: &BTreeSet<Handed>| -> BTreeSet<ListenerId> {
+                all.iter().map(|(listener, ..)| listener.clone()).collect()
+            };
+            let (before, after) = (listeners(&before), listeners(&after));
+            for gone in before.difference(&after) {
+                self.attached.remove(gone, key);
+                dirty.statuses.insert(gone.parent.object());
+            }
+            for come in after.difference(&before) {
+                self.attached.insert(come.clone(), key.clone());
+                dirty.statuses.insert(come.parent.object());
+            }
+        }
+        if !new.is_empty() {
+            self.attachments.insert(key.clone(), new);
+        }
+    }
+
+    fn contribute(
+        &mut self,
+        listener: &ListenerId,
+        hostname: &Hostname,
+        entry: &(RouteKey, Hostname),
+        there: bool,
+        dirty: &mut Dirty,
+    ) {
+        let key = (listener.clone(), hostname.clone());
+        if there {
+            self.contributions.insert(key, entry.clone());
+        } else {
+            self.contributions.remove(&key, entry);
+        }
+        if let Some(id) = self.frontend_of(listener) {
+            dirty.units.insert((id, hostname.clone()));
+        }
+    }
+
+    /// The hostnames that routes give a listener.
+    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
+        let all = self.contributions.from((listener.clone(), Hostname::any()));
+        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
+    }
+
+    /// The frontend of a listener, if its parent is there.
+    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
+        let parent = self.parents.get(&listener.parent)?;
+        let port = parent.listener(&listener.name)?.port;
+        Some(FrontendId { gateway: parent.gateway.clone(), port })
+    }
+
+    /// Looks up what a route's rules refer to.
+    fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
+        self.counters.routes += 1;
+        let new = self.store.route(key).map(|route| resolve::resolve(route, &self.store));
+        let old = match &new {
+            Some(new) => self.resolved.insert(key.clone(), new.clone()),
+            None => self.resolved.remove(key),
+        };
+        if old != new {
+            dirty.statuses.insert(key.object());
+            let attachments = self.attachments.get(key).map(Vec::as_slice).unwrap_or_default();
+            for (listener, hostname, _) in handed_out(key, attachments) {
+                if let Some(id) = self.frontend_of(&listener) {
+                    dirty.units.insert((id, hostname));
+                }
+            }
+        }
+    }
+}
+
+/// What attachment looks at: a change of anything else leaves routes where they are.
+fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
+    let listeners: Vec<_> =
+        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, &l.kinds, &l.namespaces)).collect();
+    (&parent.accepted, &parent.gateway, listeners)
+}
+
+type Place = (FrontendId, Rank);
+
+/// The claims of a parent by place, each with the part of the listener that its units are made from.
+fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, impl PartialEq + use<>)> {
+    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| parent.accepted.is_ok() && l.accepted.is_ok());
+    valid
+        .filter_map(|(index, listener)| {
+            let id = FrontendId { gateway: parent.gateway.clone(), port: listener.port };
+            let rank = Rank {
+                set: matches!(parent.key, ParentKey::ListenerSet(_)),
+                created: parent.created,
+                parent: parent.key.name().clone(),
+                index,
+            };
+            let claim = Claim {
+                listener: parent.id(listener),
+                hostname: listener.hostname.clone(),
+                protocol: listener.protocol?,
+            };
+            let certificate = listener.served.certificate().cloned();
+            Some(((id, rank), (claim, (certificate, listener.params.clone(), listener.alpn.clone()))))
+        })
+        .collect()
+}
+
+/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
+type Handed = (ListenerId, Hostname, (RouteKey, Hostname));
+
+fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Handed> {
+    let mut all = BTreeSet::new();
+    for (_, parent, attachment) in attachments {
+        for attached in &attachment.listeners {
+            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            for (hostname, own) in &attached.names {
+                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,158 @@
+//! What the engine keeps of a frontend, and where frontends are bound.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use super::claims::Claims;
+use super::engine::{Dirty, Engine};
+use super::gate::Gate;
+use super::key::{ListenerId, ParentKey};
+use super::parent::Protocol;
+use crate::inputs::Address;
+use crate::model::{FrontendId, Hostname, ObjectName, VirtualHost};
+
+/// One port of one Gateway.
+#[derive(Default)]
+pub(super) struct FrontendState {
+    /// Who wants which hostname.
+    pub(super) claims: Claims,
+    /// Who has it.
+    pub(super) winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
+    /// For each wildcard, and the catch-all, how many winners lie under it.
+    under: HashMap<Hostname, usize>,
+    /// Which SNI goes where.
+    pub(super) gate: Gate,
+    /// Virtual hosts by table: the plain-HTTP one, or one for each wildcard or catch-all listener.
+    pub(super) tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
+    /// In which table a hostname stands.
+    pub(super) placed: BTreeMap<Hostname, Option<Hostname>>,
+    /// Exact hostnames with a scope under a wildcard or catch-all listener, by that listener's hostname.
+    pub(super) scoped: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    /// Addresses it is to be bound to.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl FrontendState {
+    /// The listener that serves a hostname: the most specific one that covers it.
+    pub(super) fn owner(&self, hostname: &Hostname) -> Option<(&Hostname, &ListenerId, Protocol)> {
+        let own = self.winners.get_key_value(hostname);
+        let wider = || hostname.covering().find_map(|w| self.winners.get_key_value(&w));
+        let any = || self.winners.get_key_value(&Hostname::any());
+        let (hostname, (listener, protocol)) = own.or_else(wider).or_else(any)?;
+        Some((hostname, listener, *protocol))
+    }
+
+    /// Sets who has a hostname. Returns the listeners that begin or cease to overlap with another.
+    pub(super) fn set_winner(
+        &mut self,
+        hostname: &Hostname,
+        winner: Option<(ListenerId, Protocol)>,
+    ) -> BTreeSet<ListenerId> {
+        let there = winner.is_some();
+        let was = match winner {
+            Some(winner) => self.winners.insert(hostname.clone(), winner),
+            None => self.winners.remove(hostname),
+        };
+        let mut flipped = BTreeSet::new();
+        if was.is_some() == there {
+            return flipped;
+        }
+        let any = (!hostname.is_any()).then(Hostname::any);
+        for wide in hostname.covering().chain(any) {
+            let count = self.under.entry(wide.clone()).or_insert(0);
+            if there {
+                *count += 1
+            } else {
+                *count -= 1
+            }
+            let edge = *count == usize::from(there);
+            if *count == 0 {
+                self.under.remove(&wide);
+            }
+            if edge && let Some((listener, _)) = self.winners.get(&wide) {
+                flipped.insert(listener.clone());
+            }
+        }
+        if !hostname.is_exact() {
+            let beneath = self.winners.iter().filter(|(name, _)| *name != hostname && hostname.covers(name));
+            flipped.extend(beneath.map(|(_, (listener, _))| listener.clone()));
+        }
+        flipped
+    }
+
+    /// Whether another hostname of the port covers this one or lies under it.
+    pub(super) fn overlaps(&self, hostname: &Hostname) -> bool {
+        let wider = |h: &Hostname| h.covering().any(|w| self.winners.contains_key(&w));
+        let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
+        self.under.contains_key(hostname) || wider(hostname) || any
+    }
+}
+
+impl Engine {
+    /// Binds the frontends of a Gateway to its addresses: where two Gateways want one, the older keeps it.
+    pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
+        let (addresses, created) = match self.store.gateway(gateway) {
+            Some(object) => (self.addresses(&object.addresses), object.meta.created),
+            None => (Vec::new(), 0),
+        };
+        let start = FrontendId { gateway: gateway.clone(), port: 0 };
+        let ids: Vec<FrontendId> =
+            self.frontends.range(start..).map(|(id, _)| id.clone()).take_while(|id| id.gateway == *gateway).collect();
+        for id in ids {
+            let frontend = self.frontends.get_mut(&id).expect("just listed");
+            let wanted = if frontend.claims.is_empty() { Vec::new() } else { addresses.clone() };
+            let held = std::mem::replace(&mut frontend.addresses, wanted.clone());
+            if held == wanted && wanted.iter().all(|ip| self.sockets.contains(&(*ip, id.port), &(created, id.clone())))
+            {
+                continue;
+            }
+            for ip in held.iter().chain(&wanted) {
+                let rivals: Vec<_> = self.sockets.of(&(*ip, id.port)).cloned().collect();
+                for rival in rivals {
+                    self.touch_frontend(&rival.1, dirty);
+                    if rival.1 == id {
+                        self.sockets.remove(&(*ip, id.port), &rival);
+                    }
+                }
+            }
+            for ip in &wanted {
+                self.sockets.insert((*ip, id.port), (created, id.clone()));
+            }
+            self.touch_frontend(&id, dirty);
+        }
+    }
+
+    /// Marks a frontend and everybody who has a listener there.
+    fn touch_frontend(&self, id: &FrontendId, dirty: &mut Dirty) {
+        dirty.frontends.insert(id.clone());
+        dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
+        let listeners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners());
+        dirty.statuses.extend(listeners.map(|listener| listener.parent.object()));
+    }
+
+    /// The addresses a Gateway is bound to, sorted.
+    pub(super) fn addresses(&self, wanted: &[Address]) -> Vec<IpAddr> {
+        let mut all: Vec<IpAddr> = wanted
+            .iter()
+            .flat_map(|address| match address {
+                Address::Ip(ip) => std::slice::from_ref(ip),
+                Address::Any => self.settings.default_addresses.as_slice(),
+                Address::Unsupported(_) | Address::Malformed(_) => &[],
+            })
+            .copied()
+            .collect();
+        if wanted.is_empty() {
+            all.clone_from(&self.settings.default_addresses);
+        }
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// The Gateway that holds one of a frontend's sockets instead of it.
+    pub(super) fn rival(&self, id: &FrontendId) -> Option<&FrontendId> {
+        let frontend = self.frontends.get(id)?;
+        let first = |ip: &IpAddr| self.sockets.first(&(*ip, id.port)).map(|(_, first)| first);
+        frontend.addresses.iter().filter_map(first).find(|first| *first != id)
+    }
+}

@@ -1,0 +1,228 @@
+//! What a Gateway or ListenerSet offers by itself, before its listeners meet those of others.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::certificate::{self, Served};
+use super::key::{ListenerId, ParentKey, Verdict};
+use super::tls_options;
+use crate::inputs::{Address, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, TlsMode};
+use crate::model::{Hostname, ObjectName, Reason, TlsParams};
+use crate::store::Store;
+
+/// A Gateway or ListenerSet of ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parent {
+    /// Which.
+    pub key: ParentKey,
+    /// Its generation.
+    pub generation: i64,
+    /// The Gateway whose ports it serves on: itself, or the one it extends.
+    pub gateway: ObjectName,
+    /// When it was made, in seconds since the epoch.
+    pub created: i64,
+    /// Whether it takes part at all.
+    pub accepted: Verdict,
+    /// Its listeners, in their order.
+    pub listeners: Vec<ParentListener>,
+}
+
+/// A listener by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentListener {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its port.
+    pub port: u16,
+    /// Its hostname; any when it is not valid.
+    pub hostname: Hostname,
+    /// What it speaks; `None` when that is not supported.
+    pub protocol: Option<Protocol>,
+    /// Whether it is valid by itself.
+    pub accepted: Verdict,
+    /// Whether its references and kinds resolve.
+    pub resolved: Verdict,
+    /// The certificate it serves, for protocols that end TLS.
+    pub served: Served,
+    /// TLS parameters from its options.
+    pub params: TlsParams,
+    /// ALPN protocols from its options, or the default.
+    pub alpn: Vec<String>,
+    /// Route kinds it takes.
+    pub kinds: Vec<RouteKind>,
+    /// From which namespaces.
+    pub namespaces: NamespaceRule,
+}
+
+/// What a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// Plain HTTP.
+    Http,
+    /// HTTP over TLS that ends here.
+    Https,
+    /// TLS that ends here, bytes beyond.
+    TlsTerminate,
+    /// TLS that is passed through.
+    TlsPassthrough,
+}
+
+impl Protocol {
+    /// Whether a certificate is served.
+    pub fn terminates(self) -> bool {
+        matches!(self, Protocol::Https | Protocol::TlsTerminate)
+    }
+
+    /// The route kind that attaches to it.
+    pub fn route_kind(self) -> RouteKind {
+        match self {
+            Protocol::Http | Protocol::Https => RouteKind::Http,
+            Protocol::TlsTerminate | Protocol::TlsPassthrough => RouteKind::Tls,
+        }
+    }
+}
+
+impl Parent {
+    /// The id of one of its listeners.
+    pub fn id(&self, listener: &ParentListener) -> ListenerId {
+        ListenerId { parent: self.key.clone(), name: listener.name.clone() }
+    }
+
+    /// One of its listeners.
+    pub fn listener(&self, name: &str) -> Option<&ParentListener> {
+        self.listeners.iter().find(|listener| &*listener.name == name)
+    }
+}
+
+/// Evaluates a Gateway. The caller has made sure that it is of our class.
+pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Parent {
+    let key = ParentKey::Gateway(gateway.meta.name.clone());
+    let accepted = if let Some(path) = gateway.unsupported {
+        Err((Reason::Invalid, format!("{path} is not supported; nothing is served, so that nothing is left unguarded")))
+    } else if gateway.has_parameters {
+        Err((Reason::InvalidParameters, "spec.infrastructure.parametersRef: no parameters kind is supported".into()))
+    } else {
+        match gateway.addresses.iter().find(|a| matches!(a, Address::Unsupported(_))) {
+            Some(Address::Unsupported(text)) => {
+                Err((Reason::UnsupportedAddress, format!("spec.addresses: {text} is not supported, use an IPAddress")))
+            }
+            _ => Ok(()),
+        }
+    };
+    parent(key, &gateway.meta, gateway.meta.name.clone(), accepted, &gateway.listeners, store, now)
+}
+
+/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
+pub(super) fn listener_set(
+    set: &ListenerSet,
+    gateway: &Gateway,
+    base: &Parent,
+    store: &Store,
+    now: SystemTime,
+) -> Parent {
+    let key = ParentKey::ListenerSet(set.meta.name.clone());
+    let namespace = &set.meta.name.namespace;
+    let accepted = if !gateway.allowed_listeners.admits(&base.gateway.namespace, namespace, store.labels(namespace)) {
+        // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
+        Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
+    } else if base.accepted.is_err() {
+        Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
+    } else {
+        Ok(())
+    };
+    parent(key, &set.meta, base.gateway.clone(), accepted, &set.listeners, store, now)
+}
+
+fn parent(
+    key: ParentKey,
+    meta: &Meta,
+    gateway: ObjectName,
+    accepted: Verdict,
+    listeners: &[Listener],
+    store: &Store,
+    now: SystemTime,
+) -> Parent {
+    let kind = key.object().kind;
+    let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
+    Parent { key, generation: meta.generation, gateway, created: meta.created, accepted, listeners }
+}
+
+fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {
+    let (protocol, mut accepted) = protocol(listener);
+    let hostname = match &listener.hostname {
+        Ok(hostname) => hostname.clone(),
+        Err(error) => {
+            accepted = accepted.and(Err((Reason::UnsupportedValue, error.to_string())));
+            Hostname::any()
+        }
+    };
+    let options = match listener.tls.as_ref().map(|tls| tls_options::parse(&tls.options)).transpose() {
+        Ok(options) => options.unwrap_or_default(),
+        Err(text) => {
+            accepted = accepted.and(Err((Reason::UnsupportedValue, text)));
+            tls_options::TlsOptions::default()
+        }
+    };
+    let (kinds, mut resolved) = kinds(listener, protocol);
+    let mut served = Served::None;
+    if protocol.is_some_and(Protocol::terminates) {
+        let (found, verdict) = certificate::served(listener, &options, &hostname, kind, meta, store, now);
+        served = found;
+        resolved = verdict.and(resolved);
+    }
+    ParentListener {
+        name: listener.name.clone(),
+        port: listener.port,
+        hostname,
+        protocol,
+        accepted,
+        resolved,
+        served,
+        params: options.params,
+        alpn: options.alpn,
+        kinds,
+        namespaces: listener.allowed.namespaces.clone(),
+    }
+}
+
+fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
+    let mode = listener.tls.as_ref().map(|tls| tls.mode);
+    let invalid = |text: &str| (Reason::UnsupportedValue, text.to_owned());
+    match (listener.protocol.as_str(), mode) {
+        ("HTTP", None) => (Some(Protocol::Http), Ok(())),
+        ("HTTP", Some(_)) => (Some(Protocol::Http), Err(invalid("an HTTP listener has no tls"))),
+        ("HTTPS", Some(TlsMode::Passthrough)) => {
+            (Some(Protocol::Https), Err(invalid("an HTTPS listener ends TLS: use protocol TLS for Passthrough")))
+        }
+        // Without `tls` it is accepted and cannot be programmed (implementer's guide, v1.6).
+        ("HTTPS", _) => (Some(Protocol::Https), Ok(())),
+        ("TLS", Some(TlsMode::Terminate)) => (Some(Protocol::TlsTerminate), Ok(())),
+        ("TLS", Some(TlsMode::Passthrough)) => (Some(Protocol::TlsPassthrough), Ok(())),
+        ("TLS", None) => (Some(Protocol::TlsPassthrough), Err(invalid("a TLS listener needs tls.mode"))),
+        (other, _) => {
+            let text = format!("protocol {other} is not supported: use HTTP, HTTPS or TLS");
+            (None, Err((Reason::UnsupportedProtocol, text)))
+        }
+    }
+}
+
+/// The kinds a listener takes: what its protocol takes, narrowed by `allowedRoutes.kinds`.
+fn kinds(listener: &Listener, protocol: Option<Protocol>) -> (Vec<RouteKind>, Verdict) {
+    let Some(natural) = protocol.map(Protocol::route_kind) else { return (Vec::new(), Ok(())) };
+    let Some(wanted) = &listener.allowed.kinds else { return (vec![natural], Ok(())) };
+    let is_natural =
+        |(group, kind): &(String, String)| *group == natural.kind().group() && *kind == natural.kind().as_str();
+    let kinds = if wanted.iter().any(is_natural) { vec![natural] } else { Vec::new() };
+    let verdict = match wanted.iter().find(|kind| !is_natural(kind)) {
+        None => Ok(()),
+        Some((group, kind)) => Err((
+            Reason::InvalidRouteKinds,
+            format!(
+                "allowedRoutes.kinds: {kind} of group {group:?} does not attach to protocol {}: expected {}",
+                listener.protocol,
+                natural.kind().as_str()
+            ),
+        )),
+    };
+    (kinds, verdict)
+}

@@ -1,0 +1,275 @@
+//! Statuses of objects, from what the engine knows.
+
+use super::certificate::Served;
+use super::engine::{Dirty, Engine};
+use super::key::{ParentKey, RouteKey, Verdict};
+use super::parent::{Parent, ParentListener, Protocol};
+use super::status::{GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody};
+use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
+use crate::model::{Condition, FrontendId, Hostname, Reason, Status};
+
+impl Engine {
+    /// Makes the status of an object anew, and hands it out where it is different.
+    pub(super) fn report(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+        self.counters.statuses += 1;
+        let status = match key.kind {
+            Kind::GatewayClass => self.class_status(key),
+            Kind::Gateway => self.gateway_status(key),
+            Kind::ListenerSet => self.listener_set_status(key),
+            Kind::HTTPRoute => self.route_status(&RouteKey { kind: RouteKind::Http, name: key.name.clone() }),
+            Kind::TLSRoute => self.route_status(&RouteKey { kind: RouteKind::Tls, name: key.name.clone() }),
+            _ => None,
+        };
+        if key.kind == Kind::ListenerSet {
+            self.count_listener_set(key, status.as_ref(), dirty);
+        }
+        let old = match &status {
+            Some(status) => self.statuses.insert(key.clone(), status.clone()),
+            None => self.statuses.remove(key),
+        };
+        if old != status {
+            dirty.delta.statuses.insert(key.clone(), status);
+        }
+    }
+
+    fn class_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+        let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
+        let accepted = if class.has_parameters {
+            let text = "spec.parametersRef: no parameters kind is supported".to_owned();
+            condition("Accepted", Err((Reason::InvalidParameters, text)), Reason::Accepted)
+        } else {
+            condition("Accepted", Ok(()), Reason::Accepted)
+        };
+        Some(ObjectStatus { generation: class.meta.generation, body: StatusBody::Class(vec![accepted]) })
+    }
+
+    fn gateway_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+        let parent = self.parents.get(&ParentKey::Gateway(key.name.clone()))?;
+        let gateway = self.store.gateway(&key.name)?;
+        let listeners = self.listener_statuses(parent);
+        let accepted = listeners_verdict(parent, &listeners);
+        let malformed = gateway.addresses.iter().find_map(|address| match address {
+            Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
+            _ => None,
+        });
+        let addresses = self.addresses(&gateway.addresses);
+        let programmed = if accepted.status != Status::True {
+            Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
+        } else if let Some(text) = malformed {
+            Err((Reason::AddressNotUsable, text))
+        } else if addresses.is_empty() {
+            Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned()))
+        } else if let Some(text) = self.taken(parent) {
+            Err((Reason::AddressNotUsable, text))
+        } else {
+            Ok(())
+        };
+        let conditions = vec![accepted, condition("Programmed", programmed, Reason::Programmed)];
+        let body = StatusBody::Gateway(GatewayStatus {
+            addresses,
+            attached_listener_sets: self.accepted_sets.count(&key.name),
+            conditions,
+            listeners,
+        });
+        Some(ObjectStatus { generation: parent.generation, body })
+    }
+
+    /// Says which socket of a Gateway another one holds.
+    fn taken(&self, parent: &Parent) -> Option<String> {
+        let mut ports: Vec<u16> = parent.listeners.iter().map(|l| l.port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let ids = ports.into_iter().map(|port| FrontendId { gateway: parent.gateway.clone(), port });
+        let taken: Vec<String> = ids.filter(|id| self.rival(id).is_some()).map(|id| id.port.to_string()).collect();
+        (!taken.is_empty()).then(|| {
+            format!(
+                "port {}: an older Gateway holds it on the same address; give this one spec.addresses",
+                taken.join(", ")
+            )
+        })
+    }
+
+    fn listener_set_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+        let parent = self.parents.get(&ParentKey::ListenerSet(key.name.clone()))?;
+        let listeners = self.listener_statuses(parent);
+        let accepted = listeners_verdict(parent, &listeners);
+        let programmed = match (&parent.accepted, accepted.status) {
+            (Err((Reason::NotAllowed, text)), _) => Err((Reason::NotAllowed, text.clone())),
+            (Err((_, text)), _) => Err((Reason::ParentNotProgrammed, text.clone())),
+            (Ok(()), Status::True) => Ok(()),
+            (Ok(()), _) => Err((Reason::ListenersNotValid, accepted.message.clone())),
+        };
+        let conditions = vec![accepted, condition("Programmed", programmed, Reason::Programmed)];
+        let body = StatusBody::ListenerSet(ListenerSetStatus { conditions, listeners });
+        Some(ObjectStatus { generation: parent.generation, body })
+    }
+
+    /// Keeps `attachedListenerSets` of the Gateway up to date.
+    fn count_listener_set(&mut self, key: &ObjectKey, status: Option<&ObjectStatus>, dirty: &mut Dirty) {
+        let accepted = status.is_some_and(|status| match &status.body {
+            StatusBody::ListenerSet(set) => {
+                set.conditions.iter().any(|c| c.kind == "Accepted" && c.status == Status::True)
+            }
+            _ => false,
+        });
+        let gateway = self.parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.gateway.clone());
+        let now = gateway.filter(|_| accepted);
+        let before = match &now {
+            Some(gateway) => self.set_counted.insert(key.name.clone(), gateway.clone()),
+            None => self.set_counted.remove(&key.name),
+        };
+        if before == now {
+            return;
+        }
+        if let Some(old) = &before {
+            self.accepted_sets.remove(old, &key.name);
+        }
+        if let Some(new) = &now {
+            self.accepted_sets.insert(new.clone(), key.name.clone());
+        }
+        let gateways = [before, now].into_iter().flatten().map(|name| ObjectKey::new(Kind::Gateway, name));
+        dirty.statuses.extend(gateways);
+    }
+
+    fn listener_statuses(&self, parent: &Parent) -> Vec<ListenerStatus> {
+        parent.listeners.iter().map(|listener| self.listener_status(parent, listener)).collect()
+    }
+
+    fn listener_status(&self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
+        let id = parent.id(listener);
+        let frontend = FrontendId { gateway: parent.gateway.clone(), port: listener.port };
+        let conflict = self.conflicts.get(&id).copied();
+        let mut conditions = Vec::new();
+        let accepted = match (conflict, &parent.accepted) {
+            (Some(reason), _) => Err((reason, conflict_text(reason, listener))),
+            (None, Err((_, text))) => Err((Reason::Pending, text.clone())),
+            (None, Ok(())) if listener.accepted.is_ok() && self.rival(&frontend).is_some() => {
+                let text = format!("an older Gateway holds port {} on the same address", listener.port);
+                Err((Reason::PortUnavailable, text))
+            }
+            (None, Ok(())) => listener.accepted.clone(),
+        };
+        let programmed = if let Err((reason, text)) = &accepted {
+            let reason = if conflict.is_some() { *reason } else { Reason::Invalid };
+            Err((reason, text.clone()))
+        } else {
+            self.listener_programmed(listener)
+        };
+        let is_accepted = accepted.is_ok();
+        conditions.push(condition("Accepted", accepted, Reason::Accepted));
+        conditions.push(condition("Programmed", programmed, Reason::Programmed));
+        let mut resolved = listener.resolved.clone();
+        if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
+            // The specification has no such reason for ResolvedRefs: a listener without any reference resolves them all.
+            resolved = if listener.protocol.is_some() { Ok(()) } else { Err((reason, text)) };
+        }
+        conditions.push(condition("ResolvedRefs", resolved, Reason::ResolvedRefs));
+        if let Some(reason) = conflict {
+            let message = conflict_text(reason, listener);
+            conditions.push(Condition { kind: "Conflicted", status: Status::True, reason, message });
+        }
+        let terminates = listener.protocol.is_some_and(Protocol::terminates);
+        let overlaps = self.frontends.get(&frontend).is_some_and(|f| f.overlaps(&listener.hostname));
+        if is_accepted && terminates && overlaps {
+            conditions.push(Condition {
+                kind: "OverlappingTLSConfig",
+                status: Status::True,
+                reason: Reason::OverlappingHostnames,
+                message: format!("another listener of port {} has a hostname that overlaps", listener.port),
+            });
+        }
+        ListenerStatus {
+            name: listener.name.clone(),
+            supported_kinds: listener.kinds.iter().map(|k| (k.kind().group(), k.kind().as_str())).collect(),
+            attached_routes: self.attached.count(&id),
+            conditions,
+        }
+    }
+
+    /// Whether there is something to serve for a listener that is accepted.
+    fn listener_programmed(&self, listener: &ParentListener) -> Verdict {
+        if listener.kinds.is_empty() {
+            return Err((Reason::Invalid, "no route kind can attach".to_owned()));
+        }
+        if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
+            return Ok(());
+        }
+        match (&listener.served, &listener.resolved) {
+            (Served::Issued(wish, None), _) => {
+                let text = format!("the certificate for {} is being issued by {}", wish.hostname, wish.issuer);
+                Err((Reason::Pending, text))
+            }
+            (_, Err((reason @ Reason::InvalidTLSConfig, text))) => Err((*reason, text.clone())),
+            (_, Err((_, text))) => Err((Reason::Invalid, text.clone())),
+            (_, Ok(())) => Err((Reason::Invalid, "there is no certificate".to_owned())),
+        }
+    }
+
+    fn route_status(&self, key: &RouteKey) -> Option<ObjectStatus> {
+        let route = self.store.route(key)?;
+        let resolved = self.resolved.get(key)?;
+        let attachments = self.attachments.get(key)?;
+        let mut parents = Vec::new();
+        for (index, _, attachment) in attachments {
+            let accepted = match (&attachment.accepted, &resolved.invalid) {
+                (Ok(()), Some(invalid)) => Err(invalid.clone()),
+                (verdict, _) => verdict.clone(),
+            };
+            let is_accepted = accepted.is_ok();
+            let mut conditions = vec![
+                condition("Accepted", accepted, Reason::Accepted),
+                condition("ResolvedRefs", resolved.references.clone(), Reason::ResolvedRefs),
+            ];
+            if let (true, Some(text)) = (is_accepted, &resolved.partial) {
+                conditions.push(Condition {
+                    kind: "PartiallyInvalid",
+                    status: Status::True,
+                    reason: Reason::UnsupportedValue,
+                    message: text.clone(),
+                });
+            }
+            parents.push((route.parents[*index].clone(), conditions));
+        }
+        let body = StatusBody::Route(RouteStatus { parents });
+        Some(ObjectStatus { generation: route.meta.generation, body })
+    }
+}
+
+/// A condition from a verdict; `good` is the reason when it holds.
+fn condition(kind: &'static str, verdict: Verdict, good: Reason) -> Condition {
+    match verdict {
+        Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
+        Err((reason, message)) => Condition { kind, status: Status::False, reason, message },
+    }
+}
+
+/// `Accepted` of a Gateway or ListenerSet, from its own verdict and its listeners' (Gateway API:
+/// `GatewayReasonListenersNotValid`): true while at least one listener is valid.
+fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition {
+    if let Err(error) = &parent.accepted {
+        return condition("Accepted", Err(error.clone()), Reason::Accepted);
+    }
+    let is_valid = |l: &&ListenerStatus| l.conditions.iter().all(|c| c.kind != "Accepted" || c.status == Status::True);
+    let invalid: Vec<&str> = listeners.iter().filter(|l| !is_valid(l)).map(|l| &*l.name).collect();
+    let mut accepted = condition("Accepted", Ok(()), Reason::Accepted);
+    if !invalid.is_empty() {
+        accepted.reason = Reason::ListenersNotValid;
+        accepted.message = format!("listeners that are not valid: {}", invalid.join(", "));
+    }
+    if invalid.len() == listeners.len() {
+        accepted.status = Status::False;
+    }
+    accepted
+}
+
+/// Says no more than the reader's own hostname and port: who has the name may be another tenant.
+fn conflict_text(reason: Reason, listener: &ParentListener) -> String {
+    let port = listener.port;
+    match reason {
+        Reason::ProtocolConflict => format!("port {port} speaks the protocol of a listener of higher precedence"),
+        _ if listener.hostname == Hostname::any() => {
+            format!("port {port} conflicts with a listener of the same protocol and no hostname")
+        }
+        _ => format!("hostname {} on port {port} conflicts with another listener", listener.hostname),
+    }
+}

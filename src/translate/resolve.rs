@@ -1,0 +1,214 @@
+//! The rules of a route with everything they refer to looked up.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::key::Verdict;
+use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
+use crate::model::{
+    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, PathMatch, Reason, Rewrite, Rule, ServicePort,
+    StringMatch, Target, WeightedTarget,
+};
+use crate::store::Store;
+
+/// A route's rules, ready to be served under any hostname.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolved {
+    /// Its rules in order; those that cannot be matched at all are left out.
+    pub(super) rules: Vec<ResolvedRule>,
+    /// Whether all references resolve.
+    pub(super) references: Verdict,
+    /// Why some rules or hostnames are not served as written, while others are.
+    pub(super) partial: Option<String>,
+    /// Why nothing of it can be served.
+    pub(super) invalid: Option<(Reason, String)>,
+    /// Backends it sends to.
+    pub(super) backends: BTreeSet<BackendId>,
+}
+
+/// A rule with its place in the route.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ResolvedRule {
+    /// Its index in the route.
+    pub(super) index: usize,
+    /// For stats: its name, or its index.
+    pub(super) name: Arc<str>,
+    /// Its matches.
+    pub(super) matches: Vec<Match>,
+    /// What is done. A redirect's port is as written.
+    pub(super) rule: Arc<Rule>,
+}
+
+/// Resolves all rules of a route.
+pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
+    let mut resolver = Resolver { route, store, references: Ok(()), backends: BTreeSet::new() };
+    let mut rules = Vec::new();
+    let mut problems = Vec::new();
+    let mut reason = Reason::UnsupportedValue;
+    let mut served = 0;
+    for (index, rule) in route.rules.iter().enumerate() {
+        let label = rule.name.clone().unwrap_or_else(|| index.to_string());
+        let matches: Result<Vec<Match>, String> = rule.matches.iter().map(checked).collect();
+        match matches {
+            Err(text) => problems.push(format!("rule {label}: {text}")),
+            Ok(matches) => {
+                let filters = resolver.filters(rule);
+                let rule = match filters {
+                    Ok(filters) => {
+                        served += 1;
+                        resolver.rule(rule, filters)
+                    }
+                    Err(unsupported) => {
+                        // Requests that would have been changed or stopped by a filter must not pass without it.
+                        let text = match unsupported {
+                            Unsupported::Value(text) => text,
+                            Unsupported::Incompatible(text) => {
+                                reason = Reason::IncompatibleFilters;
+                                text
+                            }
+                        };
+                        problems.push(format!("rule {label}: {text}; its requests are answered 500"));
+                        respond(500)
+                    }
+                };
+                let name = format!("{}/{}/{label}", route.kind.kind().as_str().to_lowercase(), route.meta.name);
+                rules.push(ResolvedRule { index, name: Arc::from(name), matches, rule: Arc::new(rule) });
+            }
+        }
+    }
+    let invalid = (served == 0 && !problems.is_empty()).then(|| (reason, problems.join("; ")));
+    for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
+        problems.push(error.to_string());
+    }
+    let partial = (invalid.is_none() && !problems.is_empty()).then(|| format!("Dropped Rule: {}", problems.join("; ")));
+    Resolved { rules, references: resolver.references, partial, invalid, backends: resolver.backends }
+}
+
+/// A rule that answers every request with one status.
+pub(super) fn respond(status: u16) -> Rule {
+    Rule {
+        action: Action::Respond(status),
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        rewrite: Rewrite::default(),
+        mirrors: Vec::new(),
+        cors: None,
+        timeouts: crate::model::Timeouts::default(),
+        retry: None,
+    }
+}
+
+struct Resolver<'a> {
+    route: &'a Route,
+    store: &'a Store,
+    references: Verdict,
+    backends: BTreeSet<BackendId>,
+}
+
+impl Resolver<'_> {
+    /// The filters of a rule, if those of its backends can be carried out as well.
+    fn filters<'r>(&self, rule: &'r RouteRule) -> Result<&'r Filters, Unsupported> {
+        for backend in &rule.backends {
+            backend.filters.as_ref().map_err(Clone::clone)?;
+        }
+        rule.filters.as_ref().map_err(Clone::clone)
+    }
+
+    fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
+        let action = match &filters.redirect {
+            Some(redirect) => Action::Redirect(redirect.clone()),
+            None => Action::Forward(rule.backends.iter().map(|backend| self.share(backend)).collect()),
+        };
+        let mut mirrors = Vec::new();
+        for (reference, port, fraction) in &filters.mirrors {
+            if let Target::Backend(backend) = self.target(reference, *port, "requestMirror.backendRef") {
+                mirrors.push(Mirror { backend, fraction: *fraction });
+            }
+        }
+        Rule {
+            action,
+            request_headers: filters.request_headers.clone(),
+            response_headers: filters.response_headers.clone(),
+            rewrite: filters.rewrite.clone(),
+            mirrors,
+            cors: filters.cors.clone(),
+            timeouts: rule.timeouts,
+            retry: rule.retry.clone(),
+        }
+    }
+
+    fn share(&mut self, backend: &BackendRef) -> WeightedTarget {
+        let target = self.target(&backend.target, backend.port, "backendRef");
+        let filters = backend.filters.as_ref().expect("rules with unsupported backend filters are answered 500");
+        WeightedTarget {
+            target,
+            weight: backend.weight,
+            request_headers: filters.request_headers.clone(),
+            response_headers: filters.response_headers.clone(),
+            rewrite: filters.rewrite.clone(),
+        }
+    }
+
+    fn target(&mut self, reference: &LocalRef, port: Option<u16>, field: &str) -> Target {
+        match self.look_up(reference, port, field) {
+            Ok(id) => {
+                self.backends.insert(id.clone());
+                Target::Backend(id)
+            }
+            Err(error) => {
+                if self.references.is_ok() {
+                    self.references = Err(error);
+                }
+                Target::Invalid
+            }
+        }
+    }
+
+    fn look_up(&self, r: &LocalRef, port: Option<u16>, field: &str) -> Result<BackendId, (Reason, String)> {
+        let name = &r.name;
+        if !r.group.is_empty() || r.kind != "Service" {
+            let text = format!("{field}: {} {name} is not supported, use a Service", r.kind);
+            return Err((Reason::InvalidKind, text));
+        }
+        let from = self.route.kind.kind();
+        if !self.store.permits(from, &self.route.meta.name.namespace, "Service", name) {
+            let text =
+                format!("{field}: Service {name} is in another namespace and no ReferenceGrant there permits it");
+            return Err((Reason::RefNotPermitted, text));
+        }
+        let missing = |text: String| (Reason::BackendNotFound, format!("{field}: {text}"));
+        let service = self.store.service(name).ok_or_else(|| missing(format!("Service {name} does not exist")))?;
+        if service.external_name {
+            let text = format!("{field}: Service {name} has type ExternalName, which is not supported");
+            return Err((Reason::UnsupportedValue, text));
+        }
+        let port = port.ok_or_else(|| missing(format!("Service {name} needs a port")))?;
+        let known = service.ports.iter().find(|p| p.port == port).ok_or_else(|| {
+            let ports: Vec<_> = service.ports.iter().map(|p| p.port.to_string()).collect();
+            missing(format!("{:?} port {port}: Service {name} has ports {}", &*name.name, ports.join(", ")))
+        })?;
+        let protocol = if self.route.kind == RouteKind::Tls { AppProtocol::Tcp } else { known.protocol };
+        Ok(BackendId { port: ServicePort { service: name.clone(), port }, protocol })
+    }
+}
+
+/// A match whose regular expressions Envoy would take.
+fn checked(m: &Match) -> Result<Match, String> {
+    let mut texts: Vec<&str> = Vec::new();
+    if let PathMatch::Regex(text) = &m.path {
+        texts.push(text);
+    }
+    let values = m.headers.iter().map(|h| &h.value).chain(m.query.iter().map(|q| &q.value));
+    texts.extend(values.filter_map(|value| match value {
+        StringMatch::Regex(text) => Some(text.as_str()),
+        StringMatch::Exact(_) => None,
+    }));
+    for text in texts {
+        // Both this crate and RE2 leave out look-around and back references; the size limit keeps far below Envoy's.
+        regex::RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|error| {
+            let line = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+            format!("regular expression {text:?} is not valid RE2 ({line})")
+        })?;
+    }
+    Ok(m.clone())
+}

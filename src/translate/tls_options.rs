@@ -1,0 +1,129 @@
+//! `tls.options` of a listener under our domain.
+
+use std::collections::BTreeMap;
+
+use crate::model::{TlsParams, TlsVersion};
+
+const DOMAIN: &str = "gatewright.io/";
+/// Who issues the certificate of a listener without certificateRefs.
+pub const ISSUER: &str = "gatewright.io/issuer";
+/// The internal CA's name as an issuer.
+pub const INTERNAL_CA: &str = "internal-ca";
+
+/// What a listener asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TlsOptions {
+    pub(super) params: TlsParams,
+    pub(super) alpn: Vec<String>,
+    /// Who is to issue the certificate.
+    pub(super) issuer: Option<String>,
+}
+
+impl Default for TlsOptions {
+    fn default() -> Self {
+        Self { params: TlsParams::default(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()], issuer: None }
+    }
+}
+
+/// Reads the options. Keys of other domains are ignored, as the specification wants; an unknown key or value of ours
+/// is an error that says what is expected.
+pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, String> {
+    let mut parsed = TlsOptions::default();
+    for (key, value) in options {
+        let Some(name) = key.strip_prefix(DOMAIN) else { continue };
+        match name {
+            "tls-min-version" => parsed.params.min = Some(version(key, value)?),
+            "tls-max-version" => parsed.params.max = Some(version(key, value)?),
+            "tls-ciphers" => parsed.params.ciphers = list(key, value, CIPHERS)?,
+            "tls-curves" => parsed.params.curves = list(key, value, CURVES)?,
+            "tls-signature-algorithms" => parsed.params.signature_algorithms = list(key, value, SIGNATURES)?,
+            "tls-alpn" => parsed.alpn = list(key, value, &["h2", "http/1.1"])?,
+            "issuer" if value == INTERNAL_CA => parsed.issuer = Some(value.clone()),
+            "issuer" => return Err(format!("tls.options {key}: {value:?} is no issuer here: expected {INTERNAL_CA}")),
+            _ => {
+                return Err(format!(
+                    "tls.options: {key} is not known: expected one of issuer, tls-alpn, tls-ciphers, tls-curves, \
+                     tls-max-version, tls-min-version, tls-signature-algorithms under {DOMAIN}"
+                ));
+            }
+        }
+    }
+    if let (Some(min), Some(max)) = (parsed.params.min, parsed.params.max)
+        && min > max
+    {
+        return Err(format!("tls.options: {DOMAIN}tls-min-version is higher than {DOMAIN}tls-max-version"));
+    }
+    Ok(parsed)
+}
+
+fn version(key: &str, value: &str) -> Result<TlsVersion, String> {
+    match value {
+        "1.2" => Ok(TlsVersion::V1_2),
+        "1.3" => Ok(TlsVersion::V1_3),
+        _ => Err(format!("tls.options {key}: {value:?} is not supported: expected 1.2 or 1.3")),
+    }
+}
+
+fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
+    let items: Vec<String> = value.split(',').map(|item| item.trim().to_owned()).collect();
+    match items.iter().find(|item| !known.contains(&item.as_str())) {
+        None => Ok(items),
+        Some(item) => Err(format!("tls.options {key}: {item:?} is not known: expected {}", known.join(", "))),
+    }
+}
+
+/// BoringSSL's names of TLS 1.2 suites that Envoy takes (docs of `TlsParameters.cipher_suites`).
+const CIPHERS: &[&str] = &[
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-RSA-AES256-SHA",
+    "AES128-GCM-SHA256",
+    "AES256-GCM-SHA384",
+];
+
+const CURVES: &[&str] = &["X25519MLKEM768", "X25519", "P-256", "P-384", "P-521"];
+
+const SIGNATURES: &[&str] = &[
+    "ecdsa_secp256r1_sha256",
+    "ecdsa_secp384r1_sha384",
+    "ecdsa_secp521r1_sha512",
+    "ed25519",
+    "rsa_pss_rsae_sha256",
+    "rsa_pss_rsae_sha384",
+    "rsa_pss_rsae_sha512",
+    "rsa_pkcs1_sha256",
+    "rsa_pkcs1_sha384",
+    "rsa_pkcs1_sha512",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pairs: &[(&str, &str)]) -> Result<TlsOptions, String> {
+        parse(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn options_of_other_domains_are_ignored_and_unknown_ones_of_ours_refused() {
+        assert_eq!(check(&[("example.com/x", "y")]), Ok(TlsOptions::default()));
+        assert!(check(&[("gatewright.io/x", "y")]).is_err_and(|text| text.contains("tls-min-version")));
+    }
+
+    #[test]
+    fn values_are_checked() {
+        let options = check(&[("gatewright.io/tls-min-version", "1.3"), ("gatewright.io/tls-curves", "X25519, P-256")]);
+        let params = options.expect("valid").params;
+        assert_eq!((params.min, params.curves.len()), (Some(TlsVersion::V1_3), 2));
+        assert!(check(&[("gatewright.io/tls-min-version", "1.1")]).is_err());
+        assert!(check(&[("gatewright.io/tls-ciphers", "RC4")]).is_err());
+        assert!(check(&[("gatewright.io/tls-min-version", "1.3"), ("gatewright.io/tls-max-version", "1.2")]).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! Golden cases: `src/translate/testdata/*.in.yaml` → `.out.yaml`. Every case is self-contained; `UPDATE=1 cargo test
+//! --test golden` rewrites the outputs, and a person reads the difference.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use gatewright::inputs::Object;
+use gatewright::offline;
+use gatewright::translate::Settings;
+use serde::Deserialize as _;
+
+/// 2026-11-21T00:00:00Z: the certificates of the cases were made for it.
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_219_200)
+}
+
+fn check(input: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(input).map_err(|error| error.to_string())?;
+    let objects = serde_yaml_ng::Deserializer::from_str(&text)
+        .map(|document| {
+            let value = serde_json::Value::deserialize(document).map_err(|error| error.to_string())?;
+            Object::parse(value).map_err(|error| error.to_string())
+        })
+        .collect::<Result<Vec<Object>, String>>()?;
+    let settings = Settings {
+        controller: "gatewright.io/gateway-controller".to_owned(),
+        default_addresses: vec!["127.0.0.1".parse().expect("an address")],
+    };
+    let made = offline::translate(objects, settings, now()).map_err(|error| error.to_string())?;
+    let mut documents = made.statuses;
+    documents.extend(made.wishes);
+    documents.extend(made.resources);
+    let texts: Vec<String> = documents
+        .iter()
+        .map(|document| serde_yaml_ng::to_string(document).map_err(|error| error.to_string()))
+        .collect::<Result<_, _>>()?;
+    let got = texts.join("---\n");
+    let output = input.with_file_name(
+        input.file_name().and_then(|name| name.to_str()).unwrap_or_default().replace(".in.yaml", ".out.yaml"),
+    );
+    if std::env::var_os("UPDATE").is_some() {
+        return fs::write(&output, got).map_err(|error| error.to_string());
+    }
+    let want =
+        fs::read_to_string(&output).map_err(|error| format!("{}: {error}; run with UPDATE=1", output.display()))?;
+    match want.lines().zip(got.lines()).position(|(want, got)| want != got) {
+        None if want.len() == got.len() => Ok(()),
+        None => Err("one is the beginning of the other".to_owned()),
+        Some(line) => Err(format!(
+            "line {}:\n  want {}\n  got  {}",
+            line + 1,
+            want.lines().nth(line).unwrap_or_default(),
+            got.lines().nth(line).unwrap_or_default()
+        )),
+    }
+}
+
+#[test]
+fn every_case_is_translated_as_it_was() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/translate/testdata");
+    let mut cases: Vec<_> = fs::read_dir(&folder)
+        .expect("the folder of cases")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.to_string_lossy().ends_with(".in.yaml"))
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty(), "there are cases in {}", folder.display());
+    let failures: Vec<String> =
+        cases.iter().filter_map(|case| check(case).err().map(|error| format!("{}: {error}", case.display()))).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}

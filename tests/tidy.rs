@@ -1,0 +1,128 @@
+//! The house rules that a machine can check: the pure folders stay pure, files stay short, nothing is left half done.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Values in, values out: no client, no task, no clock, no log.
+const PURE: [&str; 4] = ["src/model", "src/translate", "src/envoy", "src/inputs"];
+
+/// What would make them impure.
+const IMPURE: [&str; 10] = [
+    "tokio",
+    "tracing::",
+    "std::fs",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "std::thread",
+    "std::process",
+    "std::env",
+    "SystemTime::now",
+    "Instant::now",
+];
+
+const FOLDERS: [&str; 6] = ["src", "xds", "acme", "e2e", "benches", "tests"];
+const GENERATED: &str = "src/gateway_api";
+const LONGEST: usize = 600;
+
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The lines of code before the file's own tests, numbered, without comments.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate().map(|(index, line)| (index + 1, line));
+        let before_tests = lines.take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+        before_tests.filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.contains("/tests/") || self.path.starts_with("tests/") || self.path.ends_with("/tests.rs")
+    }
+
+    fn is_generated(&self) -> bool {
+        self.path.starts_with(GENERATED)
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for folder in FOLDERS {
+        visit(root, &root.join(folder), &mut found);
+    }
+    assert!(found.iter().any(|source| source.path == "src/main.rs"), "the walk found the sources");
+    found
+}
+
+fn visit(root: &Path, folder: &Path, found: &mut Vec<Source>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            visit(root, &path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("sources are readable UTF-8");
+            let path = path.strip_prefix(root).expect("found below the root").display().to_string();
+            found.push(Source { path, text });
+        }
+    }
+}
+
+fn check(rule: &str, broken: Vec<String>) {
+    assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
+}
+
+#[test]
+fn pure_folders_are_pure() {
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| PURE.iter().any(|folder| source.path.starts_with(folder))) {
+        for (number, line) in source.code() {
+            broken.extend(
+                IMPURE
+                    .iter()
+                    .filter(|word| line.contains(*word))
+                    .map(|word| format!("{}:{number}: {word}", source.path)),
+            );
+        }
+    }
+    check("no client, task, clock or log here; take the value as an argument", broken);
+}
+
+#[test]
+fn files_are_short() {
+    let long = sources().into_iter().filter(|source| !source.is_generated());
+    let long = long.map(|source| (source.text.lines().count(), source.path)).filter(|(lines, _)| *lines > LONGEST);
+    check("one file, one noun: split these", long.map(|(lines, path)| format!("{path}: {lines} lines")).collect());
+}
+
+#[test]
+fn nothing_unwraps_outside_of_tests() {
+    let word = concat!(".unw", "rap()");
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_test() && !source.is_generated()) {
+        broken.extend(
+            source
+                .code()
+                .filter(|(_, line)| line.contains(word))
+                .map(|(number, _)| format!("{}:{number}", source.path)),
+        );
+    }
+    check("say why it cannot happen: expect(\"...\")", broken);
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimplemen", "ted!")];
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_generated()) {
+        for (index, line) in source.text.lines().enumerate() {
+            if words.iter().any(|word| line.contains(word)) {
+                broken.push(format!("{}:{}", source.path, index + 1));
+            }
+        }
+    }
+    check("do it, or write it down as an issue", broken);
+}
