@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use acme::challenge::ChallengeKind;
 use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
-use acme::dns::preflight::{Expected, Facts, Lookup, Method, examine};
+use acme::dns::preflight::{Expected, Facts, Lookup, examine};
 use acme::dns::{Authorities, Resolver, Rfc2136, Rfc2136Config, Secret, TsigHash};
 use anyhow::Result;
 use e2e::bind::{Bind, BindKey, BindZone, free_port};
@@ -139,7 +140,7 @@ async fn a_preflight_names_cause_and_fix() -> Result<()> {
     let lookup = Lookup::new(Resolver::new(vec![bind.address()])?);
     let ours: Vec<IpAddr> = vec!["192.0.2.1".parse()?, "2001:db8::1".parse()?];
     let identities = ["ca.test".to_owned()];
-    let said = async |host: &str, method: Method| -> Result<Vec<String>> {
+    let said = async |host: &str, method: ChallengeKind| -> Result<Vec<String>> {
         // BIND knows of no test. above its zone and refuses the rest of the climb, so CAA is judged up to there.
         let facts: Facts = lookup.facts(host, method).await?;
         let account_uri = Some("https://ca.test/acct/2");
@@ -151,34 +152,42 @@ async fn a_preflight_names_cause_and_fix() -> Result<()> {
             .collect())
     };
     for clean in ["good.example.test", "alias.example.test"] {
-        assert_eq!(said(clean, Method::Http01).await?, Vec::<String>::new(), "{clean}");
+        assert_eq!(said(clean, ChallengeKind::Http01).await?, Vec::<String>::new(), "{clean}");
     }
     for (host, method, wanted) in [
-        ("six", Method::Http01, "the AAAA record of six.example.test points to 2001:db8::dead"),
-        ("far", Method::Http01, "far.example.test points to 198.51.100.7, not to 192.0.2.1, 2001:db8::1"),
-        ("gone", Method::Http01, "gone.example.test is a CNAME to nowhere.example.test, which has no address"),
-        ("l1", Method::Http01, "the CNAMEs of l1.example.test form a loop, l1.example.test → l2.example.test → l1"),
-        ("empty", Method::TlsAlpn01, "empty.example.test has no A or AAAA record"),
-        ("nothing", Method::Http01, "nothing.example.test does not exist in DNS"),
-        ("caa", Method::Http01, "CAA records at caa.example.test allow only other.test to issue"),
-        ("sub.caa", Method::Dns01, "CAA records at caa.example.test allow only other.test to issue for sub.caa"),
+        ("six", ChallengeKind::Http01, "the AAAA record of six.example.test points to 2001:db8::dead"),
+        ("far", ChallengeKind::Http01, "far.example.test points to 198.51.100.7, not to 192.0.2.1, 2001:db8::1"),
+        ("gone", ChallengeKind::Http01, "gone.example.test is a CNAME to nowhere.example.test, which has no address"),
+        (
+            "l1",
+            ChallengeKind::Http01,
+            "the CNAMEs of l1.example.test form a loop, l1.example.test → l2.example.test → l1",
+        ),
+        ("empty", ChallengeKind::TlsAlpn01, "empty.example.test has no A or AAAA record"),
+        ("nothing", ChallengeKind::Http01, "nothing.example.test does not exist in DNS"),
+        ("caa", ChallengeKind::Http01, "CAA records at caa.example.test allow only other.test to issue"),
+        ("sub.caa", ChallengeKind::Dns01, "CAA records at caa.example.test allow only other.test to issue for sub.caa"),
         (
             "acct",
-            Method::Http01,
+            ChallengeKind::Http01,
             "CAA records at acct.example.test bind acct.example.test to the account https://ca.test/acct/1",
         ),
-        ("method", Method::Http01, "CAA records at method.example.test allow the methods dns-01"),
-        ("crit", Method::Http01, "a CAA record at crit.example.test has the critical property tbs"),
-        ("*.wild", Method::Dns01, "CAA records at wild.example.test allow nobody to issue for *.wild.example.test"),
+        ("method", ChallengeKind::Http01, "CAA records at method.example.test allow the methods dns-01"),
+        ("crit", ChallengeKind::Http01, "a CAA record at crit.example.test has the critical property tbs"),
+        (
+            "*.wild",
+            ChallengeKind::Dns01,
+            "CAA records at wild.example.test allow nobody to issue for *.wild.example.test",
+        ),
     ] {
         let said = said(&format!("{host}.example.test"), method).await?;
         assert!(said.iter().any(|said| said.starts_with(wanted)), "{host}: {said:?}");
     }
-    for allowed in [("method.example.test", Method::Dns01), ("wild.example.test", Method::Dns01)] {
+    for allowed in [("method.example.test", ChallengeKind::Dns01), ("wild.example.test", ChallengeKind::Dns01)] {
         assert_eq!(said(allowed.0, allowed.1).await?, Vec::<String>::new(), "{allowed:?}");
     }
     // Outside its zones BIND answers REFUSED, which is no permission.
-    let unknown = said("elsewhere.example", Method::Http01).await?;
+    let unknown = said("elsewhere.example", ChallengeKind::Http01).await?;
     assert_eq!(
         unknown,
         [

@@ -68,9 +68,13 @@ impl Authorities {
         Err(unavailable(format!("{} lies below more than {REFERRAL_LIMIT} delegations", plain(name))))
     }
 
-    /// The apex of the zone around the parent of `name`. The name itself is not asked for, see above.
+    /// The apex of the zone around the parent of `name`, found without a question about the name itself or any other
+    /// name with an underscore in front, see above.
     async fn zone_above(&self, name: &Name) -> Result<Name, DnsError> {
         let mut asked = name.base_name();
+        while asked.iter().next().is_some_and(|label| label.starts_with(b"_")) {
+            asked = asked.base_name();
+        }
         while !asked.is_root() {
             let answer = self.resolver.look_up(&asked, RecordType::SOA).await.map_err(|error| {
                 unavailable(format!("finding the zone of {}: {error} for SOA {}", plain(name), plain(&asked)))

@@ -10,12 +10,14 @@ use hyper::header::{HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::time::timeout;
+
+use crate::client::Proxy;
+use crate::client::connector::Connector;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -111,7 +113,10 @@ impl Answer {
 /// The client. Cheap to clone; connections are shared by the clones.
 #[derive(Clone)]
 pub(crate) struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Through the proxy of the environment, if there is one.
+    outside: Client<HttpsConnector<Connector>, Full<Bytes>>,
+    /// To this machine and to metadata services, which no proxy reaches.
+    local: Client<HttpsConnector<Connector>, Full<Bytes>>,
     answer_limit: Duration,
 }
 
@@ -136,18 +141,19 @@ impl Http {
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let mut tcp = HttpConnector::new();
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_LIMIT));
-        tcp.enforce_http(false);
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(30))
-            .pool_max_idle_per_host(2)
-            .build(connector);
-        Ok(Self { client, answer_limit: ANSWER_LIMIT })
+        let client = |proxy| {
+            let connector = HttpsConnectorBuilder::new()
+                .with_tls_config(tls.clone())
+                .https_or_http()
+                .enable_http1()
+                .wrap_connector(Connector::new(proxy, CONNECT_LIMIT));
+            Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(Duration::from_secs(30))
+                .pool_max_idle_per_host(2)
+                .build(connector)
+        };
+        Ok(Self { outside: client(Proxy::from_env()), local: client(None), answer_limit: ANSWER_LIMIT })
     }
 
     /// The same with another limit for a whole exchange.
@@ -161,9 +167,9 @@ impl Http {
         let host = request.uri().authority().map(|authority| authority.to_string()).unwrap_or_default();
         let agent = HeaderValue::from_static(concat!("gatewright/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, agent);
+        let client = if request.uri().host().is_some_and(is_local) { &self.local } else { &self.outside };
         let exchange = async {
-            let answer =
-                self.client.request(request).await.map_err(|error| format!("{host}: {}", innermost(&error)))?;
+            let answer = client.request(request).await.map_err(|error| format!("{host}: {}", innermost(&error)))?;
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, BODY_LIMIT)
                 .collect()

@@ -1,6 +1,6 @@
 //! May this CA issue, as far as CAA records say (RFC 8659), with this account and this method (RFC 8657)?
 
-use super::Method;
+use crate::challenge::ChallengeKind;
 
 /// One CAA record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct CaaRequest<'a> {
     /// URL of the account.
     pub account_uri: Option<&'a str>,
     /// Method of the challenge.
-    pub method: Method,
+    pub method: ChallengeKind,
     /// For a wildcard?
     pub wildcard: bool,
 }
@@ -153,7 +153,7 @@ mod tests {
             .collect();
         let identities = ["ca.example".to_owned(), "other-name.example".to_owned()];
         let request =
-            CaaRequest { identities: &identities, account_uri: Some(ACCOUNT), method: Method::Http01, wildcard };
+            CaaRequest { identities: &identities, account_uri: Some(ACCOUNT), method: ChallengeKind::Http01, wildcard };
         caa(&records, &request)
     }
 

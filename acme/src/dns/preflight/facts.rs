@@ -7,7 +7,8 @@ use hickory_proto::rr::{Name, RData, RecordType};
 
 use super::super::authority::{CNAME_LIMIT, absolute, plain};
 use super::super::resolver::{LookupError, Resolver};
-use super::{CaaRecord, Method};
+use super::{CaaRecord, connects};
+use crate::challenge::ChallengeKind;
 use crate::challenge::dns::DnsError;
 
 /// As many CAA records at one name are judged; nobody has more.
@@ -80,11 +81,11 @@ impl Lookup {
     }
 
     /// Everything a pre-flight of this name by this method needs; `host` may begin with `*.`.
-    pub async fn facts(&self, host: &str, method: Method) -> Result<Facts, DnsError> {
+    pub async fn facts(&self, host: &str, method: ChallengeKind) -> Result<Facts, DnsError> {
         // RFC 8659, 3: the CAA records of *.X are looked for from X on.
         let name = absolute(host.strip_prefix("*.").unwrap_or(host))?;
-        let connects = method.connects() && !host.starts_with("*.");
-        let addresses = async { if connects { self.addresses(&name).await } else { Addresses::NotAsked } };
+        let asked = connects(method) && !host.starts_with("*.");
+        let addresses = async { if asked { self.addresses(&name).await } else { Addresses::NotAsked } };
         let (addresses, caa) = tokio::join!(addresses, self.caa(&name));
         Ok(Facts { addresses, caa })
     }

@@ -8,33 +8,16 @@ mod facts;
 
 use std::net::IpAddr;
 
+use crate::challenge::ChallengeKind;
+
 pub use self::caa::{CaaRecord, CaaRequest, CaaVerdict, caa};
 pub use self::facts::{Addresses, Caa, Facts, Lookup};
 
-/// How control of a name is going to be proved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// RFC 8555, 8.3.
-    Http01,
-    /// RFC 8555, 8.4.
-    Dns01,
-    /// RFC 8737.
-    TlsAlpn01,
-}
-
-impl Method {
-    /// The name in ACME and in CAA records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Http01 => "http-01",
-            Self::Dns01 => "dns-01",
-            Self::TlsAlpn01 => "tls-alpn-01",
-        }
-    }
-
-    /// Does the CA connect to the name?
-    fn connects(self) -> bool {
-        self != Self::Dns01
+/// Does the CA connect to the name?
+fn connects(method: ChallengeKind) -> bool {
+    match method {
+        ChallengeKind::Http01 | ChallengeKind::TlsAlpn01 => true,
+        ChallengeKind::Dns01 | ChallengeKind::DnsAccount01 => false,
     }
 }
 
@@ -44,7 +27,7 @@ pub struct Expected<'a> {
     /// The name, with `*.` for a wildcard.
     pub host: &'a str,
     /// Method of the challenge.
-    pub method: Method,
+    pub method: ChallengeKind,
     /// Where the challenge is answered; none when we do not know, and then addresses are not compared.
     pub addresses: &'a [IpAddr],
     /// `caaIdentities` of the CA's directory; none when it does not say, and then CAA is not judged.
@@ -241,7 +224,7 @@ impl Strictness {
 /// Judges the facts. The order of the findings is fixed: addresses, then CAA.
 pub fn examine(facts: &Facts, expected: &Expected<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if expected.method.connects() {
+    if connects(expected.method) {
         examine_addresses(&facts.addresses, expected, &mut findings);
     }
     examine_caa(&facts.caa, expected, &mut findings);
@@ -343,7 +326,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn said(addresses: Addresses, caa: Caa, method: Method) -> Vec<String> {
+    fn said(addresses: Addresses, caa: Caa, method: ChallengeKind) -> Vec<String> {
         let expected = Expected {
             host: "a.example",
             method,
@@ -361,14 +344,14 @@ mod tests {
     #[test]
     fn addresses_of_ours_are_no_finding() {
         for found in [&["192.0.2.1"][..], &["2001:db8::1"], &["2001:db8::1", "192.0.2.1"]] {
-            assert!(said(addresses(found), Caa::Absent, Method::Http01).is_empty(), "{found:?}");
+            assert!(said(addresses(found), Caa::Absent, ChallengeKind::Http01).is_empty(), "{found:?}");
         }
     }
 
     #[test]
     fn foreign_addresses_are_named_in_a_fixed_order() {
-        let one = said(addresses(&["198.51.100.9", "198.51.100.7"]), Caa::Absent, Method::Http01);
-        let two = said(addresses(&["198.51.100.7", "198.51.100.9"]), Caa::Absent, Method::Http01);
+        let one = said(addresses(&["198.51.100.9", "198.51.100.7"]), Caa::Absent, ChallengeKind::Http01);
+        let two = said(addresses(&["198.51.100.7", "198.51.100.9"]), Caa::Absent, ChallengeKind::Http01);
         assert_eq!(one, two);
         assert_eq!(
             one,
@@ -379,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_dangling_aaaa_is_told_apart() {
-        let said = said(addresses(&["192.0.2.1", "2001:db8::dead"]), Caa::Absent, Method::Http01);
+        let said = said(addresses(&["192.0.2.1", "2001:db8::dead"]), Caa::Absent, ChallengeKind::Http01);
         assert_eq!(
             said,
             ["the AAAA record of a.example points to 2001:db8::dead, which is not ours; remove it or point it here, \
@@ -389,7 +372,7 @@ mod tests {
 
     #[test]
     fn addresses_do_not_matter_to_dns_01() {
-        assert!(said(addresses(&["198.51.100.7"]), Caa::Absent, Method::Dns01).is_empty());
+        assert!(said(addresses(&["198.51.100.7"]), Caa::Absent, ChallengeKind::Dns01).is_empty());
     }
 
     #[test]
@@ -408,7 +391,7 @@ mod tests {
                 "the addresses of a.example cannot be looked up",
             ),
         ] {
-            let said = said(facts, Caa::Absent, Method::Http01);
+            let said = said(facts, Caa::Absent, ChallengeKind::Http01);
             assert!(said.len() == 1 && said[0].starts_with(wanted), "{said:?}");
         }
     }
@@ -418,7 +401,7 @@ mod tests {
         let records = vec![CaaRecord { critical: false, tag: "issue".into(), value: b"foreign.example".to_vec() }];
         let set = Caa::Set { at: "example".to_owned(), records };
         assert_eq!(
-            said(addresses(&["192.0.2.1"]), set, Method::Http01),
+            said(addresses(&["192.0.2.1"]), set, ChallengeKind::Http01),
             ["CAA records at example allow only foreign.example to issue for a.example; \
               add: example CAA 0 issue \"ca.example\""]
         );
