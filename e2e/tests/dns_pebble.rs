@@ -98,16 +98,19 @@ fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
 #[ignore = "needs BIND and Pebble"]
 fn apex_and_wildcard_share_a_delegated_name_and_leave_nothing() -> Result<()> {
     run(async {
-        let delegated = BindZone::new("example.test").records("_acme-challenge CNAME example.challenges.test.");
-        let target = BindZone::new("challenges.test").open_to("k").records("example TXT \"foreign\"");
-        let rig = Rig::start(&[delegated, target]).await?;
+        // The key may write at the end of the delegation and nowhere else. A BIND that does not recurse follows a
+        // CNAME within a zone only, so that is where it leads.
+        let zone = BindZone::new("example.test")
+            .policy("grant k name spot.challenges.example.test TXT;")
+            .records("_acme-challenge CNAME spot.challenges\nspot.challenges TXT \"foreign\"");
+        let rig = Rig::start(&[zone]).await?;
         let names =
             rig.issue(&["example.test", "*.example.test"]).await.map_err(|failure| anyhow::anyhow!("{failure}"))?;
         ensure!(names == ["*.example.test", "example.test"], "{names:?}");
         let mut seen = rig.watched.seen.lock().await.clone();
         seen.sort();
         seen.dedup();
-        ensure!(seen.len() == 2 && seen.iter().all(|record| record.name == "example.challenges.test"), "{seen:?}");
+        ensure!(seen.len() == 2 && seen.iter().all(|record| record.name == "spot.challenges.example.test"), "{seen:?}");
         for record in &seen {
             ensure!(matches!(rig.watched.view.seen(record).await?, Seen::NotYet { .. }), "{record:?} is left behind");
         }
