@@ -18,6 +18,7 @@ fn keys() -> AwsSource {
 fn provider(moto: &Moto, source: AwsSource) -> Route53 {
     let mut config = Route53Config::new(source);
     config.endpoint = Some(moto.url());
+    config.pace = Duration::ZERO;
     config.poll = Duration::from_millis(10);
     Route53::new(config).expect("a good configuration")
 }

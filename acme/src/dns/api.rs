@@ -10,6 +10,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use super::http::{Answer, Endpoint, Http};
 use super::secret::Secret;
@@ -53,8 +54,9 @@ impl Api {
 
     /// One request. `path` is encoded already and may hold a query.
     pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, DnsError> {
-        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", self.token.expose()))
-            .expect("the token was checked to be a header value when it was taken");
+        let bearer = Zeroizing::new(format!("Bearer {}", self.token.expose()));
+        let mut bearer =
+            HeaderValue::from_str(&bearer).expect("the token was checked to be a header value when it was taken");
         bearer.set_sensitive(true);
         let request = Request::builder()
             .method(method)

@@ -11,6 +11,7 @@ use futures::future::join_all;
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio::time::timeout;
 
 use super::query::{QueryError, ask, question};
 use super::resolver::{Resolver, code_name};
@@ -25,6 +26,8 @@ const SERVER_LIMIT: usize = 16;
 const REFERRAL_LIMIT: usize = 4;
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 3;
+/// One look at a name takes no longer, however many servers do not answer.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Looks at authoritative servers, found through a resolver.
 #[derive(Clone, Debug)]
@@ -120,12 +123,13 @@ impl Authorities {
         names: &[Name],
         glue: &[hickory_proto::rr::Record],
     ) -> Result<Vec<Server>, DnsError> {
+        let looked = names.iter().take(SERVER_LIMIT).map(|name| async move {
+            let found: Vec<_> = glue.iter().filter(|record| record.name == *name).filter_map(address).collect();
+            let found = if found.is_empty() { self.resolver.addresses(name).await.unwrap_or_default() } else { found };
+            (name, found)
+        });
         let mut servers = Vec::new();
-        for name in names.iter().take(SERVER_LIMIT) {
-            let mut found: Vec<_> = glue.iter().filter(|record| record.name == *name).filter_map(address).collect();
-            if found.is_empty() {
-                found = self.resolver.addresses(name).await.unwrap_or_default();
-            }
+        for (name, found) in join_all(looked).await {
             servers.extend(found.into_iter().map(|ip| Server {
                 label: format!("{} ({ip})", plain(name)),
                 address: SocketAddr::new(ip, self.port),
@@ -142,6 +146,16 @@ impl Authorities {
 #[async_trait]
 impl DnsView for Authorities {
     async fn challenge_target(&self, name: &str) -> Result<String, DnsError> {
+        bounded(name, self.follow(name)).await
+    }
+
+    async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
+        bounded(&record.name, self.look(record)).await
+    }
+}
+
+impl Authorities {
+    async fn follow(&self, name: &str) -> Result<String, DnsError> {
         let mut chain = vec![absolute(name)?];
         while chain.len() <= CNAME_LIMIT {
             let at = chain.last().expect("the chain begins with the name").clone();
@@ -165,7 +179,7 @@ impl DnsView for Authorities {
         ))
     }
 
-    async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
+    async fn look(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
         let name = absolute(&record.name)?;
         let servers = self.servers(&name).await?;
         let name = &name;
@@ -193,6 +207,12 @@ impl DnsView for Authorities {
         }
         Ok(Seen::Everywhere { silent })
     }
+}
+
+async fn bounded<T>(name: &str, look: impl Future<Output = Result<T, DnsError>>) -> Result<T, DnsError> {
+    timeout(LOOK_LIMIT, look).await.unwrap_or_else(|_| {
+        Err(unavailable(format!("looking at {name} took more than {} s; check its name servers", LOOK_LIMIT.as_secs())))
+    })
 }
 
 /// The first usable answer of any of the servers; a referral is one.

@@ -33,6 +33,7 @@ fn route53(call: &Call, key: &str) -> Reply {
 fn provider(double: &Double, source: AwsSource) -> Route53 {
     let mut config = Route53Config::new(source);
     config.endpoint = Some(double.url());
+    config.pace = Duration::ZERO;
     config.poll = Duration::from_millis(1);
     Route53::new(config).expect("a good configuration")
 }
@@ -91,6 +92,7 @@ async fn the_containers_agent_gets_a_token_read_anew_and_keys_that_end_are_renew
     let source = AwsSource::Container { uri: format!("{}/creds", double.url()), token_file: Some(file.clone()) };
     let mut config = Route53Config::new(source);
     config.endpoint = Some(double.url());
+    config.pace = Duration::ZERO;
     let provider = Route53::new(config).expect("a good configuration");
     provider.cleanup(&super::record("v")).await.expect("nothing there");
     std::fs::write(&file, "second\n").expect("written");

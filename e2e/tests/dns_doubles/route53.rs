@@ -18,6 +18,7 @@ fn keys() -> AwsSource {
 fn provider(double: &Double) -> Route53 {
     let mut config = Route53Config::new(keys());
     config.endpoint = Some(double.url());
+    config.pace = Duration::ZERO;
     config.poll = Duration::from_millis(1);
     Route53::new(config).expect("a good configuration")
 }
@@ -111,6 +112,7 @@ async fn a_change_that_stays_pending_is_given_up() {
     let double = Double::start(|call| around_a_zone(call, |_| change("PENDING"))).await;
     let mut config = Route53Config::new(keys());
     config.endpoint = Some(double.url());
+    config.pace = Duration::ZERO;
     config.poll = Duration::from_millis(1);
     config.insync_limit = Duration::from_millis(50);
     let provider = Route53::new(config).expect("a good configuration");
@@ -216,6 +218,7 @@ async fn two_public_zones_of_one_name_have_to_be_chosen_from() {
     let with = |id: &str| {
         let mut config = Route53Config::new(keys());
         config.endpoint = Some(double.url());
+        config.pace = Duration::ZERO;
         config.hosted_zone_id = Some(id.to_owned());
         Route53::new(config).expect("a good configuration")
     };

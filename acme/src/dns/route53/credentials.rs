@@ -12,6 +12,7 @@ use hyper::{Request, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::sync::Mutex;
+use zeroize::Zeroizing;
 
 use super::super::api::{quote, refusal};
 use super::super::http::{Answer, Endpoint, Http, encode};
@@ -263,7 +264,7 @@ impl AwsCredentials {
 async fn read_token(file: &std::path::Path) -> Result<Secret, DnsError> {
     let text = tokio::fs::read_to_string(file)
         .await
-        .map(zeroize::Zeroizing::new)
+        .map(Zeroizing::new)
         .map_err(|error| credentials(format!("reading the token file {}: {error}", file.display())))?;
     if text.trim().is_empty() || text.len() > TOKEN_LIMIT {
         return Err(credentials(format!("the token file {} is empty or too large", file.display())));
@@ -301,7 +302,8 @@ fn json_keys(answer: &Answer, label: &str) -> Result<Temporary, DnsError> {
     // The parser's message could quote a secret, so it is not repeated.
     let document: Document = serde_json::from_slice(&answer.body)
         .map_err(|_| protocol(format!("{label} answered without AccessKeyId, SecretAccessKey and Expiration")))?;
-    temporary(&document.access_key_id, &document.secret_access_key, document.token.as_deref(), &document.expiration)
+    let (secret, token) = (Zeroizing::new(document.secret_access_key), document.token.map(Zeroizing::new));
+    temporary(&document.access_key_id, &secret, token.as_ref().map(|token| token.as_str()), &document.expiration)
 }
 
 fn temporary(id: &str, secret: &str, token: Option<&str>, ends: &str) -> Result<Temporary, DnsError> {

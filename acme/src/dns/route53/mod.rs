@@ -8,6 +8,7 @@ mod credentials;
 mod sigv4;
 mod xml;
 
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use jiff::Timestamp;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use self::credentials::AwsCredentials;
 pub use self::credentials::{AwsKeys, AwsSource, IMDS_ENDPOINT};
@@ -27,6 +28,8 @@ use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
 const PROVIDER: &str = "route53";
 const VERSION: &str = "/2013-04-01";
 const FIX: &str = "allow route53:ListHostedZonesByName, ListResourceRecordSets, ChangeResourceRecordSets and GetChange";
+/// Who would wait longer for a turn is told to come back.
+const QUEUE_LIMIT: Duration = Duration::from_secs(60);
 /// An identifier no record has, asked to be deleted to learn whether we may change the zone.
 const NO_RECORD: &str = "gatewright-permission-probe";
 
@@ -46,6 +49,8 @@ pub struct Route53Config {
     pub poll: Duration,
     /// How long to wait for `INSYNC`.
     pub insync_limit: Duration,
+    /// The time between two requests: Route 53 takes five a second from a whole account ("Route 53 quotas").
+    pub pace: Duration,
 }
 
 impl Route53Config {
@@ -59,6 +64,7 @@ impl Route53Config {
             ca_bundle: None,
             poll: Duration::from_secs(4),
             insync_limit: Duration::from_secs(120),
+            pace: Duration::from_millis(200),
         }
     }
 }
@@ -73,6 +79,9 @@ pub struct Route53 {
     zones: ZoneCache<Zone>,
     poll: Duration,
     insync_limit: Duration,
+    pace: Duration,
+    /// When the next request may go out.
+    next: Mutex<Instant>,
 }
 
 #[derive(Clone)]
@@ -114,6 +123,8 @@ impl Route53 {
             zones: ZoneCache::new(),
             poll: config.poll,
             insync_limit: config.insync_limit,
+            pace: config.pace,
+            next: Mutex::new(Instant::now()),
         })
     }
 
@@ -278,6 +289,7 @@ impl Route53 {
     }
 
     async fn call(&self, method: &str, path: &str, query: &[(&str, &str)], body: &str) -> Result<Answer, DnsError> {
+        self.turn().await?;
         let now = SystemTime::now();
         let keys = self.credentials.keys(now).await?;
         let path = format!("{VERSION}{path}");
@@ -304,6 +316,22 @@ impl Route53 {
             .send(request)
             .await
             .map_err(|message| DnsError::Unavailable { provider: PROVIDER.to_owned(), message })
+    }
+
+    /// Waits for a turn among all requests of this provider.
+    async fn turn(&self) -> Result<(), DnsError> {
+        let slot = {
+            let mut next = self.next.lock().expect("nobody panics while holding it");
+            let now = Instant::now();
+            let slot = (*next).max(now);
+            if slot - now > QUEUE_LIMIT {
+                return Err(DnsError::Throttled { provider: PROVIDER.to_owned(), retry_after: Some(slot - now) });
+            }
+            *next = slot + self.pace;
+            slot
+        };
+        sleep_until(slot).await;
+        Ok(())
     }
 
     /// Is the record gone after this answer to its deletion? `false` when what was quoted is not there.
@@ -446,4 +474,27 @@ fn refused(name: &str, answer: &Answer) -> DnsError {
 
 fn protocol(message: String) -> DnsError {
     DnsError::Protocol { provider: PROVIDER.to_owned(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::super::secret::Secret;
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_take_turns_and_a_long_queue_is_told_to_come_back() {
+        let secret_access_key = Secret::new("secret");
+        let keys = AwsKeys { access_key_id: "AKIATEST".to_owned(), secret_access_key, session_token: None };
+        let mut config = Route53Config::new(AwsSource::Static(keys));
+        config.pace = Duration::from_secs(40);
+        let provider = Route53::new(config).expect("a good configuration");
+        // The second waits and gives up waiting, but its turn was taken; the third would wait too long.
+        provider.turn().await.expect("nobody is before the first");
+        assert_eq!(provider.turn().now_or_never(), None);
+        let third = provider.turn().now_or_never().expect("answered at once").expect_err("the queue is full");
+        let DnsError::Throttled { retry_after: Some(wait), .. } = third else { panic!("{third:?}") };
+        assert!(wait > QUEUE_LIMIT, "{wait:?}");
+    }
 }

@@ -6,6 +6,7 @@ use hyper::http::request::Builder;
 use jiff::Timestamp;
 use ring::hmac;
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 use super::super::http::encode;
 use super::credentials::AwsKeys;
@@ -67,7 +68,8 @@ impl Signable<'_> {
         let date = &time[..8];
         let scope = format!("{date}/{}/{}/aws4_request", self.region, self.service);
         let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical)));
-        let mut key = mac(format!("AWS4{}", keys.secret_access_key.expose()).as_bytes(), date);
+        let secret = Zeroizing::new(format!("AWS4{}", keys.secret_access_key.expose()));
+        let mut key = mac(secret.as_bytes(), date);
         for part in [self.region, self.service, "aws4_request"] {
             key = mac(key.as_ref(), part);
         }
