@@ -98,7 +98,7 @@ impl Pebble {
         let dns_args = [
             "-management",
             &dns_management.to_string(),
-            "-dns01",
+            "-dnsserver",
             &dns.to_string(),
             "-http01",
             "",
@@ -147,17 +147,17 @@ impl Pebble {
     async fn ready(&mut self) -> Result<()> {
         let until = Instant::now() + START_LIMIT;
         loop {
-            let up =
-                self.get(self.listen, "/dir").await.is_ok() && TcpStream::connect(self.dns_management).await.is_ok();
-            if up {
-                return Ok(());
-            }
+            let trouble = match (self.get(self.listen, "/dir").await, TcpStream::connect(self.dns_management).await) {
+                (Ok(_), Ok(_)) => return Ok(()),
+                (Err(error), _) => format!("{error:#}"),
+                (_, Err(error)) => error.to_string(),
+            };
             for process in [&mut self.pebble, &mut self.dns] {
                 if let Some(status) = process.ended()? {
                     bail!("ended with {status}:\n{}", process.tail());
                 }
             }
-            ensure!(Instant::now() < until, "Pebble is not up:\n{}", self.pebble.tail());
+            ensure!(Instant::now() < until, "Pebble is not up: {trouble}\n{}", self.pebble.tail());
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -253,7 +253,9 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     let work = async move {
         let mut stream = stream;
         let length = body.len();
-        let head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: e2e\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
         stream.write_all(head.as_bytes()).await?;
         stream.flush().await?;
         let mut answer = Vec::new();
