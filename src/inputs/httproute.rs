@@ -208,7 +208,7 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
     }
     let edits = [&all.request_headers, &all.response_headers];
     let names = |edits: &HeaderEdits| {
-        edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(|name| is_host(name))
+        edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(|n| is_host(n))
     };
     if edits.into_iter().any(names) {
         let text = "a header modifier cannot change Host: use filter URLRewrite with a hostname";

@@ -93,7 +93,9 @@ fn resolve(
     let name = &reference.name;
     let invalid = |text: String| Err((Reason::InvalidCertificateRef, text));
     if !reference.group.is_empty() || reference.kind != "Secret" {
-        return invalid(format!("certificateRefs: {} {name} is not supported, use a Secret", reference.kind));
+        let (group, kind) = (&reference.group, &reference.kind);
+        let text = format!("certificateRefs: {kind} {name} of group {group:?} is not supported, use a core Secret");
+        return invalid(text);
     }
     // Permission is decided before existence, so that nobody learns what another namespace holds.
     if !store.permits(kind, &meta.name.namespace, "Secret", name) {

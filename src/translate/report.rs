@@ -256,12 +256,17 @@ fn condition(kind: &'static str, verdict: Verdict, good: Reason) -> Condition {
 }
 
 /// `Accepted` of a Gateway or ListenerSet, from its own verdict and its listeners' (Gateway API:
-/// `GatewayReasonListenersNotValid`): true while at least one listener is valid.
+/// `GatewayReasonListenersNotValid`): true while at least one listener is valid. In a ListenerSet a listener that has
+/// nothing to serve because of its references is not valid either (conformance test `ListenerSetReferenceGrant`).
 fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition {
     if let Err(error) = &parent.accepted {
         return condition("Accepted", Err(error.clone()), Reason::Accepted);
     }
-    let is_valid = |l: &&ListenerStatus| l.conditions.iter().all(|c| c.kind != "Accepted" || c.status == Status::True);
+    let is_true = |l: &ListenerStatus, kind| l.conditions.iter().any(|c| c.kind == kind && c.status == Status::True);
+    let is_set = matches!(parent.key, ParentKey::ListenerSet(_));
+    let is_valid = |l: &&ListenerStatus| {
+        is_true(l, "Accepted") && (!is_set || is_true(l, "ResolvedRefs") || is_true(l, "Programmed"))
+    };
     let invalid: Vec<&str> = listeners.iter().filter(|l| !is_valid(l)).map(|l| &*l.name).collect();
     let mut accepted = condition("Accepted", Ok(()), Reason::Accepted);
     if !invalid.is_empty() {

@@ -174,7 +174,8 @@ impl Resolver<'_> {
     fn look_up(&self, r: &LocalRef, port: Option<u16>, field: &str) -> Result<BackendId, (Reason, String)> {
         let name = &r.name;
         if !r.group.is_empty() || r.kind != "Service" {
-            let text = format!("{field}: {} {name} is not supported, use a Service", r.kind);
+            let text =
+                format!("{field}: {} {name} of group {:?} is not supported, use a core Service", r.kind, r.group);
             return Err((Reason::InvalidKind, text));
         }
         let from = self.route.kind.kind();
