@@ -145,7 +145,7 @@ impl Names {
 
     /// Does a certificate for these names serve all of `others`?
     pub fn cover(&self, others: &Self) -> bool {
-        others.iter().all(|o| self.0.iter().any(|n| n.covers(o)))
+        others.iter().all(|o| self.0.contains(o) || self.0.iter().any(|n| n.is_wildcard() && n.covers(o)))
     }
 
     /// Is there a name in both sets? An ARI replacement needs one (RFC 9773, 5).

@@ -1,8 +1,12 @@
 //! Real counterparts as fixtures: each is started by the test that needs it, on loopback, and dies with it.
 
+pub mod bind;
 pub mod echo;
 pub mod envoy;
 pub mod gatewright;
+pub mod moto;
+pub mod pebble;
 pub mod probe;
 mod process;
+pub mod testca;
 pub mod world;

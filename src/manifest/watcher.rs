@@ -22,6 +22,9 @@ pub struct Watcher {
     safety: Safety,
     folder: Folder,
     events: mpsc::UnboundedReceiver<notify::Result<notify::Event>>,
+    /// Paths that something happened to and that have not been looked at: kept here, so that [`Watcher::next`] may be
+    /// dropped at any of its waits.
+    touched: BTreeSet<PathBuf>,
     /// Files that did not parse, and when they are read again.
     doubtful: BTreeMap<PathBuf, Instant>,
     _watcher: RecommendedWatcher,
@@ -64,8 +67,8 @@ impl Watcher {
         })
         .map_err(watch)?;
         watcher.watch(&root, RecursiveMode::Recursive).map_err(watch)?;
-        let doubtful = BTreeMap::new();
-        let mut this = Self { root, safety, folder: Folder::default(), events, doubtful, _watcher: watcher };
+        let (touched, doubtful) = (BTreeSet::new(), BTreeMap::new());
+        let mut this = Self { root, safety, folder: Folder::default(), events, touched, doubtful, _watcher: watcher };
         let root = this.root.clone();
         let outcome = this.look(&BTreeSet::from([root]), false);
         Ok((this, outcome))
@@ -76,22 +79,22 @@ impl Watcher {
         self.folder.problems()
     }
 
-    /// Waits for the next change. Ends only by being dropped.
+    /// Waits for the next change. Ends only by being dropped, which loses nothing.
     pub async fn next(&mut self) -> Outcome {
         loop {
-            let mut touched = BTreeSet::new();
             let retry = self.doubtful.values().min().copied();
             let first = match retry {
                 Some(at) => timeout_at(at, self.events.recv()).await.unwrap_or_default(),
                 None => self.events.recv().await,
             };
             if let Some(event) = first {
-                self.note(event, &mut touched);
+                self.note(event);
                 let quiet = |now: Instant| now + QUIET;
                 while let Ok(Some(event)) = timeout_at(quiet(Instant::now()), self.events.recv()).await {
-                    self.note(event, &mut touched);
+                    self.note(event);
                 }
             }
+            let touched = std::mem::take(&mut self.touched);
             let mut outcome = self.look(&touched, true);
             let due: BTreeSet<PathBuf> =
                 self.doubtful.iter().filter(|(_, at)| **at <= Instant::now()).map(|(path, _)| path.clone()).collect();
@@ -104,15 +107,13 @@ impl Watcher {
         }
     }
 
-    fn note(&self, event: notify::Result<notify::Event>, touched: &mut BTreeSet<PathBuf>) {
+    fn note(&mut self, event: notify::Result<notify::Event>) {
         match event {
-            Ok(event) if event.need_rescan() => {
-                touched.insert(self.root.clone());
-            }
             Ok(event) if event.kind.is_access() => {}
-            Ok(event) => touched.extend(event.paths),
-            Err(_) => {
-                touched.insert(self.root.clone());
+            Ok(event) if !event.need_rescan() => self.touched.extend(event.paths),
+            // Events were lost: everything is looked at.
+            Ok(_) | Err(_) => {
+                self.touched.insert(self.root.clone());
             }
         }
     }

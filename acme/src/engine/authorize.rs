@@ -33,6 +33,9 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<()
     }
     for task in tasks.iter().filter(|t| !t.underway) {
         let solvers = &run.issuer.config.solvers;
+        if matches!(task.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01) {
+            run.answering.push((task.name.to_string(), task.token.clone()));
+        }
         match (task.kind, &solvers.http, &solvers.alpn) {
             (ChallengeKind::Http01, Some(solver), _) => {
                 solver.present(task.name.as_str(), &task.token, &task.key_authorization).await?;

@@ -44,6 +44,8 @@ pub(super) struct Run<'a> {
     pub(super) protocol: instant_acme::Account,
     pub(super) handle: Handle,
     pub(super) record: OrderRecord,
+    /// Challenges that are being answered by HTTP or TLS: name and token.
+    pub(super) answering: Vec<(String, String)>,
     request: &'a IssueRequest,
     started: Instant,
 }
@@ -85,13 +87,27 @@ impl<'a> Run<'a> {
         };
         let (protocol, handle) =
             account.protocol().await.map_err(|e| of_protocol(issuer, &e, None, Timestamp::now()))?;
-        let run = Self { issuer, account, protocol, handle, record, request, started: Instant::now() };
+        let run =
+            Self { issuer, account, protocol, handle, record, answering: Vec::new(), request, started: Instant::now() };
         run.save().await?;
         Ok(run)
     }
 
     /// Follows the order to its end. What is left behind after a failure can be taken up again.
     pub(super) async fn drive(mut self) -> Result<IssuedCertificate, Failure> {
+        let result = self.follow().await;
+        for (name, token) in std::mem::take(&mut self.answering) {
+            if let Some(solver) = &self.issuer.config.solvers.http {
+                solver.cleanup(&name, &token).await;
+            }
+            if let Some(solver) = &self.issuer.config.solvers.alpn {
+                solver.cleanup(&name).await;
+            }
+        }
+        result
+    }
+
+    async fn follow(&mut self) -> Result<IssuedCertificate, Failure> {
         if let Some(chain) = self.record.downloaded.clone() {
             return self.verified(chain).await;
         }
@@ -101,7 +117,7 @@ impl<'a> Run<'a> {
         loop {
             match order.state().status {
                 OrderStatus::Pending if !accepted => {
-                    authorize::authorize(&mut self, &mut order).await?;
+                    authorize::authorize(self, &mut order).await?;
                     accepted = true;
                 }
                 OrderStatus::Pending | OrderStatus::Processing => {
@@ -291,7 +307,7 @@ impl<'a> Run<'a> {
     }
 
     /// The certificate, if it may be served; else the order is forgotten, so that the next one is a new one.
-    async fn verified(mut self, chain: String) -> Result<IssuedCertificate, Failure> {
+    async fn verified(&mut self, chain: String) -> Result<IssuedCertificate, Failure> {
         let record = &self.record;
         // Not the request's time: certificates are from now.
         let now = Timestamp::now().max(self.request.now);
@@ -317,7 +333,7 @@ impl<'a> Run<'a> {
     }
 
     /// Why the order failed, which names are at fault; and everything tidied up.
-    async fn invalid(mut self, order: &mut Order) -> Failure {
+    async fn invalid(&mut self, order: &mut Order) -> Failure {
         let now = Timestamp::now();
         let exchange = self.handle.last();
         let name = &self.issuer.config.name;

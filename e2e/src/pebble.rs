@@ -1,0 +1,473 @@
+//! A real Pebble, Let's Encrypt's test CA, with its DNS server; and answers to its challenges.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use acme::Failure;
+use acme::challenge::alpn::{AlpnSolver, ChallengeCertificate};
+use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
+use acme::client::Roots;
+use anyhow::{Context, Result, bail, ensure};
+use async_trait::async_trait;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::process::Process;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: u64 = 1 << 20;
+
+/// What Pebble is to be like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Percent of good nonces it refuses.
+    pub nonce_reject: u8,
+    /// Takes every challenge as met.
+    pub always_valid: bool,
+    /// External accounts it knows, by key id; with any, it demands one.
+    pub external: BTreeMap<String, String>,
+    /// Other roots it offers chains to.
+    pub alternate_roots: u8,
+    /// Where it looks names up instead of at its own DNS server.
+    pub resolver: Option<SocketAddr>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { nonce_reject: 0, always_valid: false, external: BTreeMap::new(), alternate_roots: 0, resolver: None }
+    }
+}
+
+/// A running Pebble and its DNS server; both killed on drop.
+#[derive(Debug)]
+pub struct Pebble {
+    pebble: Process,
+    dns: Process,
+    listen: SocketAddr,
+    management: SocketAddr,
+    dns_management: SocketAddr,
+    ca_pem: String,
+    /// Where it looks for HTTP-01.
+    pub http_port: u16,
+    /// Where it looks for TLS-ALPN-01.
+    pub tls_port: u16,
+}
+
+impl Pebble {
+    /// Starts one and returns when its directory answers.
+    ///
+    /// It runs with one processor: with more, its locks deadlock under concurrent clients while its directory goes
+    /// on answering. A test that makes no progress is ended by its own time limit.
+    pub async fn start(options: &Options) -> Result<Self> {
+        let [listen, management, dns_management, dns] = free_ports()?;
+        let [http, tls, _, _] = free_ports()?;
+        let dir = tempfile::Builder::new().prefix("pebble").tempdir()?;
+        let ca_pem = server_certificate(dir.path())?;
+        let config = json!({ "pebble": {
+            "listenAddress": listen.to_string(),
+            "managementListenAddress": management.to_string(),
+            "certificate": dir.path().join("server.pem"),
+            "privateKey": dir.path().join("server.key"),
+            "httpPort": http.port(),
+            "tlsPort": tls.port(),
+            "externalAccountBindingRequired": !options.external.is_empty(),
+            "externalAccountMACKeys": options.external,
+            "retryAfter": { "authz": 1, "order": 1 },
+            "profiles": {
+                "default": { "description": "ninety days", "validityPeriod": 90 * 86400 },
+                "shortlived": { "description": "six days", "validityPeriod": 6 * 86400 },
+            },
+        }});
+        let file = dir.path().join("config.json");
+        std::fs::write(&file, config.to_string())?;
+
+        let dns_dir = tempfile::Builder::new().prefix("challtestsrv").tempdir()?;
+        let dns_args = [
+            "-management",
+            &dns_management.to_string(),
+            "-dnsserver",
+            &dns.to_string(),
+            "-http01",
+            "",
+            "-https01",
+            "",
+            "-tlsalpn01",
+            "",
+            "-doh",
+            "",
+            "-defaultIPv4",
+            "127.0.0.1",
+            "-defaultIPv6",
+            "",
+        ]
+        .map(str::to_owned);
+        let dns_process = Process::start(&binary("pebble-challtestsrv")?, &dns_args, dns_dir)?;
+        let mut args = vec![
+            "GOMAXPROCS=1".to_owned(),
+            "PEBBLE_VA_NOSLEEP=1".to_owned(),
+            format!("PEBBLE_WFE_NONCEREJECT={}", options.nonce_reject),
+            format!("PEBBLE_ALTERNATE_ROOTS={}", options.alternate_roots),
+        ];
+        if options.always_valid {
+            args.push("PEBBLE_VA_ALWAYS_VALID=1".to_owned());
+        }
+        args.push(binary("pebble")?.display().to_string());
+        args.extend(
+            ["-config", &file.display().to_string(), "-dnsserver", &options.resolver.unwrap_or(dns).to_string()]
+                .map(str::to_owned),
+        );
+        let process = Process::start(Path::new("/usr/bin/env"), &args, dir)?;
+        let mut pebble = Self {
+            pebble: process,
+            dns: dns_process,
+            listen,
+            management,
+            dns_management,
+            ca_pem,
+            http_port: http.port(),
+            tls_port: tls.port(),
+        };
+        pebble.ready().await?;
+        Ok(pebble)
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        let until = Instant::now() + START_LIMIT;
+        loop {
+            let trouble = match (self.get(self.listen, "/dir").await, TcpStream::connect(self.dns_management).await) {
+                (Ok(_), Ok(_)) => return Ok(()),
+                (Err(error), _) => format!("{error:#}"),
+                (_, Err(error)) => error.to_string(),
+            };
+            for process in [&mut self.pebble, &mut self.dns] {
+                if let Some(status) = process.ended()? {
+                    bail!("ended with {status}:\n{}", process.tail());
+                }
+            }
+            ensure!(Instant::now() < until, "Pebble is not up: {trouble}\n{}", self.pebble.tail());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Its directory URL.
+    pub fn directory(&self) -> String {
+        format!("https://{}/dir", self.listen)
+    }
+
+    /// Whom to trust when talking to it.
+    pub fn roots(&self) -> Roots {
+        Roots::Pem(self.ca_pem.clone())
+    }
+
+    /// The root of the certificates it issues, or of another chain it offers.
+    pub async fn issuing_root(&self, index: usize) -> Result<String> {
+        self.get(self.management, &format!("/roots/{index}")).await
+    }
+
+    /// Sets the answer of ARI for a certificate.
+    pub async fn set_renewal_info(&self, certificate_pem: &str, answer: &Value) -> Result<()> {
+        let body = json!({ "certificate": certificate_pem, "ariResponse": answer.to_string() });
+        self.tls(self.management, "POST", "/set-renewal-info/", &body.to_string()).await.map(drop)
+    }
+
+    /// How many certificates it says it issued.
+    pub fn issued(&self) -> usize {
+        self.pebble.log().matches("Issued certificate serial").count()
+    }
+
+    /// A provider that writes into its DNS server.
+    pub fn dns(&self) -> Arc<TestDns> {
+        Arc::new(TestDns { management: self.dns_management, records: tokio::sync::Mutex::default() })
+    }
+
+    async fn get(&self, address: SocketAddr, path: &str) -> Result<String> {
+        self.tls(address, "GET", path, "").await
+    }
+
+    async fn tls(&self, address: SocketAddr, method: &str, path: &str, body: &str) -> Result<String> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).context("our own CA")?)?;
+        let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::from(address.ip());
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        exchange(stream, method, path, body).await
+    }
+}
+
+/// Where the program is.
+pub fn binary(name: &str) -> Result<PathBuf> {
+    let variable = format!("GATEWRIGHT_{}", name.to_uppercase().replace('-', "_"));
+    if let Some(path) = std::env::var_os(&variable) {
+        return Ok(path.into());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
+    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install pebble, or set {variable}", path.display());
+    Ok(path)
+}
+
+/// Ports nobody listens on now.
+fn free_ports() -> Result<[SocketAddr; 4]> {
+    let listeners: Vec<_> = (0..4).map(|_| StdListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let addresses: Vec<_> = listeners.iter().map(StdListener::local_addr).collect::<Result<_, _>>()?;
+    Ok(addresses.try_into().expect("four were bound"))
+}
+
+/// A CA, and a certificate for 127.0.0.1 in the directory; gives the CA's certificate.
+fn server_certificate(dir: &Path) -> Result<String> {
+    let ca_key = KeyPair::generate()?;
+    let mut ca = CertificateParams::new(Vec::<String>::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key)?.pem();
+    let key = KeyPair::generate()?;
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+    let certificate = params.signed_by(&key, &Issuer::new(ca, ca_key))?;
+    std::fs::write(dir.join("server.pem"), certificate.pem())?;
+    std::fs::write(dir.join("server.key"), key.serialize_pem())?;
+    Ok(ca_pem)
+}
+
+/// One request on a connection of its own.
+async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Result<String> {
+    let work = async move {
+        let mut stream = stream;
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: e2e\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.flush().await?;
+        let mut answer = Vec::new();
+        // A peer that closes without close_notify has said all it had to say.
+        let _end = stream.take(ANSWER_LIMIT).read_to_end(&mut answer).await;
+        let text = String::from_utf8(answer)?;
+        let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
+        ensure!(head.split(' ').nth(1) == Some("200"), "{method} {path}: {head}");
+        Ok(body.to_owned())
+    };
+    timeout(EXCHANGE_LIMIT, work).await.context("no answer in time")?
+}
+
+/// Writes TXT records into Pebble's DNS server, and remembers them.
+#[derive(Debug)]
+pub struct TestDns {
+    management: SocketAddr,
+    records: tokio::sync::Mutex<BTreeMap<String, Vec<String>>>,
+}
+
+impl TestDns {
+    /// The values at all names now.
+    pub async fn records(&self) -> BTreeMap<String, Vec<String>> {
+        self.records.lock().await.clone()
+    }
+
+    async fn tell(&self, path: &str, body: &Value) -> Result<(), DnsError> {
+        let failed = |e: String| DnsError::Unavailable { provider: "test".to_owned(), message: e };
+        let stream = TcpStream::connect(self.management).await.map_err(|e| failed(e.to_string()))?;
+        exchange(stream, "POST", path, &body.to_string()).await.map_err(|e| failed(e.to_string()))?;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl DnsProvider for TestDns {
+    fn name(&self) -> &str {
+        "test"
+    }
+
+    async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
+        Ok(name.rsplitn(3, '.').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("."))
+    }
+
+    async fn present(&self, record: &TxtRecord) -> Result<(), DnsError> {
+        let mut records = self.records.lock().await;
+        let values = records.entry(record.name.clone()).or_default();
+        if !values.contains(&record.value) {
+            values.push(record.value.clone());
+            self.tell("/set-txt", &json!({ "host": format!("{}.", record.name), "value": record.value })).await?;
+        }
+        Ok(())
+    }
+
+    async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
+        let mut records = self.records.lock().await;
+        let Some(values) = records.get_mut(&record.name) else { return Ok(()) };
+        values.retain(|v| *v != record.value);
+        let left = values.clone();
+        let host = format!("{}.", record.name);
+        // The server can only forget a whole name.
+        self.tell("/clear-txt", &json!({ "host": host })).await?;
+        for value in &left {
+            self.tell("/set-txt", &json!({ "host": host, "value": value })).await?;
+        }
+        if left.is_empty() {
+            records.remove(&record.name);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl DnsView for TestDns {
+    async fn challenge_target(&self, name: &str) -> Result<String, DnsError> {
+        Ok(name.to_owned())
+    }
+
+    async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
+        let records = self.records.lock().await;
+        let there = records.get(&record.name).is_some_and(|v| v.contains(&record.value));
+        Ok(if there { Seen::Everywhere { silent: vec![] } } else { Seen::NotYet { missing: vec!["test".to_owned()] } })
+    }
+}
+
+/// Answers HTTP-01 on a port, knowing nothing but the thumbprint.
+#[derive(Debug)]
+pub struct Responder {
+    accepting: JoinHandle<()>,
+    thumbprint: Arc<Mutex<String>>,
+}
+
+impl Responder {
+    /// Starts one.
+    pub async fn start(port: u16, thumbprint: &str) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.context("the port of HTTP-01")?;
+        let thumbprint = Arc::new(Mutex::new(thumbprint.to_owned()));
+        let known = thumbprint.clone();
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let thumbprint = known.lock().expect("nobody panics while holding it").clone();
+                connections.spawn(async move {
+                    let _gone = timeout(EXCHANGE_LIMIT, respond(stream, &thumbprint)).await;
+                });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self { accepting, thumbprint })
+    }
+
+    /// Another account from now on.
+    pub fn set_thumbprint(&self, thumbprint: &str) {
+        *self.thumbprint.lock().expect("nobody panics while holding it") = thumbprint.to_owned();
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn respond(mut stream: TcpStream, thumbprint: &str) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let path = head.split(' ').nth(1).unwrap_or("/");
+    let answer = match acme::challenge::http::answer(path, thumbprint) {
+        Some(body) => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()),
+        None => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned(),
+    };
+    stream.write_all(answer.as_bytes()).await
+}
+
+/// Shows challenge certificates of TLS-ALPN-01 on a port.
+#[derive(Debug)]
+pub struct AlpnResponder {
+    accepting: JoinHandle<()>,
+    shown: Arc<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Shown(Mutex<BTreeMap<String, Arc<CertifiedKey>>>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let challenge = hello.alpn()?.any(|p| p == acme::challenge::alpn::PROTOCOL);
+        let name = hello.server_name()?;
+        challenge.then(|| self.0.lock().expect("nobody panics while holding it").get(name).cloned())?
+    }
+}
+
+impl AlpnResponder {
+    /// Starts one.
+    pub async fn start(port: u16) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.context("the port of TLS-ALPN-01")?;
+        let shown = Arc::new(Shown::default());
+        let mut config =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()?
+                .with_no_client_auth()
+                .with_cert_resolver(shown.clone());
+        config.alpn_protocols = vec![acme::challenge::alpn::PROTOCOL.to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                connections.spawn(async move {
+                    let _gone = timeout(EXCHANGE_LIMIT, async {
+                        if let Ok(mut stream) = acceptor.accept(stream).await {
+                            let _closed = stream.shutdown().await;
+                        }
+                    })
+                    .await;
+                });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self { accepting, shown })
+    }
+
+    /// How many names are shown.
+    pub fn shown(&self) -> usize {
+        self.shown.0.lock().expect("nobody panics while holding it").len()
+    }
+}
+
+impl Drop for AlpnResponder {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+#[async_trait]
+impl AlpnSolver for AlpnResponder {
+    async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure> {
+        let bug = |e: String| Failure::new(acme::Class::Bug, e);
+        let chain =
+            CertificateDer::from_pem_slice(certificate.certificate_pem.as_bytes()).map_err(|e| bug(e.to_string()))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(certificate.key_pem.expose().as_bytes()).map_err(|e| bug(e.to_string()))?;
+        let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|e| bug(e.to_string()))?;
+        let certified = Arc::new(CertifiedKey::new(vec![chain], key));
+        self.shown.0.lock().expect("nobody panics while holding it").insert(name.to_owned(), certified);
+        Ok(())
+    }
+
+    async fn cleanup(&self, name: &str) {
+        self.shown.0.lock().expect("nobody panics while holding it").remove(name);
+    }
+}
