@@ -8,5 +8,6 @@ pub mod moto;
 pub mod pebble;
 pub mod probe;
 mod process;
+/// A CA of ours for what Pebble cannot do.
 pub mod testca;
 pub mod world;

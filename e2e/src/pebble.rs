@@ -31,7 +31,7 @@ const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: u64 = 1 << 20;
 
 /// What Pebble is to be like.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Percent of good nonces it refuses.
     pub nonce_reject: u8,
@@ -43,12 +43,6 @@ pub struct Options {
     pub alternate_roots: u8,
     /// Where it looks names up instead of at its own DNS server.
     pub resolver: Option<SocketAddr>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { nonce_reject: 0, always_valid: false, external: BTreeMap::new(), alternate_roots: 0, resolver: None }
-    }
 }
 
 /// A running Pebble and its DNS server; both killed on drop.
