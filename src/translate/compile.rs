@@ -44,8 +44,10 @@ impl Engine {
                 Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
             };
         }
+        let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
+        let is_routed = is_https && (unit.scope.is_some() || unit.table.is_some());
         self.place_in_table(id, hostname, unit.table, dirty);
-        self.place_scope_under(id, hostname, owner.as_ref(), unit.scope.is_some(), dirty);
+        self.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
         self.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
         self.emit(ResourceKey::SniCluster(id.clone(), hostname.clone()), unit.cluster.map(Resource::Cluster), dirty);
         if let Some(frontend) = self.frontends.get_mut(id)
@@ -88,6 +90,9 @@ impl Engine {
         if hostname.is_exact() {
             if !owner.is_own && virtual_host.routes.is_empty() {
                 return Unit::default();
+            }
+            if wide && frontend.is_tabled(&owner.hostname, hostname) {
+                return Unit { table: Some((Some(owner.hostname.clone()), virtual_host)), ..Unit::default() };
             }
             // Under a wildcard certificate clients may reuse a connection for a sibling: 421 sends them to its own.
             let alone = !wide && frontend.winners.len() == 1;

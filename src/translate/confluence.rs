@@ -345,6 +345,35 @@ fn host(n: usize) -> Vec<Change> {
     ]
 }
 
+/// The work that adding, changing and removing one host under a wildcard listener takes when `count` are there.
+fn work_under_a_wildcard(count: usize) -> Vec<(super::Counters, usize, usize)> {
+    let mut engine = engine();
+    let tls = json!({"certificateRefs": [{"name": "wild"}]});
+    let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": "*.example.org", "tls": tls});
+    let spec = json!({"gatewayClassName": "ours", "listeners": [listener]});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let route = |n: usize, path: &str| {
+        let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
+        let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
+        gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)
+    };
+    let mut changes =
+        vec![class(), Change::Put(gateway_object("Gateway", "a", "g", 0, spec)), Change::Put(object(service))];
+    changes.push(Change::Put(secret("a", "wild", "1")));
+    changes.extend((0..count).map(|n| Change::Put(route(n, "/"))));
+    engine.apply(changes, now());
+    let steps = [Change::Put(route(count, "/")), Change::Put(route(7, "/x")), Change::Delete(route(count, "/").key())];
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(vec![step], now());
+            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
+        })
+        .collect()
+}
+
 /// The work that adding, changing, rotating and removing one host takes when `count` are there.
 fn work(count: usize) -> Vec<(super::Counters, usize, usize)> {
     let mut engine = engine();
@@ -398,4 +427,15 @@ fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
     let (add, resources, _) = small[0];
     assert!(add.units <= 2 && add.frontends <= 1 && resources <= 2, "{small:?}");
     assert_eq!(small[3], (super::Counters::default(), 0, 0), "a namespace without our objects is no work");
+}
+
+#[test]
+fn the_work_for_one_host_under_a_wildcard_does_not_grow_either() {
+    let small = work_under_a_wildcard(100);
+    assert_eq!(small, work_under_a_wildcard(1_000));
+    assert_eq!(small, work_under_a_wildcard(10_000));
+    assert!(
+        small.iter().all(|(work, resources, _)| work.units == 1 && work.frontends == 0 && *resources == 1),
+        "{small:?}"
+    );
 }

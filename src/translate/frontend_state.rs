@@ -26,8 +26,8 @@ pub(super) struct FrontendState {
     pub(super) tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
     /// In which table a hostname stands.
     pub(super) placed: BTreeMap<Hostname, Option<Hostname>>,
-    /// Exact hostnames with a scope under a wildcard or catch-all listener, by that listener's hostname.
-    pub(super) scoped: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
+    pub(super) beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// Addresses it is to be bound to.
     pub(super) addresses: Vec<IpAddr>,
 }

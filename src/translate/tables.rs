@@ -6,8 +6,23 @@ use super::claims::Family;
 use super::compile::Owner;
 use super::delta::{Resource, ResourceKey};
 use super::engine::{Dirty, Engine};
+use super::frontend_state::FrontendState;
 use super::parent::Protocol;
 use crate::model::{FrontendId, Hostname, Others, Table, TableId, VirtualHost};
+
+/// Up to so many exact hosts under a wildcard or catch-all listener share its table, in which a connection for one finds
+/// the others. Beyond, each has a scope of its own, so that a change of one host costs the same however many there are;
+/// a connection for one is then sent to another one's own (421).
+pub(super) const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
+
+impl FrontendState {
+    /// Whether an exact host under a wildcard or catch-all listener belongs into its table.
+    pub(super) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
+        let names = self.beneath.get(wide);
+        let others = names.map_or(0, |names| names.len() - usize::from(names.contains(hostname)));
+        others < TABLE_HOSTS
+    }
+}
 
 impl Engine {
     pub(super) fn place_in_table(
@@ -41,7 +56,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn place_scope_under(
+    pub(super) fn place_beneath(
         &mut self,
         id: &FrontendId,
         hostname: &Hostname,
@@ -54,17 +69,26 @@ impl Engine {
             return;
         }
         let wide = owner.filter(|o| there && !o.is_own).map(|o| o.hostname.clone());
-        for (name, names) in &mut frontend.scoped {
+        let mut changed = Vec::new();
+        for (name, names) in &mut frontend.beneath {
             if Some(name) != wide.as_ref() && names.remove(hostname) {
-                dirty.tables.insert((id.clone(), Some(name.clone())));
+                changed.push((name.clone(), names.len() + 1));
             }
         }
-        frontend.scoped.retain(|_, names| !names.is_empty());
-        if let Some(wide) = wide
-            && frontend.scoped.entry(wide.clone()).or_default().insert(hostname.clone())
-        {
+        if let Some(wide) = wide {
+            let names = frontend.beneath.entry(wide.clone()).or_default();
+            if names.insert(hostname.clone()) {
+                changed.push((wide, names.len() - 1));
+            }
+        }
+        for (wide, before) in changed {
+            let names = &frontend.beneath[&wide];
+            if (before <= TABLE_HOSTS) != (names.len() <= TABLE_HOSTS) {
+                dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
+            }
             dirty.tables.insert((id.clone(), Some(wide)));
         }
+        frontend.beneath.retain(|_, names| !names.is_empty());
     }
 
     /// Marks the tables of wildcard and catch-all listeners that cover a hostname: they answer 421 for it.
@@ -107,7 +131,8 @@ impl Engine {
             virtual_hosts.insert(0, VirtualHost { hostname: wide.clone(), routes: Vec::new() });
         }
         let beneath = frontend.winners.keys().filter(|name| *name != wide && wide.covers(name));
-        let scoped = frontend.scoped.get(wide).into_iter().flatten();
+        let hosts = frontend.beneath.get(wide).into_iter().flatten();
+        let scoped = hosts.filter(|name| frontend.placed.get(name).is_none());
         let misdirected: BTreeSet<Hostname> = beneath.chain(scoped).cloned().collect();
         virtual_hosts.retain(|host| !misdirected.contains(&host.hostname));
         let others = if frontend.winners.len() > 1 { Others::Misdirected } else { Others::NotFound };
