@@ -31,7 +31,7 @@ const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: u64 = 1 << 20;
 
 /// What Pebble is to be like.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Percent of good nonces it refuses.
     pub nonce_reject: u8,
@@ -41,12 +41,6 @@ pub struct Options {
     pub external: BTreeMap<String, String>,
     /// Other roots it offers chains to.
     pub alternate_roots: u8,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { nonce_reject: 0, always_valid: false, external: BTreeMap::new(), alternate_roots: 0 }
-    }
 }
 
 /// A running Pebble and its DNS server; both killed on drop.
