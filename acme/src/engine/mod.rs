@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hyper::Method;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
@@ -24,13 +24,16 @@ use crate::certificate::IssuedCertificate;
 use crate::challenge::Solvers;
 use crate::client::{Directory, Http, HttpConfig, Proxy, Roots};
 use crate::failure::{Class, Failure};
-use crate::issuer::{CertificateId, IssueRequest, Issuer};
+use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::names::Names;
 use crate::renewal::Window;
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
 use record::OrderRecord;
 use run::Run;
+
+/// An order nobody wants is kept this long: names come back.
+const LONGEST_UNWANTED: SignedDuration = SignedDuration::from_hours(24);
 
 /// A profile (draft-ietf-acme-profiles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,21 +222,6 @@ impl AcmeIssuer {
         Ok(self.account.take().expect("it was opened just now, and nobody else has this issuer"))
     }
 
-    /// Removes the traces of orders that ended while a DNS provider could not be reached, or that nobody wants
-    /// any more. `wanted` says which orders may still be taken up.
-    pub async fn sweep(&self, wanted: impl Fn(&CertificateId) -> bool) -> Result<(), Failure> {
-        for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
-            let read = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?;
-            if let Some((record, _)) = read
-                && record.issuer == self.config.name
-                && (record.is_leftover() || !wanted(&record.id))
-            {
-                self.abandon(&record.id).await?;
-            }
-        }
-        Ok(())
-    }
-
     async fn account(&self) -> Result<&Account, Failure> {
         self.account
             .get_or_try_init(|| async {
@@ -309,6 +297,26 @@ impl Issuer for AcmeIssuer {
             }
         }
         record::close(self, id).await
+    }
+
+    async fn tidy(&self, known: &Known, now: Timestamp) -> Result<(), Failure> {
+        for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
+            let Some((record, _)) = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?
+            else {
+                continue;
+            };
+            if record.issuer != self.config.name {
+                continue;
+            }
+            let stored = record.serial().is_some_and(|s| known.stored.get(&record.id) == Some(&s));
+            let unwanted = !known.wanted.contains(&record.id) && record.since + LONGEST_UNWANTED < now;
+            if stored || record.over {
+                self.installed(&record.id).await?;
+            } else if unwanted {
+                self.abandon(&record.id).await?;
+            }
+        }
+        Ok(())
     }
 
     fn budget(&self) -> Option<Budget> {
