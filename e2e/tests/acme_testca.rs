@@ -13,6 +13,7 @@ use acme::challenge::{DnsSolver, Solvers};
 use acme::client::Roots;
 use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::keeper::{Keeper, Next};
+use acme::preflight::{Gate, Preflight, Question, Strictness};
 use acme::storage::dir::Directory;
 use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
 use acme::{CertificateId, Class, IssueRequest, Issuer, Names, Storage, Wanted};
@@ -224,6 +225,39 @@ fn a_revoked_certificate_is_replaced_at_once_and_the_order_says_so() -> Result<(
         let later = now + SignedDuration::from_hours(13);
         let pass = keeper.pass(&wanted, later).await;
         ensure!(pass.issued.len() == 1, "{pass:?}");
+        Ok(())
+    })
+}
+
+/// Finds something about one host.
+struct Finds(&'static str);
+
+#[async_trait]
+impl Preflight for Finds {
+    async fn findings(&self, question: &Question<'_>) -> Vec<String> {
+        let found = question.name.as_str() == self.0 && question.account_url.starts_with("http");
+        if found { vec![format!("{} points elsewhere; change its A record", self.0)] } else { Vec::new() }
+    }
+}
+
+#[test]
+fn what_the_preflight_finds_costs_no_order_unless_it_only_warns() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        for (strictness, orders) in [(Strictness::Strict, 0), (Strictness::Warn, 1)] {
+            let mut config = config(&rig.ca.directory());
+            config.gate = Some(Gate { preflight: Arc::new(Finds("bad.example.com")), strictness });
+            let issuer = AcmeIssuer::open(config, rig.storage()?).await?;
+            let issued = issuer.issue(&request("bad.example.com")?).await;
+            ensure!(issued.is_ok() == (orders == 1));
+            if let Err(failure) = issued {
+                ensure!(failure.class == Class::HostFault && failure.culprits == ["bad.example.com"], "{failure:?}");
+                ensure!(failure.message.contains("change its A record"), "{failure}");
+                issuer.issue(&request("good.example.com")?).await?;
+            }
+            let counted = rig.ca.counts().orders.get("bad.example.com").copied().unwrap_or(0);
+            ensure!(counted == orders, "{strictness:?}: {counted}");
+        }
         Ok(())
     })
 }

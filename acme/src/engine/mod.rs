@@ -25,7 +25,8 @@ use crate::challenge::Solvers;
 use crate::client::{Directory, Http, HttpConfig, Proxy, Roots};
 use crate::failure::{Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
-use crate::names::Names;
+use crate::names::{DnsName, Names};
+use crate::preflight::{Gate, Question, Strictness};
 use crate::renewal::Window;
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
@@ -65,6 +66,8 @@ pub struct AcmeConfig {
     pub preferred_chain: Option<String>,
     /// The CA's limits; without it those known for its directory.
     pub limits: Option<Limits>,
+    /// Who looks before an order is placed.
+    pub gate: Option<Gate>,
     /// How long one exchange may take.
     pub timeout: Duration,
     /// How long one attempt follows an order; then it is taken up again later.
@@ -84,6 +87,7 @@ impl AcmeConfig {
             profile: None,
             preferred_chain: None,
             limits: None,
+            gate: None,
             timeout: Duration::from_secs(30),
             patience: Duration::from_secs(300),
         }
@@ -195,6 +199,51 @@ impl AcmeIssuer {
             }
         }
         Ok(())
+    }
+
+    /// What is in the way of a certificate for a name, as the configured pre-flight sees it. Costs nothing at the CA.
+    pub async fn findings(&self, name: &DnsName) -> Result<Vec<String>, Failure> {
+        let Some(gate) = &self.config.gate else { return Ok(Vec::new()) };
+        self.check(&Names::one(name.clone()))?;
+        let kinds = self.config.solvers.kinds();
+        let kind = self.config.solvers.choose(name, &kinds).ok_or_else(|| {
+            Failure::new(
+                Class::Config,
+                format!("issuer {} cannot prove {name}: no solver is configured", self.config.name),
+            )
+        })?;
+        let directory = self.directory().await?;
+        let question = Question {
+            name,
+            kind,
+            directory: &directory,
+            account_url: self.account().await?.url(),
+            thumbprint: &self.thumbprint,
+        };
+        Ok(gate.preflight.findings(&question).await)
+    }
+
+    /// Looks before an order is placed; a finding stops it, or is told only.
+    async fn look_first(&self, names: &Names) -> Result<(), Failure> {
+        let Some(gate) = self.config.gate.as_ref().filter(|g| g.strictness != Strictness::Skip) else { return Ok(()) };
+        let mut sentences = Vec::new();
+        let mut culprits = Vec::new();
+        for name in names.iter() {
+            let found = self.findings(name).await?;
+            if !found.is_empty() {
+                culprits.push(name.to_string());
+            }
+            sentences.extend(found);
+        }
+        if sentences.is_empty() {
+            return Ok(());
+        }
+        let message = sentences.join("; ");
+        if gate.strictness == Strictness::Warn {
+            tracing::warn!(issuer = self.config.name, %names, message, "the order is placed all the same");
+            return Ok(());
+        }
+        Err(Failure::new(Class::HostFault, message).by(culprits))
     }
 
     /// Changes the account key. Call it while no order is on its way, and open the issuer again afterwards: it has
