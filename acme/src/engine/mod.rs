@@ -1,7 +1,7 @@
 //! The ACME issuer: one account at one CA.
 //!
 //! An order is a small state machine whose state is written down before each step that talks to the CA
-//! ([`record`]); a process killed at any point takes up the same order, with the same key.
+//! (`record.rs`); a process killed at any point takes up the same order, with the same key.
 
 mod authorize;
 mod problem;
