@@ -1,6 +1,6 @@
 //! Our own cost of one change, without a server: engine and encoding, at several numbers of hosts.
 //!
-//! `cargo bench --bench engine`. Every host has a certificate, a ListenerSet and an HTTPRoute of its own. Prints the
+//! `cargo bench --bench engine [-- HOSTS...]`. Every host has a certificate, a ListenerSet and an HTTPRoute of its own. Prints the
 //! median over many changes, and memory per host.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
@@ -107,7 +107,11 @@ fn main() {
     println!(
         "hosts   | add one           | change a route    | rotate            | remove            | all from nothing | KB per host"
     );
-    for count in [64, 1_000, 10_000] {
+    let mut counts: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    if counts.is_empty() {
+        counts = vec![64, 1_000, 10_000];
+    }
+    for count in counts {
         let before = resident();
         let settings = Settings {
             controller: "gatewright.io/gateway-controller".to_owned(),

@@ -1,10 +1,15 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
+pub mod cli;
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
+pub mod manifest;
 pub mod model;
 pub mod offline;
+pub mod programmed;
 pub mod publish;
+pub mod run;
+pub mod standalone;
 pub mod store;
 pub mod translate;

@@ -1,2 +1,182 @@
-//! The command line.
-fn main() {}
+//! The command line: reads it, does it, and says how it went by the exit status.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser};
+use gatewright::cli::{self, Cli, Command, Document, Output};
+use gatewright::manifest::{Parsed, Safety, parse, read, scan};
+use gatewright::offline;
+use gatewright::run::{self, CONTROLLER, table};
+use gatewright::standalone::ask;
+use gatewright::translate::Settings;
+use serde_json::{Value, json};
+use tracing::warn;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    // A wrong command line ends here, with 2.
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_env("GATEWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    match perform(cli.command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            // Nobody to tell when standard error is closed.
+            let _ = writeln!(io::stderr(), "gatewright: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn perform(command: Command) -> Result<bool> {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime");
+    match command {
+        Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
+        Command::Translate(options) => translate(&options),
+        Command::Status(options) => runtime()?.block_on(status(&options)),
+        Command::Explain(options) => runtime()?.block_on(explain(&options)),
+        Command::Bootstrap(options) => {
+            let dir = run::state_dir(&options.state)?;
+            print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)
+        }
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "gatewright", &mut io::stdout());
+            Ok(true)
+        }
+        Command::Version => {
+            writeln!(io::stdout(), "gatewright {}", env!("CARGO_PKG_VERSION"))?;
+            Ok(true)
+        }
+    }
+}
+
+fn print(value: &Value, how: Document) -> Result<bool> {
+    let text = match how {
+        Document::Yaml => serde_yaml_ng::to_string(value)?,
+        Document::Json => serde_json::to_string_pretty(value)? + "\n",
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(true)
+}
+
+fn translate(options: &cli::Translate) -> Result<bool> {
+    let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
+    let mut folder = gatewright::manifest::Folder::default();
+    let mut changes = Vec::new();
+    let mut problems = Vec::new();
+    let mut add = |path: &Path, parsed: Parsed| {
+        let outcome = folder.put(path, parsed);
+        changes.extend(outcome.changes);
+        problems.extend(outcome.problems);
+    };
+    if options.path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().lock().take(64 << 20).read_to_string(&mut text).context("standard input")?;
+        add(Path::new("-"), parse(Path::new("-"), &text));
+    } else {
+        let root = options.path.canonicalize().with_context(|| options.path.display().to_string())?;
+        let (files, found) = scan(&root, &root, safety);
+        let parsed: Vec<_> = files.iter().filter_map(|file| Some((file, read(&root, file, safety)?))).collect();
+        for (file, parsed) in parsed {
+            add(file, parsed);
+        }
+        problems.extend(found);
+    }
+    for problem in &problems {
+        warn!("{problem}");
+    }
+    let objects = changes
+        .into_iter()
+        .filter_map(|change| match change {
+            gatewright::translate::Change::Put(object) => Some(object),
+            gatewright::translate::Change::Delete(_) => None,
+        })
+        .collect();
+    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
+    let told = offline::translate(objects, settings, SystemTime::now()).context("rendering what Envoy would get")?;
+    print(
+        &json!({"resources": told.resources, "statuses": told.statuses, "certificates": told.wishes}),
+        options.output,
+    )?;
+    Ok(told.ok && problems.is_empty())
+}
+
+fn socket(admin: Option<&Path>, state: &cli::State) -> Result<std::path::PathBuf> {
+    match admin {
+        Some(admin) => Ok(admin.to_path_buf()),
+        None => Ok(run::state_dir(state)?.join("admin.sock")),
+    }
+}
+
+async fn status(options: &cli::Status) -> Result<bool> {
+    let answer = ask(&socket(options.admin.as_deref(), &options.state)?, "/status").await?;
+    let list: Value = serde_json::from_str(&answer)?;
+    match options.output {
+        Output::Yaml => return print(&list, Document::Yaml),
+        Output::Json => return print(&list, Document::Json),
+        Output::Table => {}
+    }
+    let mut rows = vec![["OBJECT", "CONDITION", "STATUS", "REASON", "MESSAGE"].map(str::to_owned)];
+    for item in list["items"].as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let namespace = item["metadata"]["namespace"].as_str().map(|ns| format!("{ns}/")).unwrap_or_default();
+        let name = format!("{} {namespace}{}", text(&item["kind"]).to_lowercase(), text(&item["metadata"]["name"]));
+        let status = &item["status"];
+        let mut add = |of: String, conditions: &Value| {
+            for c in conditions.as_array().into_iter().flatten() {
+                rows.push([of.clone(), text(&c["type"]), text(&c["status"]), text(&c["reason"]), text(&c["message"])]);
+            }
+        };
+        add(name.clone(), &status["conditions"]);
+        for listener in status["listeners"].as_array().into_iter().flatten() {
+            add(format!("{name} listener {}", text(&listener["name"])), &listener["conditions"]);
+        }
+        for parent in status["parents"].as_array().into_iter().flatten() {
+            let reference = &parent["parentRef"];
+            let section = reference["sectionName"].as_str().map(|section| format!("/{section}")).unwrap_or_default();
+            add(format!("{name} at {}{section}", text(&reference["name"])), &parent["conditions"]);
+        }
+    }
+    io::stdout().write_all(table(&rows).as_bytes())?;
+    Ok(true)
+}
+
+async fn explain(options: &cli::Explain) -> Result<bool> {
+    let path = format!("/explain?url={}&method={}", encoded(&options.url), encoded(&options.method));
+    let answer = ask(&socket(options.admin.as_deref(), &options.state)?, &path).await?;
+    let told: Value = serde_json::from_str(&answer)?;
+    let links = told["links"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let good = links.last().is_some_and(|link| link["ok"] == true);
+    match options.output {
+        Output::Yaml => print(&told, Document::Yaml)?,
+        Output::Json => print(&told, Document::Json)?,
+        Output::Table => {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let mark = |link: &Value| if link["ok"] == true { "ok" } else { "FAILS" }.to_owned();
+            let rows: Vec<_> =
+                links.iter().map(|link| [mark(link), text(&link["what"]), text(&link["text"])]).collect();
+            io::stdout().write_all(table(&rows).as_bytes())?;
+            true
+        }
+    };
+    Ok(good)
+}
+
+/// Percent-encoding of a query's value (RFC 3986, 2.1).
+fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}

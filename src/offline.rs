@@ -14,7 +14,7 @@ use crate::translate::{Change, Engine, Resource, Settings, status_document};
 pub struct Offline {
     /// Envoy's resources, sorted by kind and name, every `Any` opened and private keys redacted.
     pub resources: Vec<Value>,
-    /// Kind, name and status of every object of ours.
+    /// Every object of ours, with nothing but its status.
     pub statuses: Vec<Value>,
     /// Certificates that an issuer would be asked for.
     pub wishes: Vec<Value>,
@@ -36,10 +36,14 @@ pub fn translate(objects: Vec<Object>, settings: Settings, now: SystemTime) -> R
         .statuses()
         .iter()
         .map(|(key, status)| {
+            let mut metadata = json!({"name": &*key.name.name});
+            if key.kind.namespaced() {
+                metadata["namespace"] = json!(&*key.name.namespace);
+            }
             json!({
+                "apiVersion": key.kind.api_version(),
                 "kind": key.kind.as_str(),
-                "namespace": &*key.name.namespace,
-                "name": &*key.name.name,
+                "metadata": metadata,
                 "status": status_document(status, &controller, &|_, _| time.clone()),
             })
         })

@@ -8,6 +8,7 @@ pub mod budget;
 pub mod certificate;
 pub mod challenge;
 pub mod client;
+pub mod dns;
 pub mod engine;
 pub mod failure;
 pub mod internal_ca;

@@ -1,10 +1,13 @@
 //! Real counterparts as fixtures: each is started by the test that needs it, on loopback, and dies with it.
 
+pub mod bind;
 pub mod echo;
 pub mod envoy;
 pub mod gatewright;
+pub mod moto;
 pub mod pebble;
 pub mod probe;
 mod process;
+/// A CA of ours for what Pebble cannot do.
 pub mod testca;
 pub mod world;

@@ -41,6 +41,8 @@ pub struct Options {
     pub external: BTreeMap<String, String>,
     /// Other roots it offers chains to.
     pub alternate_roots: u8,
+    /// Where it looks names up instead of at its own DNS server.
+    pub resolver: Option<SocketAddr>,
 }
 
 /// A running Pebble and its DNS server; both killed on drop.
@@ -117,7 +119,10 @@ impl Pebble {
             args.push("PEBBLE_VA_ALWAYS_VALID=1".to_owned());
         }
         args.push(binary("pebble")?.display().to_string());
-        args.extend(["-config", &file.display().to_string(), "-dnsserver", &dns.to_string()].map(str::to_owned));
+        args.extend(
+            ["-config", &file.display().to_string(), "-dnsserver", &options.resolver.unwrap_or(dns).to_string()]
+                .map(str::to_owned),
+        );
         let process = Process::start(Path::new("/usr/bin/env"), &args, dir)?;
         let mut pebble = Self {
             pebble: process,

@@ -81,6 +81,11 @@ impl World {
         (delta, generation)
     }
 
+    /// Publishes resources that no engine made.
+    pub fn publish(&self, update: xds::Update) -> Generation {
+        self.cache.publish(&self.view, update)
+    }
+
     /// Waits until Envoy has acknowledged a generation, without refusing anything.
     ///
     /// # Errors

@@ -130,3 +130,34 @@ async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<(
     assert_eq!(held.ask(&to(port, "app.example.org")).await?.status, 200, "the held connection was kept");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_wildcard_without_its_certificate_closes_and_holds_nobody_back() -> Result<()> {
+    let port = free_port()?;
+    let echo = Echo::start("web").await?;
+    let listeners =
+        [https("exact", port, "app.example.org"), https("wild", port, "*.wild.example.org"), https("any", port, "")];
+    let mut changes = vec![
+        class(),
+        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        secret("exact", "app.example.org")?,
+        secret("any", "any.example.net")?,
+        route("app", "exact", &[], "web"),
+        route("one", "wild", &["one.wild.example.org"], "web"),
+        route("rest", "wild", &[], "web"),
+        route("other", "any", &[], "web"),
+    ];
+    changes.extend(service("web", echo.address()));
+    let world = World::start(changes).await?;
+    assert_eq!(to(port, "app.example.org").send().await?.status, 200);
+    assert_eq!(to(port, "other.example.net").send().await?.status, 200);
+    for host in ["one.wild.example.org", "two.wild.example.org"] {
+        assert!(to(port, host).send().await.is_err(), "{host} is not served by the catch-all listener");
+    }
+    world.settle(vec![secret("wild", "*.wild.example.org")?]).await?;
+    for host in ["one.wild.example.org", "two.wild.example.org"] {
+        assert_eq!(to(port, host).send().await?.status, 200, "{host}");
+    }
+    Ok(())
+}

@@ -188,8 +188,7 @@ impl ListenerSet {
 }
 
 fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Listener>, ParseError> {
-    let listeners: Vec<Listener> =
-        listeners.into_iter().map(|listener| Listener::read(meta, listener)).collect::<Result<_, _>>()?;
+    let listeners = super::route::exact(listeners.into_iter().map(|listener| Listener::read(meta, listener)))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {

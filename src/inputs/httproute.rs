@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::gateway::{port, same_shape};
+use super::route::exact;
+use super::schema;
 use super::tlsroute::any_request;
 use super::{BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Route, RouteKind, RouteRule, Unsupported};
 use crate::gateway_api::httproutes as gw;
@@ -15,23 +17,21 @@ use crate::model::{
 impl Route {
     pub(super) fn read_http(meta: Meta, spec: gw::HttpRouteSpec) -> Result<Self, ParseError> {
         let namespace = meta.name.namespace.clone();
-        let rules = spec.rules.unwrap_or_else(|| vec![empty_rule()]);
+        let rules = schema::at_most("spec.rules", 16, spec.rules.unwrap_or_else(|| vec![empty_rule()]))?;
         let mut names: Vec<&str> = rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ParseError::Schema(format!("spec.rules: two rules are named {:?}", pair[0])));
         }
-        if rules.len() > 16 {
-            return Err(ParseError::Schema(format!("spec.rules: {} rules, at most 16 are allowed", rules.len())));
-        }
-        let hostnames = spec.hostnames.unwrap_or_default();
-        if hostnames.len() > 16 {
-            return Err(ParseError::Schema(format!("spec.hostnames: {}, at most 16 are allowed", hostnames.len())));
+        let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
+        let matches: usize = rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum();
+        if matches > 128 {
+            return Err(ParseError::Schema(format!("spec.rules: {matches} matches, at most 128 are allowed")));
         }
         Ok(Self {
             hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
             parents: parents(spec.parent_refs.unwrap_or_default())?,
-            rules: rules.into_iter().map(|r| rule(&namespace, r)).collect::<Result<_, _>>()?,
+            rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
             kind: RouteKind::Http,
             meta,
         })
@@ -43,7 +43,8 @@ fn empty_rule() -> gw::HttpRouteRules {
 }
 
 pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Vec<ParentRef>, ParseError> {
-    refs.into_iter()
+    schema::at_most("spec.parentRefs", 32, refs)?
+        .into_iter()
         .map(|parent| {
             Ok(ParentRef {
                 port: parent.port.map(|number| port(number, "spec.parentRefs.port")).transpose()?,
@@ -58,32 +59,34 @@ pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Vec<ParentRe
 }
 
 fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, ParseError> {
-    let mut matches: Vec<Match> =
-        rule.matches.unwrap_or_default().into_iter().map(read_match).collect::<Result<_, _>>()?;
+    let matches = schema::at_most("matches", 64, rule.matches.unwrap_or_default())?;
+    let mut matches = exact(matches.into_iter().map(read_match))?;
     if matches.is_empty() {
-        matches.push(any_request());
+        matches = vec![any_request()];
     }
     let filters = filters(namespace, rule.filters.unwrap_or_default())?;
     let filters = filters.and_then(|filters| check_prefixes(filters, &matches));
+    let backends = schema::at_most("backendRefs", 16, rule.backend_refs.unwrap_or_default())?;
+    if !backends.is_empty() && filters.as_ref().is_ok_and(|filters| filters.redirect.is_some()) {
+        return Err(ParseError::Schema("filters: a rule with RequestRedirect has no backendRefs".to_owned()));
+    }
     Ok(RouteRule {
         name: rule.name,
         matches,
-        filters,
-        backends: rule
-            .backend_refs
-            .unwrap_or_default()
-            .into_iter()
-            .map(|b| backend(namespace, b))
-            .collect::<Result<_, _>>()?,
-        timeouts: match rule.timeouts {
-            None => Timeouts::default(),
-            Some(t) => Timeouts {
-                request: t.request.as_deref().map(duration).transpose()?,
-                backend_request: t.backend_request.as_deref().map(duration).transpose()?,
-            },
-        },
+        filters: filters.map(Box::new),
+        backends: exact(backends.into_iter().map(|b| backend(namespace, b)))?,
+        timeouts: rule.timeouts.map(timeouts).transpose()?.unwrap_or_default(),
         retry: rule.retry.map(retry).transpose()?,
     })
+}
+
+fn timeouts(timeouts: gw::HttpRouteRulesTimeouts) -> Result<Timeouts, ParseError> {
+    let request = timeouts.request.as_deref().map(duration).transpose()?;
+    let backend_request = timeouts.backend_request.as_deref().map(duration).transpose()?;
+    if request.zip(backend_request).is_some_and(|(whole, one)| !whole.is_zero() && one > whole) {
+        return Err(ParseError::Schema("timeouts: backendRequest is longer than request".to_owned()));
+    }
+    Ok(Timeouts { request, backend_request })
 }
 
 /// `ReplacePrefixMatch` needs every match of the rule to be a path prefix (CEL of the HTTPRoute CRD).
@@ -102,9 +105,7 @@ fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
     let path = match path.r#type {
         Some(gw::HttpRouteRulesMatchesPathType::RegularExpression) => PathMatch::Regex(value),
         kind => {
-            if !value.starts_with('/') {
-                return Err(ParseError::Schema(format!("matches.path.value: {value:?} must start with \"/\"")));
-            }
+            schema::path("matches.path.value", &value)?;
             match kind {
                 Some(gw::HttpRouteRulesMatchesPathType::Exact) => PathMatch::Exact(value),
                 _ => {
@@ -115,7 +116,9 @@ fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
         }
     };
     let mut headers: Vec<HeaderMatch> = Vec::new();
-    for header in m.headers.unwrap_or_default() {
+    for header in schema::at_most("matches.headers", 16, m.headers.unwrap_or_default())? {
+        schema::header_name("matches.headers.name", &header.name)?;
+        schema::header_value("matches.headers.value", &header.value)?;
         let name = header.name.to_ascii_lowercase();
         // Of several conditions on one header only the first counts (`HTTPHeaderMatch.name`).
         if headers.iter().all(|h| h.name != name) {
@@ -127,7 +130,7 @@ fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
         }
     }
     let mut query: Vec<QueryMatch> = Vec::new();
-    for parameter in m.query_params.unwrap_or_default() {
+    for parameter in schema::at_most("matches.queryParams", 16, m.query_params.unwrap_or_default())? {
         if query.iter().all(|q| q.name != parameter.name) {
             let value = match parameter.r#type {
                 Some(gw::HttpRouteRulesMatchesQueryParamsType::RegularExpression) => {
@@ -149,7 +152,7 @@ pub(super) fn backend(namespace: &Arc<str>, r: gw::HttpRouteRulesBackendRefs) ->
             let text = "backendRefs.filters: only header modifiers and URLRewrite are supported on a backend";
             return Err(Unsupported::Value(text.to_owned()));
         }
-        Ok(filters)
+        Ok((filters != Filters::default()).then(|| Box::new(filters)))
     });
     Ok(BackendRef {
         target: LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name),
@@ -167,7 +170,7 @@ type Read<T> = Result<Result<T, Unsupported>, ParseError>;
 fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<Filters> {
     let mut all = Filters::default();
     let mut seen = Vec::new();
-    for filter in list {
+    for filter in schema::at_most("filters", 16, list)? {
         let kind: String = same_shape(&filter.r#type)?;
         let missing = || ParseError::Schema(format!("filters: a filter of type {kind} needs its settings"));
         if seen.contains(&kind) && kind != "RequestMirror" {
@@ -175,10 +178,10 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
         }
         match filter.r#type {
             gw::HttpRouteRulesFiltersType::RequestHeaderModifier => {
-                all.request_headers = edits(same_shape(filter.request_header_modifier.ok_or_else(missing)?)?);
+                all.request_headers = edits(same_shape(filter.request_header_modifier.ok_or_else(missing)?)?)?;
             }
             gw::HttpRouteRulesFiltersType::ResponseHeaderModifier => {
-                all.response_headers = edits(same_shape(filter.response_header_modifier.ok_or_else(missing)?)?);
+                all.response_headers = edits(same_shape(filter.response_header_modifier.ok_or_else(missing)?)?)?;
             }
             gw::HttpRouteRulesFiltersType::RequestMirror => {
                 all.mirrors.push(mirror(namespace, filter.request_mirror.ok_or_else(missing)?)?);
@@ -189,7 +192,8 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
             gw::HttpRouteRulesFiltersType::UrlRewrite => {
                 let rewrite = filter.url_rewrite.ok_or_else(missing)?;
                 let path = rewrite.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?;
-                all.rewrite = Rewrite { hostname: rewrite.hostname, path };
+                all.rewrite =
+                    Rewrite { hostname: schema::precise_hostname("urlRewrite.hostname", rewrite.hostname)?, path };
             }
             gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)),
             gw::HttpRouteRulesFiltersType::ExtensionRef => {
@@ -202,6 +206,14 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
         }
         seen.push(kind);
     }
+    let edits = [&all.request_headers, &all.response_headers];
+    let names = |edits: &HeaderEdits| {
+        edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(|n| is_host(n))
+    };
+    if edits.into_iter().any(names) {
+        let text = "a header modifier cannot change Host: use filter URLRewrite with a hostname";
+        return Ok(Err(Unsupported::Value(text.to_owned())));
+    }
     if all.redirect.is_some() && all.rewrite != Rewrite::default() {
         let text = "filters RequestRedirect and URLRewrite cannot stand in one rule";
         return Ok(Err(Unsupported::Incompatible(text.to_owned())));
@@ -209,12 +221,25 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
     Ok(Ok(all))
 }
 
-fn edits(modifier: gw::HttpRouteRulesFiltersRequestHeaderModifier) -> HeaderEdits {
-    HeaderEdits {
-        set: modifier.set.unwrap_or_default().into_iter().map(|h| (h.name, h.value)).collect(),
-        add: modifier.add.unwrap_or_default().into_iter().map(|h| (h.name, h.value)).collect(),
-        remove: modifier.remove.unwrap_or_default(),
+/// Envoy changes the host by a rewrite alone.
+fn is_host(name: &str) -> bool {
+    name.eq_ignore_ascii_case("host")
+}
+
+fn edits(modifier: gw::HttpRouteRulesFiltersRequestHeaderModifier) -> Result<HeaderEdits, ParseError> {
+    let set = modifier.set.unwrap_or_default().into_iter().map(|h| (h.name, h.value));
+    let add = modifier.add.unwrap_or_default().into_iter().map(|h| (h.name, h.value));
+    let edits = HeaderEdits {
+        set: schema::at_most("set", 16, set.collect())?,
+        add: schema::at_most("add", 16, add.collect())?,
+        remove: schema::at_most("remove", 16, modifier.remove.unwrap_or_default())?,
+    };
+    for (name, value) in edits.set.iter().chain(&edits.add) {
+        schema::header_name("set and add", name)?;
+        schema::header_value("set and add", value)?;
     }
+    edits.remove.iter().try_for_each(|name| schema::header_name("remove", name))?;
+    Ok(edits)
 }
 
 fn mirror(
@@ -244,7 +269,7 @@ fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redire
     let known = [301, 302, 303, 307, 308].into_iter().find(|code| i64::from(*code) == status);
     Ok(Redirect {
         scheme: redirect.scheme.map(same_shape).transpose()?,
-        hostname: redirect.hostname,
+        hostname: schema::precise_hostname("requestRedirect.hostname", redirect.hostname)?,
         port: redirect.port.map(|number| port(number, "requestRedirect.port")).transpose()?,
         path: redirect.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?,
         status: known.ok_or_else(|| ParseError::Schema(format!("requestRedirect.statusCode: {status} is none")))?,

@@ -10,6 +10,7 @@ mod httproute;
 mod namespace;
 mod object;
 mod route;
+mod schema;
 mod secret;
 mod selector;
 mod service;

@@ -71,7 +71,15 @@ impl Kind {
         }
     }
 
-    /// The versions we understand.
+    /// The `apiVersion` to write: the newest version we understand.
+    pub fn api_version(self) -> String {
+        match self.group() {
+            "" => self.versions()[0].to_owned(),
+            group => format!("{group}/{}", self.versions()[0]),
+        }
+    }
+
+    /// The versions we understand, the newest first.
     fn versions(self) -> &'static [&'static str] {
         match self {
             Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
@@ -209,7 +217,7 @@ impl Object {
             return Err(ParseError::UnknownVersion {
                 kind: known.as_str(),
                 found: api_version.to_owned(),
-                expected: format!("{}/{}", known.group(), known.versions()[0]),
+                expected: known.api_version(),
             });
         }
         Ok(match known {

@@ -74,6 +74,13 @@ impl ParentRef {
     }
 }
 
+/// A list without room to grow: objects are kept for long and never grow.
+pub(super) fn exact<T, E>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
+    let mut all = items.collect::<Result<Vec<T>, E>>()?;
+    all.shrink_to_fit();
+    Ok(all)
+}
+
 /// A rule of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteRule {
@@ -82,7 +89,7 @@ pub struct RouteRule {
     /// Any of these must match; never empty.
     pub matches: Vec<Match>,
     /// What its filters ask for, or why they cannot be carried out.
-    pub filters: Result<Filters, Unsupported>,
+    pub filters: Result<Box<Filters>, Unsupported>,
     /// Where requests go.
     pub backends: Vec<BackendRef>,
     /// Time limits.
@@ -126,6 +133,6 @@ pub struct BackendRef {
     pub port: Option<u16>,
     /// Its share.
     pub weight: u32,
-    /// What its filters ask for.
-    pub filters: Result<Filters, Unsupported>,
+    /// What its filters ask for; `None` where it has none, which is nearly always.
+    pub filters: Result<Option<Box<Filters>>, Unsupported>,
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::gateway::same_shape;
-use super::{Filters, LocalRef, Meta, ParseError, Route, RouteKind, RouteRule};
+use super::route::exact;
+use super::{LocalRef, Meta, ParseError, Route, RouteKind, RouteRule};
 use crate::gateway_api::tlsroutes::TlsRouteSpec;
 use crate::model::{Hostname, Match, PathMatch, Timeouts};
 
@@ -23,12 +24,12 @@ impl Route {
                 Ok(RouteRule {
                     name: rule.name,
                     matches: vec![any_request()],
-                    filters: Ok(Filters::default()),
-                    backends: rule
-                        .backend_refs
-                        .into_iter()
-                        .map(|backend| super::httproute::backend(&namespace, same_shape(backend)?))
-                        .collect::<Result<_, _>>()?,
+                    filters: Ok(Box::default()),
+                    backends: exact(
+                        rule.backend_refs
+                            .into_iter()
+                            .map(|backend| super::httproute::backend(&namespace, same_shape(backend)?)),
+                    )?,
                     timeouts: Timeouts::default(),
                     retry: None,
                 })

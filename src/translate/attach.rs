@@ -67,7 +67,7 @@ pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, stor
     let any = Hostname::any();
     let own_names = if route.hostnames.is_empty() { vec![&any] } else { valid };
     let mut listeners = Vec::new();
-    for listener in allowed {
+    for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
         let names: Vec<_> =
             own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
         if !names.is_empty() {
@@ -76,10 +76,9 @@ pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, stor
     }
     if listeners.is_empty() {
         let names: Vec<_> = own_names.iter().map(|name| name.to_string()).collect();
-        return refuse(
-            Reason::NoMatchingListenerHostname,
-            format!("no listener of {} has a hostname that matches {}", parent.key.object(), names.join(", ")),
-        );
+        let text =
+            format!("no listener of {} has a valid hostname that matches {}", parent.key.object(), names.join(", "));
+        return refuse(Reason::NoMatchingListenerHostname, text);
     }
     Attachment { listeners, accepted: Ok(()) }
 }

@@ -67,6 +67,7 @@ pub(super) fn served(
         let name = issued_secret_name(issuer, hostname);
         let secret = ObjectName::new(meta.name.namespace.clone(), name);
         let held = store.secret(&secret).and_then(|secret| secret.certificate.as_ref().ok().cloned());
+        let held = held.filter(|certificate| certificate.not_after > now);
         let wish = Wish { secret, hostname: hostname.clone(), issuer: issuer.clone() };
         return (Served::Issued(wish, held), Ok(()));
     }
@@ -92,7 +93,9 @@ fn resolve(
     let name = &reference.name;
     let invalid = |text: String| Err((Reason::InvalidCertificateRef, text));
     if !reference.group.is_empty() || reference.kind != "Secret" {
-        return invalid(format!("certificateRefs: {} {name} is not supported, use a Secret", reference.kind));
+        let (group, kind) = (&reference.group, &reference.kind);
+        let text = format!("certificateRefs: {kind} {name} of group {group:?} is not supported, use a core Secret");
+        return invalid(text);
     }
     // Permission is decided before existence, so that nobody learns what another namespace holds.
     if !store.permits(kind, &meta.name.namespace, "Secret", name) {
@@ -105,14 +108,33 @@ fn resolve(
     match &secret.certificate {
         Err(error) => invalid(format!("certificateRefs: Secret {name} {error}")),
         Ok(certificate) if certificate.not_after <= now => {
-            invalid(format!("certificateRefs: the certificate in Secret {name} expired at {}", rfc3339(certificate)))
+            let time = rfc3339(certificate.not_after);
+            invalid(format!("certificateRefs: the certificate in Secret {name} expired at {time}"))
         }
         Ok(certificate) => Ok(certificate.clone()),
     }
 }
 
-fn rfc3339(certificate: &Certificate) -> String {
-    jiff::Timestamp::try_from(certificate.not_after).map_or_else(|_| "an unknown time".to_owned(), |t| t.to_string())
+/// What browsers will find wrong with a certificate that is served for `hostname` (RFC 9525, 6.3).
+pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: SystemTime) -> Option<String> {
+    if certificate.not_before > now {
+        return Some(format!("the certificate is not valid before {}", rfc3339(certificate.not_before)));
+    }
+    if hostname.is_any() || certificate.names.iter().any(|name| is_valid_for(name, hostname)) {
+        return None;
+    }
+    let names: Vec<_> = certificate.names.iter().take(8).map(ToString::to_string).collect();
+    Some(format!("the certificate is not valid for {hostname}: it names {}", names.join(", ")))
+}
+
+/// Whether a name in a certificate stands for `hostname`: a wildcard there stands for exactly one label.
+fn is_valid_for(name: &Hostname, hostname: &Hostname) -> bool {
+    let parent = |h: &Hostname| h.as_str().split_once('.').map(|(_, parent)| parent.to_owned());
+    name == hostname || name.is_any() || name.is_wildcard() && hostname.is_exact() && parent(name) == parent(hostname)
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |t| t.to_string())
 }
 
 /// The Secret that an issued certificate goes into: the hostname with its dots as dashes, and a hash that keeps

@@ -1,10 +1,11 @@
 //! Who of several listeners keeps a hostname on a port.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::key::{ListenerId, ParentKey};
-use super::parent::Protocol;
-use crate::model::{Hostname, ObjectName, Reason};
+use super::parent::{Parent, Protocol};
+use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, TlsParams};
 
 /// Precedence of a listener: the Gateway's own first, then ListenerSets by age and name, then the order within
 /// (GEP-1713).
@@ -151,6 +152,53 @@ impl Claims {
         }
         (winner, losers)
     }
+}
+
+/// A claim's place: the port, and its rank there.
+pub(super) type Place = (FrontendId, Rank);
+
+/// The part of a listener that its units are made from.
+#[derive(PartialEq)]
+pub(super) struct Content {
+    certificate: Option<Arc<Certificate>>,
+    params: TlsParams,
+    alpn: Vec<String>,
+}
+
+impl Content {
+    /// Whether hosts under a wildcard or catch-all listener find the same chain: another certificate is only another
+    /// secret.
+    pub(super) fn makes_the_chain_of(&self, other: &Content) -> bool {
+        let Content { certificate, params, alpn } = self;
+        certificate.is_some() == other.certificate.is_some() && *params == other.params && *alpn == other.alpn
+    }
+}
+
+/// The claims of a parent by place, each with what its units are made from.
+pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
+    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| parent.accepted.is_ok() && l.accepted.is_ok());
+    valid
+        .filter_map(|(index, listener)| {
+            let id = FrontendId { gateway: parent.gateway.clone(), port: listener.port };
+            let rank = Rank {
+                set: matches!(parent.key, ParentKey::ListenerSet(_)),
+                created: parent.created,
+                parent: parent.key.name().clone(),
+                index,
+            };
+            let claim = Claim {
+                listener: parent.id(listener),
+                hostname: listener.hostname.clone(),
+                protocol: listener.protocol?,
+            };
+            let content = Content {
+                certificate: listener.served.certificate().cloned(),
+                params: listener.params.clone(),
+                alpn: listener.alpn.clone(),
+            };
+            Some(((id, rank), (claim, content)))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -36,6 +36,9 @@ impl Engine {
         let mut unit = Unit::default();
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
+                _ if self.is_dark(id, &owner.hostname, owner.protocol, listener) => {
+                    Unit { gate: owner.is_own.then(closed), ..Unit::default() }
+                }
                 Protocol::Http => self.http_unit(id, hostname, owner),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
                 Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
@@ -54,6 +57,13 @@ impl Engine {
 
     pub(super) fn listener(&self, id: &ListenerId) -> Option<&ParentListener> {
         self.parents.get(&id.parent)?.listener(&id.name)
+    }
+
+    /// Whether a chain of the listener would wait for a certificate that is not there. Envoy holds a whole Listener back
+    /// until every secret that its chains name has come, and for one that never comes that costs everybody seconds.
+    fn is_dark(&self, id: &FrontendId, hostname: &Hostname, protocol: Protocol, listener: &ParentListener) -> bool {
+        let is_fixed = || matches!(self.secret_name(id, hostname), SecretName::Fixed(_));
+        protocol.terminates() && listener.served.certificate().is_none() && is_fixed()
     }
 
     fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
@@ -116,6 +126,9 @@ impl Engine {
         listener: &ParentListener,
         table: bool,
     ) -> (ChainName, Chain) {
+        if self.is_dark(id, hostname, Protocol::Https, listener) {
+            return closed();
+        }
         let tls = Some(self.termination(id, hostname, listener));
         let (name, handler) = if table {
             let id = TableId { frontend: id.clone(), listener: Some(hostname.clone()) };
@@ -356,10 +369,16 @@ fn secret(name: SecretName, certificate: Arc<crate::model::Certificate>, params:
     Resource::Secret(Secret { name, certificate, params })
 }
 
+/// The chain that closes every connection: it keeps a name from wider listeners.
+fn closed() -> (ChainName, Chain) {
+    (Arc::from("closed"), Chain { tls: None, handler: Handler::Tcp(Vec::new()) })
+}
+
 /// Name of the chain that all exact hosts of one class share.
 fn class_name(kind: &str, tls: &Termination) -> String {
     let mut name = kind.to_owned();
-    if tls.alpn != ["h2", "http/1.1"] {
+    let usual: &[&str] = if kind == "https" { &["h2", "http/1.1"] } else { &[] };
+    if tls.alpn != usual {
         name = format!("{name}+{}", tls.alpn.join("+"));
     }
     if let CertificateSource::Fixed(secret) = &tls.certificate {

@@ -86,8 +86,9 @@ fn listener() -> impl Strategy<Value = Value> {
     let protocol = pick(&["HTTP", "HTTPS", "HTTPS", "TLS", "TLS-", "TCP"]);
     let from = pick(&["All", "Same", "Selector"]);
     let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
-    (protocol, pick(HOSTS), proptest::sample::select(vec![80, 443]), from, certificate).prop_map(
-        |(protocol, hostname, port, from, certificate)| {
+    let version = pick(&["1.2", "1.3"]);
+    (protocol, pick(HOSTS), proptest::sample::select(vec![80, 443]), from, certificate, version).prop_map(
+        |(protocol, hostname, port, from, certificate, version)| {
             let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
                 "allowedRoutes": {"namespaces": {"from": from}}});
             if from == "Selector" {
@@ -102,6 +103,9 @@ fn listener() -> impl Strategy<Value = Value> {
                 listener["tls"] = json!({"mode": "Terminate"});
                 if certificate == "issued" {
                     listener["tls"]["options"] = json!({"gatewright.io/issuer": "internal-ca"});
+                } else if certificate == "a/one" {
+                    listener["tls"]["certificateRefs"] = json!([{"namespace": "a", "name": "one"}]);
+                    listener["tls"]["options"] = json!({"gatewright.io/tls-min-version": version});
                 } else if let Some((namespace, name)) = certificate.split_once('/') {
                     listener["tls"]["certificateRefs"] = json!([{"namespace": namespace, "name": name}]);
                 }
@@ -245,29 +249,76 @@ proptest! {
     fn any_sequence_of_events_ends_as_one_translation_from_nothing(
         batches in proptest::collection::vec(proptest::collection::vec(event(), 1..5), 1..14)
     ) {
-        let mut engine = engine();
-        let mut world = World::default();
-        let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
-        world.take(engine.apply(vec![class()], now()));
-        for batch in batches {
-            for change in &batch {
-                match change {
-                    Change::Put(object) => last.insert(object.key(), Some(object.clone())),
-                    Change::Delete(key) => last.insert(key.clone(), None),
-                };
-            }
-            world.take(engine.apply(batch, now()));
-        }
-        if let Change::Put(object) = class() {
-            last.entry(object.key()).or_insert(Some(object));
-        }
-        let mut fresh = World::default();
-        let all = last.into_values().flatten().map(Change::Put).collect();
-        fresh.take(self::engine().apply(all, now()));
-        prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
-        prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
-        prop_assert_eq!(&world.statuses, engine.statuses());
+        check(batches)?;
     }
+
+    #[test]
+    fn a_wildcard_listener_and_what_lies_beneath_it_change_together(
+        batches in proptest::collection::vec(proptest::collection::vec(beneath(), 1..3), 1..14)
+    ) {
+        check(batches)?;
+    }
+}
+
+/// Takes in batches of changes one by one, and compares with one translation of what is left.
+fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
+    let mut engine = engine();
+    let mut world = World::default();
+    let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
+    world.take(engine.apply(vec![class()], now()));
+    for batch in batches {
+        for change in &batch {
+            match change {
+                Change::Put(object) => last.insert(object.key(), Some(object.clone())),
+                Change::Delete(key) => last.insert(key.clone(), None),
+            };
+        }
+        world.take(engine.apply(batch, now()));
+    }
+    if let Change::Put(object) = class() {
+        last.entry(object.key()).or_insert(Some(object));
+    }
+    let mut fresh = World::default();
+    let all = last.into_values().flatten().map(Change::Put).collect();
+    fresh.take(self::engine().apply(all, now()));
+    prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
+    prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
+    prop_assert_eq!(&world.statuses, engine.statuses());
+    Ok(())
+}
+
+/// Changes around one wildcard listener: its certificate, options and hostname, a narrower listener, routes.
+fn beneath() -> impl Strategy<Value = Change> {
+    let wide = (pick(&["*.x.org", "*.x.org", ""]), pick(&["HTTPS", "HTTPS", "TLS"]), pick(&["one", "two"]));
+    let options = (pick(&["1.2", "1.3"]), pick(&["h2", "http/1.1"]), pick(&["", "", "HTTPS", "TLS"]));
+    let gateway = (wide, options).prop_map(|((hostname, protocol, certificate), (version, alpn, narrow))| {
+        let tls = json!({"mode": "Terminate", "certificateRefs": [{"name": certificate}],
+            "options": {"gatewright.io/tls-min-version": version, "gatewright.io/tls-alpn": alpn}});
+        let mut wide = json!({"name": "wide", "port": 443, "protocol": protocol, "tls": tls});
+        if !hostname.is_empty() {
+            wide["hostname"] = json!(hostname);
+        }
+        let mut listeners = vec![wide];
+        if !narrow.is_empty() {
+            let tls = json!({"mode": "Terminate", "certificateRefs": [{"name": "two"}]});
+            listeners
+                .push(json!({"name": "narrow", "port": 443, "protocol": narrow, "hostname": "h.x.org", "tls": tls}));
+        }
+        gateway_object("Gateway", "a", "g", 0, json!({"gatewayClassName": "ours", "listeners": listeners}))
+    });
+    let route = (pick(&["HTTPRoute", "TLSRoute"]), pick(&["h.x.org", "k.h.x.org", "*.h.x.org", "*.x.org"])).prop_map(
+        |(kind, hostname)| {
+            let name = format!("r{}", hostname.len());
+            let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+            let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [hostname], "rules": rules});
+            gateway_object(kind, "a", &name, 0, spec)
+        },
+    );
+    let secret =
+        (pick(&["one", "two"]), pick(&["1", "2", "expired"])).prop_map(|(name, serial)| secret("a", name, serial));
+    let object = prop_oneof![3 => gateway, 2 => route, 2 => secret];
+    (object, proptest::bool::weighted(0.25))
+        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) })
 }
 
 /// What two maps do not share, for people.

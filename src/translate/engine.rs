@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use super::attach::{self, Attachment};
 use super::certificate::{Served, Wish};
-use super::claims::{Claim, Rank};
+use super::claims::{Claim, Rank, claims_of};
 use super::delta::{Change, Delta, ResourceKey};
 use super::frontend_state::FrontendState;
 use super::index::Index;
@@ -45,7 +45,9 @@ pub struct Engine {
     pub(super) store: Store,
     pub(super) parents: BTreeMap<ParentKey, Parent>,
     parents_by_secret: Index<ObjectName, ParentKey>,
-    secrets_of: Index<ParentKey, ObjectName>,
+    pub(super) secrets_of: Index<ParentKey, ObjectName>,
+    pub(super) deadlines: BTreeSet<(SystemTime, ParentKey)>,
+    pub(super) deadline_of: BTreeMap<ParentKey, SystemTime>,
     pub(super) accepted_sets: Index<ObjectName, ObjectName>,
     pub(super) set_counted: BTreeMap<ObjectName, ObjectName>,
     pub(super) frontends: BTreeMap<FrontendId, FrontendState>,
@@ -127,6 +129,8 @@ impl Engine {
             parents: BTreeMap::new(),
             parents_by_secret: Index::default(),
             secrets_of: Index::default(),
+            deadlines: BTreeSet::new(),
+            deadline_of: BTreeMap::new(),
             accepted_sets: Index::default(),
             set_counted: BTreeMap::new(),
             frontends: BTreeMap::new(),
@@ -153,6 +157,7 @@ impl Engine {
         for change in changes {
             self.take_in(change, &mut dirty);
         }
+        self.take_in_time(now, &mut dirty);
         // Gateways sort before ListenerSets, which depend on them.
         while let Some(key) = dirty.parents.pop_first() {
             self.evaluate(&key, now, &mut dirty);
@@ -306,6 +311,7 @@ impl Engine {
             self.bind(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());
+        self.note_deadline(key, now);
         let old = self.parents.get(key).cloned();
         if old == new {
             return;
@@ -325,7 +331,7 @@ impl Engine {
 
     /// Whether a GatewayClass is there and names our controller.
     pub(super) fn is_ours(&self, class: &str) -> bool {
-        self.store.class(class).is_some_and(|c| c.controller == self.settings.controller && !c.has_parameters)
+        self.store.class(class).is_some_and(|c| c.controller == self.settings.controller)
     }
 
     fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {
@@ -369,8 +375,10 @@ impl Engine {
         }
         // A listener whose certificate or options changed serves the same names with other content.
         for (place, (claim, content)) in &after {
-            if before.get(place).is_some_and(|(_, old)| old != content) {
-                dirty.units.insert((place.0.clone(), claim.hostname.clone()));
+            let Some((_, old)) = before.get(place).filter(|(_, old)| old != content) else { continue };
+            dirty.units.insert((place.0.clone(), claim.hostname.clone()));
+            if !claim.hostname.is_exact() && !old.makes_the_chain_of(content) {
+                self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
     }
@@ -472,8 +480,11 @@ impl Engine {
                 self.attached.remove(gone, key);
                 dirty.statuses.insert(gone.parent.object());
             }
+            let is_served = self.resolved.get(key).is_none_or(|resolved| resolved.invalid.is_none());
             for come in after.difference(&before) {
-                self.attached.insert(come.clone(), key.clone());
+                if is_served {
+                    self.attached.insert(come.clone(), key.clone());
+                }
                 dirty.statuses.insert(come.parent.object());
             }
         }
@@ -525,7 +536,17 @@ impl Engine {
         if old != new {
             dirty.statuses.insert(key.object());
             let attachments = self.attachments.get(key).map(Vec::as_slice).unwrap_or_default();
+            let is_invalid = |resolved: &Option<_>| resolved.as_ref().is_some_and(|r: &Resolved| r.invalid.is_some());
+            let (was, is) = (is_invalid(&old), is_invalid(&new));
             for (listener, hostname, _) in handed_out(key, attachments) {
+                // Only accepted routes count (Gateway API, `ListenerStatus.attachedRoutes`).
+                if is != was {
+                    dirty.statuses.insert(listener.parent.object());
+                    match is {
+                        true => self.attached.remove(&listener, key),
+                        false => self.attached.insert(listener.clone(), key.clone()),
+                    }
+                }
                 if let Some(id) = self.frontend_of(&listener) {
                     dirty.units.insert((id, hostname));
                 }
@@ -537,33 +558,8 @@ impl Engine {
 /// What attachment looks at: a change of anything else leaves routes where they are.
 fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
     let listeners: Vec<_> =
-        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, &l.kinds, &l.namespaces)).collect();
+        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, &l.kinds, &l.namespaces)).collect();
     (&parent.accepted, &parent.gateway, listeners)
-}
-
-type Place = (FrontendId, Rank);
-
-/// The claims of a parent by place, each with the part of the listener that its units are made from.
-fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, impl PartialEq + use<>)> {
-    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| parent.accepted.is_ok() && l.accepted.is_ok());
-    valid
-        .filter_map(|(index, listener)| {
-            let id = FrontendId { gateway: parent.gateway.clone(), port: listener.port };
-            let rank = Rank {
-                set: matches!(parent.key, ParentKey::ListenerSet(_)),
-                created: parent.created,
-                parent: parent.key.name().clone(),
-                index,
-            };
-            let claim = Claim {
-                listener: parent.id(listener),
-                hostname: listener.hostname.clone(),
-                protocol: listener.protocol?,
-            };
-            let certificate = listener.served.certificate().cloned();
-            Some(((id, rank), (claim, (certificate, listener.params.clone(), listener.alpn.clone()))))
-        })
-        .collect()
 }
 
 /// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.

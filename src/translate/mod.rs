@@ -4,11 +4,13 @@
 //! Nothing here does I/O, keeps time or logs: the time is an argument.
 
 mod attach;
+mod blame;
 mod certificate;
 mod claims;
 mod compile;
 #[cfg(test)]
 mod confluence;
+mod deadline;
 mod delta;
 mod document;
 mod emit;
@@ -26,6 +28,7 @@ mod status;
 mod tables;
 mod tls_options;
 
+pub use blame::Blame;
 pub use certificate::{Served, Wish};
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use document::status_document;

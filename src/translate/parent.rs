@@ -36,6 +36,8 @@ pub struct ParentListener {
     pub port: u16,
     /// Its hostname; any when it is not valid.
     pub hostname: Hostname,
+    /// Whether its hostname is none, so that no route's hostname matches it.
+    pub misnamed: bool,
     /// What it speaks; `None` when that is not supported.
     pub protocol: Option<Protocol>,
     /// Whether it is valid by itself.
@@ -44,6 +46,8 @@ pub struct ParentListener {
     pub resolved: Verdict,
     /// The certificate it serves, for protocols that end TLS.
     pub served: Served,
+    /// What browsers will find wrong with that certificate, though it is served.
+    pub warning: Option<String>,
     /// TLS parameters from its options.
     pub params: TlsParams,
     /// ALPN protocols from its options, or the default.
@@ -99,6 +103,8 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Pare
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(path) = gateway.unsupported {
         Err((Reason::Invalid, format!("{path} is not supported; nothing is served, so that nothing is left unguarded")))
+    } else if store.class(&gateway.class).is_some_and(|class| class.has_parameters) {
+        Err((Reason::InvalidParameters, format!("GatewayClass {} is not accepted", gateway.class)))
     } else if gateway.has_parameters {
         Err((Reason::InvalidParameters, "spec.infrastructure.parametersRef: no parameters kind is supported".into()))
     } else {
@@ -170,16 +176,24 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
         served = found;
         resolved = verdict.and(resolved);
     }
+    let warning = served.certificate().and_then(|held| certificate::warning(held, &hostname, now));
+    // Who speaks HTTP beyond TLS is known; of other protocols none is promised in the client's name.
+    let alpn = options.alpn.unwrap_or_else(|| match protocol {
+        Some(Protocol::Https) => vec!["h2".to_owned(), "http/1.1".to_owned()],
+        _ => Vec::new(),
+    });
     ParentListener {
         name: listener.name.clone(),
         port: listener.port,
+        misnamed: listener.hostname.is_err(),
         hostname,
         protocol,
         accepted,
         resolved,
         served,
+        warning,
         params: options.params,
-        alpn: options.alpn,
+        alpn,
         kinds,
         namespaces: listener.allowed.namespaces.clone(),
     }

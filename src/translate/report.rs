@@ -62,8 +62,10 @@ impl Engine {
         } else if let Some(text) = self.taken(parent) {
             Err((Reason::AddressNotUsable, text))
         } else {
-            Ok(())
+            any_programmed(&listeners, Reason::Invalid)
         };
+        // A Gateway that is not accepted is not bound anywhere.
+        let addresses = if accepted.status == Status::True { addresses } else { Vec::new() };
         let conditions = vec![accepted, condition("Programmed", programmed, Reason::Programmed)];
         let body = StatusBody::Gateway(GatewayStatus {
             addresses,
@@ -96,7 +98,7 @@ impl Engine {
         let programmed = match (&parent.accepted, accepted.status) {
             (Err((Reason::NotAllowed, text)), _) => Err((Reason::NotAllowed, text.clone())),
             (Err((_, text)), _) => Err((Reason::ParentNotProgrammed, text.clone())),
-            (Ok(()), Status::True) => Ok(()),
+            (Ok(()), Status::True) => any_programmed(&listeners, Reason::ListenersNotValid),
             (Ok(()), _) => Err((Reason::ListenersNotValid, accepted.message.clone())),
         };
         let conditions = vec![accepted, condition("Programmed", programmed, Reason::Programmed)];
@@ -150,14 +152,20 @@ impl Engine {
             (None, Ok(())) => listener.accepted.clone(),
         };
         let programmed = if let Err((reason, text)) = &accepted {
-            let reason = if conflict.is_some() { *reason } else { Reason::Invalid };
-            Err((reason, text.clone()))
+            let as_accepted = conflict.is_some() || *reason == Reason::Pending;
+            Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
+        } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
+            Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
         } else {
-            self.listener_programmed(listener)
+            listener_programmed(listener)
         };
         let is_accepted = accepted.is_ok();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
-        conditions.push(condition("Programmed", programmed, Reason::Programmed));
+        let mut programmed = condition("Programmed", programmed, Reason::Programmed);
+        if let (Status::True, Some(text)) = (programmed.status, &listener.warning) {
+            programmed.message.clone_from(text);
+        }
+        conditions.push(programmed);
         let mut resolved = listener.resolved.clone();
         if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
             // The specification has no such reason for ResolvedRefs: a listener without any reference resolves them all.
@@ -183,25 +191,6 @@ impl Engine {
             supported_kinds: listener.kinds.iter().map(|k| (k.kind().group(), k.kind().as_str())).collect(),
             attached_routes: self.attached.count(&id),
             conditions,
-        }
-    }
-
-    /// Whether there is something to serve for a listener that is accepted.
-    fn listener_programmed(&self, listener: &ParentListener) -> Verdict {
-        if listener.kinds.is_empty() {
-            return Err((Reason::Invalid, "no route kind can attach".to_owned()));
-        }
-        if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
-            return Ok(());
-        }
-        match (&listener.served, &listener.resolved) {
-            (Served::Issued(wish, None), _) => {
-                let text = format!("the certificate for {} is being issued by {}", wish.hostname, wish.issuer);
-                Err((Reason::Pending, text))
-            }
-            (_, Err((reason @ Reason::InvalidTLSConfig, text))) => Err((*reason, text.clone())),
-            (_, Err((_, text))) => Err((Reason::Invalid, text.clone())),
-            (_, Ok(())) => Err((Reason::Invalid, "there is no certificate".to_owned())),
         }
     }
 
@@ -235,21 +224,49 @@ impl Engine {
     }
 }
 
+/// Whether there is something to serve for a listener that is accepted.
+fn listener_programmed(listener: &ParentListener) -> Verdict {
+    if listener.kinds.is_empty() {
+        return Err((Reason::Invalid, "no route kind can attach".to_owned()));
+    }
+    if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
+        return Ok(());
+    }
+    match (&listener.served, &listener.resolved) {
+        (Served::Issued(wish, None), _) => {
+            let text = format!("the certificate for {} is being issued by {}", wish.hostname, wish.issuer);
+            Err((Reason::Pending, text))
+        }
+        (_, Err((reason @ Reason::InvalidTLSConfig, text))) => Err((*reason, text.clone())),
+        (_, Err((_, text))) => Err((Reason::Invalid, text.clone())),
+        (_, Ok(())) => Err((Reason::Invalid, "there is no certificate".to_owned())),
+    }
+}
+
 /// A condition from a verdict; `good` is the reason when it holds.
 fn condition(kind: &'static str, verdict: Verdict, good: Reason) -> Condition {
     match verdict {
         Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
+        // What was not looked at is neither accepted nor refused (`ListenerReasonPending`).
+        Err((reason @ Reason::Pending, message)) if kind == "Accepted" => {
+            Condition { kind, status: Status::Unknown, reason, message }
+        }
         Err((reason, message)) => Condition { kind, status: Status::False, reason, message },
     }
 }
 
 /// `Accepted` of a Gateway or ListenerSet, from its own verdict and its listeners' (Gateway API:
-/// `GatewayReasonListenersNotValid`): true while at least one listener is valid.
+/// `GatewayReasonListenersNotValid`): true while at least one listener is valid. In a ListenerSet a listener that has
+/// nothing to serve because of its references is not valid either (conformance test `ListenerSetReferenceGrant`).
 fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition {
     if let Err(error) = &parent.accepted {
         return condition("Accepted", Err(error.clone()), Reason::Accepted);
     }
-    let is_valid = |l: &&ListenerStatus| l.conditions.iter().all(|c| c.kind != "Accepted" || c.status == Status::True);
+    let is_true = |l: &ListenerStatus, kind| l.conditions.iter().any(|c| c.kind == kind && c.status == Status::True);
+    let is_set = matches!(parent.key, ParentKey::ListenerSet(_));
+    let is_valid = |l: &&ListenerStatus| {
+        is_true(l, "Accepted") && (!is_set || is_true(l, "ResolvedRefs") || is_true(l, "Programmed"))
+    };
     let invalid: Vec<&str> = listeners.iter().filter(|l| !is_valid(l)).map(|l| &*l.name).collect();
     let mut accepted = condition("Accepted", Ok(()), Reason::Accepted);
     if !invalid.is_empty() {
@@ -262,11 +279,25 @@ fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition
     accepted
 }
 
+/// `Programmed` of an accepted Gateway or ListenerSet: something of it has to be served.
+fn any_programmed(listeners: &[ListenerStatus], reason: Reason) -> Verdict {
+    let mut pending = false;
+    for condition in listeners.iter().flat_map(|l| &l.conditions).filter(|c| c.kind == "Programmed") {
+        match condition.status {
+            Status::True => return Ok(()),
+            _ => pending |= condition.reason == Reason::Pending,
+        }
+    }
+    Err((if pending { Reason::Pending } else { reason }, "no listener is programmed".to_owned()))
+}
+
 /// Says no more than the reader's own hostname and port: who has the name may be another tenant.
 fn conflict_text(reason: Reason, listener: &ParentListener) -> String {
     let port = listener.port;
     match reason {
-        Reason::ProtocolConflict => format!("port {port} speaks the protocol of a listener of higher precedence"),
+        Reason::ProtocolConflict => {
+            format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
+        }
         _ if listener.hostname == Hostname::any() => {
             format!("port {port} conflicts with a listener of the same protocol and no hostname")
         }

@@ -34,7 +34,7 @@ pub(super) struct ResolvedRule {
     /// For stats: its name, or its index.
     pub(super) name: Arc<str>,
     /// Its matches.
-    pub(super) matches: Vec<Match>,
+    pub(super) matches: Box<[Match]>,
     /// What is done. A redirect's port is as written.
     pub(super) rule: Arc<Rule>,
 }
@@ -46,9 +46,10 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
     let mut problems = Vec::new();
     let mut reason = Reason::UnsupportedValue;
     let mut served = 0;
+    let mut refused = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let label = rule.name.clone().unwrap_or_else(|| index.to_string());
-        let matches: Result<Vec<Match>, String> = rule.matches.iter().map(checked).collect();
+        let matches = rule.matches.iter().map(checked).collect::<Result<Box<[Match]>, String>>();
         match matches {
             Err(text) => problems.push(format!("rule {label}: {text}")),
             Ok(matches) => {
@@ -67,7 +68,8 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
                                 text
                             }
                         };
-                        problems.push(format!("rule {label}: {text}; its requests are answered 500"));
+                        problems.push(format!("rule {label}: {text}"));
+                        refused.push(label.clone());
                         respond(500)
                     }
                 };
@@ -76,9 +78,13 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
             }
         }
     }
+    rules.shrink_to_fit();
     let invalid = (served == 0 && !problems.is_empty()).then(|| (reason, problems.join("; ")));
     for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
         problems.push(error.to_string());
+    }
+    if !refused.is_empty() {
+        problems.push(format!("requests for rule {} are answered 500", refused.join(", ")));
     }
     let partial = (invalid.is_none() && !problems.is_empty()).then(|| format!("Dropped Rule: {}", problems.join("; ")));
     Resolved { rules, references: resolver.references, partial, invalid, backends: resolver.backends }
@@ -111,7 +117,7 @@ impl Resolver<'_> {
         for backend in &rule.backends {
             backend.filters.as_ref().map_err(Clone::clone)?;
         }
-        rule.filters.as_ref().map_err(Clone::clone)
+        rule.filters.as_deref().map_err(Clone::clone)
     }
 
     fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
@@ -140,12 +146,13 @@ impl Resolver<'_> {
     fn share(&mut self, backend: &BackendRef) -> WeightedTarget {
         let target = self.target(&backend.target, backend.port, "backendRef");
         let filters = backend.filters.as_ref().expect("rules with unsupported backend filters are answered 500");
+        let filters = filters.as_deref().cloned().unwrap_or_default();
         WeightedTarget {
             target,
             weight: backend.weight,
-            request_headers: filters.request_headers.clone(),
-            response_headers: filters.response_headers.clone(),
-            rewrite: filters.rewrite.clone(),
+            request_headers: filters.request_headers,
+            response_headers: filters.response_headers,
+            rewrite: filters.rewrite,
         }
     }
 
@@ -167,7 +174,8 @@ impl Resolver<'_> {
     fn look_up(&self, r: &LocalRef, port: Option<u16>, field: &str) -> Result<BackendId, (Reason, String)> {
         let name = &r.name;
         if !r.group.is_empty() || r.kind != "Service" {
-            let text = format!("{field}: {} {name} is not supported, use a Service", r.kind);
+            let text =
+                format!("{field}: {} {name} of group {:?} is not supported, use a core Service", r.kind, r.group);
             return Err((Reason::InvalidKind, text));
         }
         let from = self.route.kind.kind();

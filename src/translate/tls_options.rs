@@ -11,18 +11,13 @@ pub const ISSUER: &str = "gatewright.io/issuer";
 pub const INTERNAL_CA: &str = "internal-ca";
 
 /// What a listener asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     pub(super) params: TlsParams,
-    pub(super) alpn: Vec<String>,
+    /// ALPN protocols, where something is said about them.
+    pub(super) alpn: Option<Vec<String>>,
     /// Who is to issue the certificate.
     pub(super) issuer: Option<String>,
-}
-
-impl Default for TlsOptions {
-    fn default() -> Self {
-        Self { params: TlsParams::default(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()], issuer: None }
-    }
 }
 
 /// Reads the options. Keys of other domains are ignored, as the specification wants; an unknown key or value of ours
@@ -37,7 +32,7 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
             "tls-ciphers" => parsed.params.ciphers = list(key, value, CIPHERS)?,
             "tls-curves" => parsed.params.curves = list(key, value, CURVES)?,
             "tls-signature-algorithms" => parsed.params.signature_algorithms = list(key, value, SIGNATURES)?,
-            "tls-alpn" => parsed.alpn = list(key, value, &["h2", "http/1.1"])?,
+            "tls-alpn" => parsed.alpn = Some(list(key, value, &["h2", "http/1.1"])?),
             "issuer" if value == INTERNAL_CA => parsed.issuer = Some(value.clone()),
             "issuer" => return Err(format!("tls.options {key}: {value:?} is no issuer here: expected {INTERNAL_CA}")),
             _ => {

@@ -49,13 +49,13 @@ impl Proxy {
 }
 
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     proxy: Option<Proxy>,
     limit: Duration,
 }
 
 impl Connector {
-    pub(super) fn new(proxy: Option<Proxy>, limit: Duration) -> Self {
+    pub(crate) fn new(proxy: Option<Proxy>, limit: Duration) -> Self {
         Self { proxy, limit }
     }
 }

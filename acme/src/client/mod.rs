@@ -3,7 +3,7 @@
 //! `instant-acme` asks for its HTTP client through a trait; ours stands behind it, and behind the few calls that
 //! crate does not make (ARI without `Retry-After`, EAB with a key of ours, key rollover, alternate chains).
 
-mod connector;
+pub(crate) mod connector;
 mod directory;
 mod handle;
 mod nonces;

@@ -1,0 +1,344 @@
+//! What the authoritative servers of a zone say: where a challenge is delegated to, and whether a record is there.
+//!
+//! The challenge name itself is asked of authoritative servers only. A resolver that was asked before the record
+//! existed would remember its absence, and so might the CA's.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::{Name, RData, RecordType};
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::time::timeout;
+
+use super::query::{QueryError, ask, question};
+use super::resolver::{Resolver, code_name};
+use crate::challenge::dns::{DnsError, DnsView, Seen, TxtRecord};
+
+const PROVIDER: &str = "dns";
+/// As many CNAMEs in a row are followed.
+pub const CNAME_LIMIT: usize = 8;
+/// As many addresses of authoritative servers are asked.
+const SERVER_LIMIT: usize = 16;
+/// As many delegations below the zone we began with are followed.
+const REFERRAL_LIMIT: usize = 4;
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const ATTEMPTS: usize = 3;
+/// One look at a name takes no longer, however many servers do not answer.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
+
+/// Looks at authoritative servers, found through a resolver.
+#[derive(Clone, Debug)]
+pub struct Authorities {
+    resolver: Resolver,
+    port: u16,
+}
+
+/// One address of an authoritative server, with the name to report it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Server {
+    label: String,
+    address: SocketAddr,
+}
+
+impl Authorities {
+    /// Finds the servers through `resolver` and asks them on port 53.
+    pub fn new(resolver: Resolver) -> Self {
+        Self { resolver, port: 53 }
+    }
+
+    /// Asks them on another port, where a test or a split horizon has them.
+    pub fn with_port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// The servers of the zone that holds `name`, below delegations that only they know of.
+    async fn servers(&self, name: &Name) -> Result<Vec<Server>, DnsError> {
+        let mut zone = self.zone_above(name).await?;
+        let mut servers = self.servers_of_zone(&zone).await?;
+        for _referral in 0..REFERRAL_LIMIT {
+            // Every type leads to the referral, and this one alone is not answered with a walk along CNAMEs.
+            let answer = first_answer(&servers, name, RecordType::CNAME)
+                .await
+                .map_err(|why| unavailable(format!("no authoritative server of {} answers: {why}", plain(&zone))))?;
+            let Some(child) = referral(&answer, &zone, name) else { return Ok(servers) };
+            servers = self.servers_of_child(&answer, &child).await?;
+            zone = child;
+        }
+        Err(unavailable(format!("{} lies below more than {REFERRAL_LIMIT} delegations", plain(name))))
+    }
+
+    /// The apex of the zone around the parent of `name`, found without a question about the name itself or any other
+    /// name with an underscore in front, see above.
+    async fn zone_above(&self, name: &Name) -> Result<Name, DnsError> {
+        let mut asked = name.base_name();
+        while asked.iter().next().is_some_and(|label| label.starts_with(b"_")) {
+            asked = asked.base_name();
+        }
+        while !asked.is_root() {
+            let answer = self.resolver.look_up(&asked, RecordType::SOA).await.map_err(|error| {
+                unavailable(format!("finding the zone of {}: {error} for SOA {}", plain(name), plain(&asked)))
+            })?;
+            // With a CNAME at the name, the SOA is the one of its target's zone.
+            let alias = answer.answers.iter().any(|record| record.record_type() == RecordType::CNAME);
+            let apex = answer
+                .answers
+                .iter()
+                .chain(&answer.authorities)
+                .filter(|record| record.record_type() == RecordType::SOA)
+                .map(|record| &record.name)
+                .find(|apex| apex.zone_of(&asked));
+            match apex {
+                Some(apex) if !alias && !apex.is_root() => return Ok(apex.clone()),
+                _ => asked = asked.base_name(),
+            }
+        }
+        Err(DnsError::NoZone {
+            provider: PROVIDER.to_owned(),
+            name: plain(name),
+            message: "no zone is found above it; register the domain and delegate it".to_owned(),
+        })
+    }
+
+    async fn servers_of_zone(&self, zone: &Name) -> Result<Vec<Server>, DnsError> {
+        let answer = self
+            .resolver
+            .look_up(zone, RecordType::NS)
+            .await
+            .map_err(|error| unavailable(format!("finding the name servers of {}: {error}", plain(zone))))?;
+        self.addresses(zone, &server_names(&answer.answers, zone), &[]).await
+    }
+
+    async fn servers_of_child(&self, referral: &Message, child: &Name) -> Result<Vec<Server>, DnsError> {
+        let names = server_names(&referral.authorities, child);
+        self.addresses(child, &names, &referral.additionals).await
+    }
+
+    async fn addresses(
+        &self,
+        zone: &Name,
+        names: &[Name],
+        glue: &[hickory_proto::rr::Record],
+    ) -> Result<Vec<Server>, DnsError> {
+        let looked = names.iter().take(SERVER_LIMIT).map(|name| async move {
+            let found: Vec<_> = glue.iter().filter(|record| record.name == *name).filter_map(address).collect();
+            let found = if found.is_empty() { self.resolver.addresses(name).await.unwrap_or_default() } else { found };
+            (name, found)
+        });
+        let mut servers = Vec::new();
+        for (name, found) in join_all(looked).await {
+            servers.extend(found.into_iter().map(|ip| Server {
+                label: format!("{} ({ip})", plain(name)),
+                address: SocketAddr::new(ip, self.port),
+            }));
+        }
+        servers.truncate(SERVER_LIMIT);
+        if servers.is_empty() {
+            return Err(unavailable(format!("none of the name servers of {} has an address", plain(zone))));
+        }
+        Ok(servers)
+    }
+}
+
+#[async_trait]
+impl DnsView for Authorities {
+    async fn challenge_target(&self, name: &str) -> Result<String, DnsError> {
+        bounded(name, self.follow(name)).await
+    }
+
+    async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
+        bounded(&record.name, self.look(record)).await
+    }
+}
+
+impl Authorities {
+    async fn follow(&self, name: &str) -> Result<String, DnsError> {
+        let mut chain = vec![absolute(name)?];
+        while chain.len() <= CNAME_LIMIT {
+            let at = chain.last().expect("the chain begins with the name").clone();
+            let servers = self.servers(&at).await?;
+            let answer = first_answer(&servers, &at, RecordType::CNAME)
+                .await
+                .map_err(|why| unavailable(format!("asking for CNAME {}: {why}", plain(&at))))?;
+            let Some(target) = cname(&answer, &at) else { return Ok(plain(&at)) };
+            if is_synthesised(&servers, &at, &target).await? {
+                return Ok(plain(&at));
+            }
+            if chain.contains(&target) {
+                chain.push(target);
+                return Err(refused(name, format!("its CNAMEs form a loop, {}; remove one of them", join(&chain))));
+            }
+            chain.push(target);
+        }
+        Err(refused(
+            name,
+            format!("more than {CNAME_LIMIT} CNAMEs follow each other, {}; shorten the chain", join(&chain)),
+        ))
+    }
+
+    async fn look(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
+        let name = absolute(&record.name)?;
+        let servers = self.servers(&name).await?;
+        let name = &name;
+        let asked = servers
+            .iter()
+            .map(|server| async move { (server, authoritative_answer(server, name, RecordType::TXT).await) });
+        let answers = join_all(asked).await;
+        let (mut having, mut missing, mut silent) = (0, Vec::new(), Vec::new());
+        for (server, answer) in answers {
+            match answer {
+                Ok(answer) if holds(&answer, name, &record.value) => having += 1,
+                Ok(_) => missing.push(server.label.clone()),
+                Err(why) => silent.push(format!("{}: {why}", server.label)),
+            }
+        }
+        if !missing.is_empty() {
+            return Ok(Seen::NotYet { missing });
+        }
+        if having == 0 {
+            return Err(unavailable(format!(
+                "no authoritative server answers for {}: {}",
+                record.name,
+                silent.join("; ")
+            )));
+        }
+        Ok(Seen::Everywhere { silent })
+    }
+}
+
+async fn bounded<T>(name: &str, look: impl Future<Output = Result<T, DnsError>>) -> Result<T, DnsError> {
+    timeout(LOOK_LIMIT, look).await.unwrap_or_else(|_| {
+        Err(unavailable(format!("looking at {name} took more than {} s; check its name servers", LOOK_LIMIT.as_secs())))
+    })
+}
+
+/// The first usable answer of any of the servers; a referral is one.
+async fn first_answer(servers: &[Server], name: &Name, kind: RecordType) -> Result<Message, String> {
+    let mut why = "there are none".to_owned();
+    for server in servers {
+        match answer(server, name, kind).await {
+            Ok(answer) if matches!(answer.response_code, ResponseCode::NoError | ResponseCode::NXDomain) => {
+                return Ok(answer);
+            }
+            Ok(answer) => why = format!("{} answers {}", server.label, code_name(answer.response_code)),
+            Err(error) => why = format!("{}: {error}", server.label),
+        }
+    }
+    Err(why)
+}
+
+/// An answer with authority, or why there is none.
+async fn authoritative_answer(server: &Server, name: &Name, kind: RecordType) -> Result<Message, String> {
+    let answer = answer(server, name, kind).await.map_err(|error| error.to_string())?;
+    match answer.response_code {
+        ResponseCode::NoError | ResponseCode::NXDomain if answer.authoritative => Ok(answer),
+        ResponseCode::NoError | ResponseCode::NXDomain => Err("is not authoritative for the zone".to_owned()),
+        code => Err(format!("answers {}", code_name(code))),
+    }
+}
+
+async fn answer(server: &Server, name: &Name, kind: RecordType) -> Result<Message, QueryError> {
+    let mut last = QueryError::Silent;
+    for _attempt in 0..ATTEMPTS {
+        match ask(server.address, &question(name, kind, false), ANSWER_LIMIT).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A CNAME that a wildcard made stands at every other name beside it, too (RFC 4592, 2.1.1); one that was meant for
+/// the challenge does not.
+async fn is_synthesised(servers: &[Server], at: &Name, target: &Name) -> Result<bool, DnsError> {
+    let mut random = [0; 8];
+    SystemRandom::new().fill(&mut random).map_err(|_| unavailable("the machine has no random numbers".to_owned()))?;
+    let label = format!("_gw-{:016x}", u64::from_be_bytes(random));
+    // A name that is too long for a sibling of this length has been chosen by nobody's wildcard on purpose.
+    let Ok(sibling) = at.base_name().prepend_label(label.as_bytes()) else { return Ok(false) };
+    let answer = first_answer(servers, &sibling, RecordType::CNAME)
+        .await
+        .map_err(|why| unavailable(format!("asking for CNAME {}: {why}", plain(&at.base_name()))))?;
+    Ok(cname(&answer, &sibling).as_ref() == Some(target))
+}
+
+fn cname(answer: &Message, at: &Name) -> Option<Name> {
+    answer.answers.iter().filter(|record| record.name == *at).find_map(|record| match &record.data {
+        RData::CNAME(target) => {
+            let mut target = target.0.to_lowercase();
+            target.set_fqdn(true);
+            Some(target)
+        }
+        _ => None,
+    })
+}
+
+fn holds(answer: &Message, at: &Name, value: &str) -> bool {
+    answer.answers.iter().filter(|record| record.name == *at).any(|record| match &record.data {
+        RData::TXT(text) => text.txt_data.concat() == value.as_bytes(),
+        _ => false,
+    })
+}
+
+/// The zone a server sends us to, if it does and if that leads downwards.
+fn referral(answer: &Message, zone: &Name, name: &Name) -> Option<Name> {
+    if answer.authoritative || !answer.answers.is_empty() {
+        return None;
+    }
+    let below = |child: &Name| zone.zone_of(child) && child != zone && child.zone_of(name);
+    answer
+        .authorities
+        .iter()
+        .filter(|record| record.record_type() == RecordType::NS)
+        .map(|record| record.name.to_lowercase())
+        .find(below)
+}
+
+fn server_names(records: &[hickory_proto::rr::Record], zone: &Name) -> Vec<Name> {
+    let here = records.iter().filter(|record| record.name == *zone);
+    let mut names: Vec<Name> = here
+        .filter_map(|record| match &record.data {
+            RData::NS(ns) => Some(ns.0.to_lowercase()),
+            _ => None,
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn address(record: &hickory_proto::rr::Record) -> Option<std::net::IpAddr> {
+    match &record.data {
+        RData::A(a) => Some(a.0.into()),
+        RData::AAAA(aaaa) => Some(aaaa.0.into()),
+        _ => None,
+    }
+}
+
+/// A name as DNS compares it: lower case, with the root.
+pub(crate) fn absolute(name: &str) -> Result<Name, DnsError> {
+    let mut parsed =
+        Name::from_ascii(name.to_ascii_lowercase()).map_err(|_| refused(name, "it is not a domain name".to_owned()))?;
+    parsed.set_fqdn(true);
+    Ok(parsed)
+}
+
+/// A name as people write it.
+pub(crate) fn plain(name: &Name) -> String {
+    name.to_ascii().trim_end_matches('.').to_ascii_lowercase()
+}
+
+pub(crate) fn join(chain: &[Name]) -> String {
+    chain.iter().map(plain).collect::<Vec<_>>().join(" → ")
+}
+
+fn refused(name: &str, message: String) -> DnsError {
+    DnsError::Refused { provider: PROVIDER.to_owned(), name: name.to_owned(), message }
+}
+
+fn unavailable(message: String) -> DnsError {
+    DnsError::Unavailable { provider: PROVIDER.to_owned(), message }
+}

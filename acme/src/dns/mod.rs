@@ -1,0 +1,30 @@
+//! DNS: who writes challenge records, who sees them, and what DNS says about a name before an order is spent.
+//!
+//! In come configurations with credentials and names; out come [`DnsProvider`](crate::challenge::dns::DnsProvider)s,
+//! a [`DnsView`](crate::challenge::dns::DnsView), and the findings of a pre-flight. Nothing foreign is ever changed,
+//! no credential is ever printed, and nothing here waits without a bound.
+
+mod api;
+mod authority;
+pub mod cloudflare;
+pub mod digitalocean;
+pub mod exec;
+mod http;
+pub mod preflight;
+mod query;
+mod resolver;
+pub mod rfc2136;
+pub mod route53;
+mod secret;
+pub mod webhook;
+
+pub use self::authority::{Authorities, CNAME_LIMIT};
+pub use self::cloudflare::{Cloudflare, CloudflareConfig};
+pub use self::digitalocean::{DigitalOcean, DigitalOceanConfig};
+pub use self::exec::{Exec, ExecConfig};
+pub use self::http::Endpoint;
+pub use self::resolver::{LookupError, Resolver};
+pub use self::rfc2136::{Rfc2136, Rfc2136Config, TsigHash};
+pub use self::route53::{AwsKeys, AwsSource, Route53, Route53Config};
+pub use self::secret::Secret;
+pub use self::webhook::{Webhook, WebhookConfig};

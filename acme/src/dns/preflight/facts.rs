@@ -1,0 +1,155 @@
+//! Fetches what a pre-flight judges: addresses, the CNAMEs before them, and the CAA records that apply.
+
+use std::net::IpAddr;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::{Name, RData, RecordType};
+
+use super::super::authority::{CNAME_LIMIT, absolute, plain};
+use super::super::resolver::{LookupError, Resolver};
+use super::{CaaRecord, connects};
+use crate::challenge::ChallengeKind;
+use crate::challenge::dns::DnsError;
+
+/// As many CAA records at one name are judged; nobody has more.
+const CAA_LIMIT: usize = 64;
+
+/// What was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Addresses of the name.
+    pub addresses: Addresses,
+    /// CAA records that apply to it.
+    pub caa: Caa,
+}
+
+/// Where a name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// The method does not connect to the name.
+    NotAsked,
+    /// To these; never empty.
+    Found(Vec<IpAddr>),
+    /// To no address.
+    None {
+        /// Does the end of the chain exist at all?
+        exists: bool,
+        /// The end of the CNAME chain; the name itself without one.
+        end: String,
+    },
+    /// In a circle.
+    Loop(Vec<String>),
+    /// Further than [`CNAME_LIMIT`] CNAMEs.
+    TooLong(Vec<String>),
+    /// Unknown, and why.
+    Failed(String),
+}
+
+/// Which CAA records apply (RFC 8659, 3: the first set found on the way from the name to the root).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caa {
+    /// Nobody asked.
+    NotAsked,
+    /// None anywhere: every CA may issue.
+    Absent,
+    /// These.
+    Set {
+        /// The name at which they stand.
+        at: String,
+        /// The records.
+        records: Vec<CaaRecord>,
+    },
+    /// Unknown, and why.
+    Failed {
+        /// The name that was asked for.
+        at: String,
+        /// What the resolver said.
+        why: String,
+    },
+}
+
+/// Looks facts up through a resolver.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    resolver: Resolver,
+}
+
+impl Lookup {
+    /// Asks this resolver.
+    pub fn new(resolver: Resolver) -> Self {
+        Self { resolver }
+    }
+
+    /// Everything a pre-flight of this name by this method needs; `host` may begin with `*.`.
+    pub async fn facts(&self, host: &str, method: ChallengeKind) -> Result<Facts, DnsError> {
+        // RFC 8659, 3: the CAA records of *.X are looked for from X on.
+        let name = absolute(host.strip_prefix("*.").unwrap_or(host))?;
+        let asked = connects(method) && !host.starts_with("*.");
+        let addresses = async { if asked { self.addresses(&name).await } else { Addresses::NotAsked } };
+        let (addresses, caa) = tokio::join!(addresses, self.caa(&name));
+        Ok(Facts { addresses, caa })
+    }
+
+    /// Follows the CNAMEs itself, one by one: resolvers differ in what they answer to a loop.
+    async fn addresses(&self, name: &Name) -> Addresses {
+        let mut chain = vec![name.clone()];
+        let names = |chain: &[Name]| chain.iter().map(plain).collect();
+        loop {
+            let at = chain.last().expect("the chain begins with the name").clone();
+            let target = match self.resolver.look_up(&at, RecordType::CNAME).await {
+                Ok(answer) => answer.answers.iter().filter(|record| record.name == at).find_map(|r| match &r.data {
+                    RData::CNAME(target) => Some(target.0.to_lowercase()),
+                    _ => None,
+                }),
+                Err(error) => return Addresses::Failed(error.to_string()),
+            };
+            let Some(target) = target else { return self.end(&at).await };
+            let again = chain.contains(&target);
+            chain.push(target);
+            if again {
+                return Addresses::Loop(names(&chain));
+            }
+            if chain.len() > CNAME_LIMIT + 1 {
+                return Addresses::TooLong(names(&chain));
+            }
+        }
+    }
+
+    /// The addresses at the end of the chain.
+    async fn end(&self, name: &Name) -> Addresses {
+        match self.resolver.addresses(name).await {
+            Ok(found) if !found.is_empty() => Addresses::Found(found),
+            Ok(_) => {
+                let answer = self.resolver.look_up(name, RecordType::A).await;
+                let exists = answer.is_ok_and(|answer| answer.response_code == ResponseCode::NoError);
+                Addresses::None { exists, end: plain(name) }
+            }
+            Err(error) => Addresses::Failed(error.to_string()),
+        }
+    }
+
+    /// Climbs from the name to its top-level domain. CNAMEs are followed at each step, by the resolver, but the climb
+    /// goes on from the name and not from a CNAME's target (RFC 8659, 3, unlike its predecessor).
+    async fn caa(&self, name: &Name) -> Caa {
+        let mut at = name.clone();
+        while !at.is_root() {
+            match self.caa_at(&at).await {
+                Ok(records) if records.is_empty() => at = at.base_name(),
+                Ok(records) => return Caa::Set { at: plain(&at), records },
+                Err(error) => return Caa::Failed { at: plain(&at), why: error.to_string() },
+            }
+        }
+        Caa::Absent
+    }
+
+    async fn caa_at(&self, at: &Name) -> Result<Vec<CaaRecord>, LookupError> {
+        let answer = self.resolver.look_up(at, RecordType::CAA).await?;
+        let records = answer.answers.iter().filter_map(|record| match &record.data {
+            RData::CAA(caa) => {
+                Some(CaaRecord { critical: caa.issuer_critical, tag: caa.tag.clone(), value: caa.value.clone() })
+            }
+            _ => None,
+        });
+        Ok(records.take(CAA_LIMIT).collect())
+    }
+}

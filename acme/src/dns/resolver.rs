@@ -1,0 +1,140 @@
+//! Questions to recursive resolvers: those of the machine, or configured ones.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::{Name, RData, RecordType};
+
+use super::query::{ask, question};
+use crate::challenge::dns::DnsError;
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+const ROUNDS: usize = 2;
+/// As many servers as `resolv.conf` may hold, and some.
+const SERVER_LIMIT: usize = 8;
+
+/// A stub resolver. It caches nothing: what it is asked is about to change.
+#[derive(Clone, Debug)]
+pub struct Resolver {
+    servers: Vec<SocketAddr>,
+}
+
+/// Why a look-up has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookupError {
+    /// The resolver answers with an error: `SERVFAIL`, for instance, when DNSSEC does not validate.
+    Code(String),
+    /// No resolver answers.
+    Silent,
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "the resolver answers {code}"),
+            Self::Silent => write!(f, "no resolver answers"),
+        }
+    }
+}
+
+impl Resolver {
+    /// Asks these servers, in their order.
+    pub fn new(servers: Vec<SocketAddr>) -> Result<Self, DnsError> {
+        if servers.is_empty() || servers.len() > SERVER_LIMIT {
+            return Err(DnsError::Config {
+                provider: "dns".to_owned(),
+                message: format!("resolvers: {} are given; give 1 to {SERVER_LIMIT}", servers.len()),
+            });
+        }
+        Ok(Self { servers })
+    }
+
+    /// Asks the servers of `/etc/resolv.conf`.
+    pub fn system() -> Result<Self, DnsError> {
+        let text = std::fs::read_to_string("/etc/resolv.conf").map_err(|error| DnsError::Config {
+            provider: "dns".to_owned(),
+            message: format!("resolvers: none are given and /etc/resolv.conf cannot be read: {error}"),
+        })?;
+        let mut servers = nameservers(&text);
+        servers.truncate(SERVER_LIMIT);
+        // resolv.conf(5): without any, the server on this machine.
+        if servers.is_empty() {
+            servers.push(([127, 0, 0, 1], 53).into());
+        }
+        Self::new(servers)
+    }
+
+    /// Asks one server after the other, twice, until one says that it knows (`NOERROR` or `NXDOMAIN`).
+    pub(crate) async fn look_up(&self, name: &Name, kind: RecordType) -> Result<Message, LookupError> {
+        let mut worst = LookupError::Silent;
+        for _round in 0..ROUNDS {
+            for server in &self.servers {
+                match ask(*server, &question(name, kind, true), ANSWER_LIMIT).await {
+                    Ok(answer) => match answer.response_code {
+                        ResponseCode::NoError | ResponseCode::NXDomain => return Ok(answer),
+                        code => worst = LookupError::Code(code_name(code)),
+                    },
+                    Err(error) => tracing::debug!(%server, %name, %kind, %error, "a resolver does not answer"),
+                }
+            }
+        }
+        Err(worst)
+    }
+
+    /// The IPv4 and IPv6 addresses of a name, whatever CNAMEs lie between.
+    pub(crate) async fn addresses(&self, name: &Name) -> Result<Vec<IpAddr>, LookupError> {
+        let (v4, v6) = tokio::join!(self.look_up(name, RecordType::A), self.look_up(name, RecordType::AAAA));
+        let mut found = Vec::new();
+        for answer in [&v4, &v6].into_iter().flatten() {
+            found.extend(answer.answers.iter().filter_map(|record| match &record.data {
+                RData::A(a) => Some(IpAddr::V4(a.0)),
+                RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
+                _ => None,
+            }));
+        }
+        match (v4, v6) {
+            (Err(error), _) | (_, Err(error)) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// The name by which administrators know a response code.
+pub(crate) fn code_name(code: ResponseCode) -> String {
+    match code {
+        ResponseCode::ServFail => "SERVFAIL".to_owned(),
+        ResponseCode::Refused => "REFUSED".to_owned(),
+        ResponseCode::NXDomain => "NXDOMAIN".to_owned(),
+        ResponseCode::NotAuth => "NOTAUTH".to_owned(),
+        ResponseCode::FormErr => "FORMERR".to_owned(),
+        ResponseCode::NotImp => "NOTIMP".to_owned(),
+        code => code.to_string(),
+    }
+}
+
+fn nameservers(resolv_conf: &str) -> Vec<SocketAddr> {
+    resolv_conf
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter(|rest| rest.starts_with(char::is_whitespace))
+        .filter_map(|rest| {
+            // A zone such as %eth0 cannot be asked through a plain address.
+            let address: IpAddr = rest.split_whitespace().next()?.parse().ok()?;
+            Some(SocketAddr::new(address, 53))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nameservers;
+
+    #[test]
+    fn resolv_conf_is_read() {
+        let text =
+            "# nameserver 9.9.9.9\nsearch a.b\nnameserver 10.0.0.10\n nameserver\tfd00::1 ; x\nnameservers 1.1.1.1\n";
+        assert_eq!(nameservers(text), ["10.0.0.10:53".parse().expect("v4"), "[fd00::1]:53".parse().expect("v6")]);
+    }
+}

@@ -1,0 +1,378 @@
+//! One change of many hosts on a real Envoy: from the object to the acknowledgement and to the first answer.
+//!
+//! `cargo bench -p e2e --bench live`. Each host has a certificate, a ListenerSet and an HTTPRoute of its own; each row
+//! adds, changes, rotates and removes hosts beside N others. The classic layout, one filter chain per host, is what
+//! every other controller writes; it is pushed through the same server to the same Envoy, so that only the layout
+//! differs. Then a flood of names that nobody owns, under a suffix of ours and outside of it. Times are of this
+//! machine; read ratios.
+
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::echo::Echo;
+use e2e::probe::Probe;
+use e2e::world::{World, api, class, free_port, secret, service};
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch};
+use gatewright::model::{
+    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, Endpoints, Frontend, FrontendId, FrontendKind,
+    Handler, HeaderEdits, Hostname, Match, ObjectName, Others, PathMatch, Rewrite, Route, Rule, Secret, SecretName,
+    ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
+};
+use gatewright::publish;
+use gatewright::translate::{Change, Resource};
+use serde_json::json;
+use xds::Update;
+
+const ROUNDS: usize = 60;
+const CLASSIC_ROUNDS: usize = 5;
+const FLOOD: u32 = 500;
+
+fn name(n: usize) -> String {
+    format!("h{n}.bench.example.org")
+}
+
+fn listener_set(n: usize, port: u16) -> Change {
+    let listener = json!({"name": "https", "port": port, "protocol": "HTTPS", "hostname": name(n),
+        "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
+    api("ListenerSet", &format!("s{n}"), json!({"parentRef": {"name": "edge"}, "listeners": [listener]}))
+}
+
+fn route(n: usize, header: &str) -> Change {
+    let filter = json!({"type": "ResponseHeaderModifier", "responseHeaderModifier": {"set": [{"name": "x-round", "value": header}]}});
+    api(
+        "HTTPRoute",
+        &format!("r{n}"),
+        json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}],
+        "rules": [{"filters": [filter], "backendRefs": [{"name": "web", "port": 80}]}]}),
+    )
+}
+
+fn host(n: usize, port: u16) -> Result<Vec<Change>> {
+    Ok(vec![secret(&format!("c{n}"), &name(n))?, listener_set(n, port), route(n, "0")])
+}
+
+/// What one kind of change cost, over all rounds.
+#[derive(Default)]
+struct Row {
+    bytes: Vec<u64>,
+    gate: Vec<u64>,
+    ours: Vec<Duration>,
+    ack: Vec<Duration>,
+    live: Vec<Duration>,
+    envoy: Vec<Duration>,
+}
+
+impl Row {
+    fn print(&mut self, count: usize, what: &str) {
+        let at = |all: &mut Vec<Duration>, percent: usize| {
+            all.sort();
+            all.get((all.len() * percent / 100).min(all.len().saturating_sub(1))).copied().unwrap_or_default()
+        };
+        self.bytes.sort_unstable();
+        self.gate.sort_unstable();
+        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+        println!(
+            "{count:>6} | {what:<14} | {:>6} B | {:>7} B | {:>6.0} us | {:>6.1} ms | {:>6.1} ms | {:>6.1} ms | {:>6.1} ms",
+            self.bytes[self.bytes.len() / 2],
+            self.gate[self.gate.len() / 2],
+            at(&mut self.ours, 50).as_secs_f64() * 1e6,
+            ms(at(&mut self.ack, 50)),
+            ms(at(&mut self.live, 50)),
+            ms(at(&mut self.live, 99)),
+            ms(at(&mut self.envoy, 50)),
+        );
+    }
+}
+
+struct Bench {
+    world: World,
+    port: u16,
+}
+
+impl Bench {
+    fn probe(&self, n: usize) -> Probe {
+        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), &name(n)).limit(Duration::from_secs(5))
+    }
+
+    /// Applies a change and measures until `seen` holds for an answer.
+    async fn change(
+        &self,
+        row: &mut Row,
+        n: usize,
+        changes: Vec<Change>,
+        seen: impl Fn(Option<&e2e::probe::Answer>) -> bool,
+    ) -> Result<()> {
+        let cpu = self.world.envoy.main_thread_cpu()?;
+        let start = Instant::now();
+        let (delta, generation) = self.world.apply(changes);
+        row.ours.push(start.elapsed());
+        self.world.acknowledged(generation).await?;
+        row.ack.push(start.elapsed());
+        loop {
+            let answer = self.probe(n).send().await;
+            if seen(answer.as_ref().ok()) {
+                break;
+            }
+            ensure!(start.elapsed() < Duration::from_secs(20), "host {n} never came: {answer:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        row.live.push(start.elapsed());
+        row.envoy.push(self.world.envoy.main_thread_cpu()?.saturating_sub(cpu));
+        let (mut bytes, mut gate) = (0, 0);
+        for resource in delta.resources.values().flatten() {
+            let encoded = gatewright::publish::encode(resource);
+            let size = (encoded.body.len() + encoded.name.len() + encoded.version.len()) as u64;
+            match encoded.kind {
+                xds::ResourceType::Listener => gate += size,
+                _ => bytes += size,
+            }
+        }
+        row.bytes.push(bytes);
+        row.gate.push(gate);
+        Ok(())
+    }
+}
+
+async fn run(count: usize) -> Result<()> {
+    let port = free_port()?;
+    let echo = Echo::start("web").await?;
+    let plain = json!([{"name": "http", "port": free_port()?, "protocol": "HTTP"}]);
+    let gateway =
+        json!({"gatewayClassName": "ours", "listeners": plain, "allowedListeners": {"namespaces": {"from": "Same"}}});
+    let mut changes = vec![class(), api("Gateway", "edge", gateway)];
+    changes.extend(service("web", echo.address()));
+    let bench = Bench { world: World::start(changes).await?, port };
+    let idle = bench.world.envoy.resident()?;
+
+    let mut all = Vec::new();
+    for n in 0..count {
+        all.extend(host(n, port)?);
+    }
+    let start = Instant::now();
+    let (_, generation) = bench.world.apply(all);
+    let ours = start.elapsed();
+    bench.world.acknowledged(generation).await?;
+    let acked = start.elapsed();
+    let last = bench.probe(count - 1).send().await.map_err(|error| anyhow::anyhow!("the last host: {error}"))?;
+    ensure!(last.status == 200, "the last host answers {}", last.status);
+    let live = start.elapsed();
+    let memory = bench.world.envoy.resident()?.saturating_sub(idle);
+    println!(
+        "{count:>6} | all at once    | ours {:.0} ms, acknowledged {:.0} ms, last host 200 after {:.0} ms, Envoy {:.1} KB per host",
+        ours.as_secs_f64() * 1000.0,
+        acked.as_secs_f64() * 1000.0,
+        live.as_secs_f64() * 1000.0,
+        memory as f64 / 1024.0 / count as f64
+    );
+
+    let mut held = bench.probe(0).connect().await?;
+    let (mut add, mut change, mut rotate, mut remove) =
+        (Row::default(), Row::default(), Row::default(), Row::default());
+    for round in 0..ROUNDS {
+        let n = count + round;
+        bench.change(&mut add, n, host(n, port)?, |a| a.is_some_and(|a| a.status == 200)).await?;
+        let wanted = format!("round-{round}");
+        let changed = |a: Option<&e2e::probe::Answer>| {
+            a.is_some_and(|a| a.headers.get("x-round").is_some_and(|v| v.as_bytes() == wanted.as_bytes()))
+        };
+        bench.change(&mut change, n, vec![route(n, &wanted)], changed).await?;
+        let before = bench.probe(n).send().await?.peer.context("over TLS")?.serial;
+        let rotated =
+            |a: Option<&e2e::probe::Answer>| a.and_then(|a| a.peer.as_ref()).is_some_and(|p| p.serial != before);
+        bench.change(&mut rotate, n, vec![secret(&format!("c{n}"), &name(n))?], rotated).await?;
+    }
+    for round in 0..ROUNDS {
+        let n = count + round;
+        let gone = host(n, port)?.into_iter().map(|change| match change {
+            Change::Put(object) => Change::Delete(object.key()),
+            gone => gone,
+        });
+        bench.change(&mut remove, n, gone.collect(), |a| a.is_none()).await?;
+    }
+    ensure!(held.ask(&bench.probe(0)).await?.status == 200, "the held connection was drained");
+    add.print(count, "add a host");
+    change.print(count, "change a route");
+    rotate.print(count, "rotate");
+    remove.print(count, "remove a host");
+    for (what, suffix) in [("under our suffix", "bench.example.org"), ("anywhere else", "elsewhere.example.net")] {
+        let cpu = bench.world.envoy.main_thread_cpu()?;
+        for n in 0..FLOOD {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let answer =
+                Probe::https(address, &format!("unknown{n}.{suffix}")).limit(Duration::from_secs(5)).send().await;
+            ensure!(answer.is_err(), "a name that nobody owns was served");
+        }
+        let cpu = bench.world.envoy.main_thread_cpu()?.saturating_sub(cpu);
+        println!(
+            "{count:>6} | flood of names {what}: Envoy main {:.0} us a name",
+            cpu.as_secs_f64() * 1e6 / f64::from(FLOOD)
+        );
+    }
+    classic(count, &add).await
+}
+
+/// The layout of others: one filter chain, one regular SDS secret and one route table per host.
+async fn classic(count: usize, ours: &Row) -> Result<()> {
+    let port = free_port()?;
+    let echo = Echo::start("web").await?;
+    let world = World::start(vec![class()]).await?;
+    let backend = BackendId {
+        port: ServicePort { service: ObjectName::new("default", "web"), port: 80 },
+        protocol: AppProtocol::Http1,
+    };
+    let endpoints = Endpoints { port: backend.port.clone(), addresses: vec![echo.address()] };
+    let shared = [Resource::Cluster(Cluster::Backend(backend.clone())), Resource::Endpoints(endpoints)];
+    let mut update = Update { upserts: shared.iter().map(publish::encode).collect(), removals: Vec::new() };
+    let mut listener = Classic { port, backend, chains: Vec::new() };
+    for n in 0..count {
+        update.upserts.extend(listener.add(n)?);
+    }
+    update.upserts.push(listener.encode());
+    let start = Instant::now();
+    world.acknowledged(world.publish(update)).await?;
+    let probe =
+        |n: usize| Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &name(n)).limit(Duration::from_secs(5));
+    live(&probe(count - 1), start).await?;
+    let cold = start.elapsed();
+    let (mut bytes, mut times, mut main) = (0, Vec::new(), Vec::new());
+    for n in count..count + CLASSIC_ROUNDS {
+        let mut update = Update { upserts: listener.add(n)?, removals: Vec::new() };
+        update.upserts.push(listener.encode());
+        bytes = update.upserts.iter().map(|resource| resource.body.len()).sum();
+        let cpu = world.envoy.main_thread_cpu()?;
+        let start = Instant::now();
+        world.acknowledged(world.publish(update)).await?;
+        live(&probe(n), start).await?;
+        times.push(start.elapsed());
+        main.push(world.envoy.main_thread_cpu()?.saturating_sub(cpu));
+    }
+    times.sort();
+    main.sort();
+    let (time, main) = (times[times.len() / 2], main[main.len() / 2]);
+    let (mine, my_bytes) =
+        (ours.live[ours.live.len() / 2], ours.bytes[ours.bytes.len() / 2].max(1) + ours.gate[ours.gate.len() / 2]);
+    println!(
+        "{count:>6} | classic layout: last host 200 after {:.0} ms; add a host: {bytes} B, live p50 {:.1} ms, Envoy main {:.1} ms \
+         = {:.0}x our bytes, {:.0}x our time",
+        cold.as_secs_f64() * 1000.0,
+        time.as_secs_f64() * 1000.0,
+        main.as_secs_f64() * 1000.0,
+        bytes as f64 / my_bytes as f64,
+        time.as_secs_f64() / mine.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Asks until there is a 200.
+async fn live(probe: &Probe, start: Instant) -> Result<()> {
+    while !probe.send().await.is_ok_and(|answer| answer.status == 200) {
+        ensure!(start.elapsed() < Duration::from_secs(120), "the host never came");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+/// A listener with one filter chain per host.
+struct Classic {
+    port: u16,
+    backend: BackendId,
+    chains: Vec<FilterChain>,
+}
+
+impl Classic {
+    fn id(&self) -> FrontendId {
+        FrontendId { gateway: ObjectName::new("default", "classic"), port: self.port }
+    }
+
+    /// Adds a host's chain; its secret and routes are returned.
+    fn add(&mut self, n: usize) -> Result<Vec<xds::Resource>> {
+        let hostname = Hostname::parse(&name(n))?;
+        let table = TableId { frontend: self.id(), listener: Some(hostname.clone()) };
+        let secret_name = SecretName::Fixed(format!("classic/{n}").into());
+        let tls = Termination {
+            certificate: CertificateSource::Fixed(secret_name.clone()),
+            alpn: vec!["h2".to_owned(), "http/1.1".to_owned()],
+            params: TlsParams::default(),
+        };
+        let chain = Chain { tls: Some(tls), handler: Handler::Table(table.clone()) };
+        let mut made = gatewright::envoy::listener(&self.frontend(&hostname, chain));
+        let mut chain = made.filter_chains.remove(0);
+        chain.filter_chain_match = Some(FilterChainMatch { server_names: vec![name(n)], ..Default::default() });
+        chain.name = name(n);
+        self.chains.push(chain);
+
+        let share = WeightedTarget {
+            target: Target::Backend(self.backend.clone()),
+            weight: 1,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            rewrite: Rewrite::default(),
+        };
+        let rule = Rule {
+            action: Action::Forward(vec![share]),
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            rewrite: Rewrite::default(),
+            mirrors: Vec::new(),
+            cors: None,
+            timeouts: Timeouts::default(),
+            retry: None,
+        };
+        let matches =
+            Match { path: PathMatch::Prefix("/".to_owned()), method: None, headers: Vec::new(), query: Vec::new() };
+        let route = Route { name: "r".into(), matches, rule: rule.into() };
+        let table = Table {
+            id: table,
+            virtual_hosts: vec![VirtualHost { hostname, routes: vec![route] }],
+            misdirected: Vec::new(),
+            others: Others::NotFound,
+            plain_http: false,
+            thumbprint: None,
+        };
+        let made = rcgen::generate_simple_self_signed([name(n)])?;
+        let certificate = gatewright::inputs::parse_certificate(
+            made.cert.pem().as_bytes(),
+            made.signing_key.serialize_pem().as_bytes(),
+        )?;
+        let secret = Secret { name: secret_name, certificate: certificate.into(), params: TlsParams::default() };
+        Ok([Resource::Secret(secret), Resource::Table(table)].iter().map(publish::encode).collect())
+    }
+
+    fn frontend(&self, hostname: &Hostname, chain: Chain) -> Frontend {
+        let kind = FrontendKind::Tls {
+            chains: [("chain".into(), chain)].into(),
+            gate: [(hostname.clone(), "chain".into())].into(),
+        };
+        Frontend { id: self.id(), addresses: vec![Ipv4Addr::LOCALHOST.into()], kind }
+    }
+
+    fn encode(&self) -> xds::Resource {
+        let table = TableId { frontend: self.id(), listener: None };
+        let kind = FrontendKind::Http { table };
+        let mut made =
+            gatewright::envoy::listener(&Frontend { id: self.id(), addresses: vec![Ipv4Addr::LOCALHOST.into()], kind });
+        let hostname = Hostname::any();
+        let chain = Chain { tls: None, handler: Handler::Tcp(Vec::new()) };
+        made.listener_filters = gatewright::envoy::listener(&self.frontend(&hostname, chain)).listener_filters;
+        made.filter_chains.clone_from(&self.chains);
+        xds::Resource::new(self.id().to_string(), &made)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    println!(
+        " hosts | change         | on wire  | listener  | ours p50  | ack p50   | live p50  | live p99  | Envoy main"
+    );
+    let mut counts: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    if counts.is_empty() {
+        counts = vec![64, 1_000, 10_000];
+    }
+    for count in counts {
+        run(count).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! The program with a directory and a real Envoy, as a user meets it.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use e2e::echo::Echo;
+use e2e::gatewright::Gatewright;
+use e2e::probe::Probe;
+use e2e::world::free_port;
+use tempfile::TempDir;
+
+/// A directory of manifests, a private directory, and the program over them.
+struct Standalone {
+    program: Gatewright,
+    manifests: TempDir,
+    state: TempDir,
+    port: u16,
+    _echo: Echo,
+}
+
+fn envoy() -> Result<String> {
+    Ok(e2e::envoy::binary()?.canonicalize()?.display().to_string())
+}
+
+fn route(name: &str, host: &str, service: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}}}\nspec:\n  \
+         parentRefs: [{{name: edge}}]\n  hostnames: [{host}]\n  rules:\n  \
+         - backendRefs: [{{name: {service}, port: 80}}]\n"
+    )
+}
+
+fn base(port: u16, backend: SocketAddr) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: ours}}\n\
+         spec: {{controllerName: gatewright.io/gateway-controller}}\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: edge}}\nspec:\n  \
+         gatewayClassName: ours\n  listeners:\n  - name: https\n    hostname: \"*.example.org\"\n    \
+         protocol: HTTPS\n    port: {port}\n    tls: {{options: {{gatewright.io/issuer: internal-ca}}}}\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{ports: [{{port: 80}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: web, labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\n\
+         endpoints: [{{addresses: [127.0.0.1]}}]\nports: [{{port: {}}}]\n",
+        backend.port()
+    )
+}
+
+impl Standalone {
+    async fn start() -> Result<Self> {
+        let echo = Echo::start("web").await?;
+        let port = free_port()?;
+        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
+        let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+        let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+        program.line("acked 1/1").await?;
+        Ok(Self { program, manifests, state, port, _echo: echo })
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.manifests.path().join(name)
+    }
+
+    /// Puts a file in its place, complete.
+    fn save(&self, name: &str, text: &str) -> Result<()> {
+        let new = self.file(&format!(".{name}.new"));
+        fs::write(&new, text)?;
+        fs::rename(new, self.file(name)).context("renaming into place")
+    }
+
+    async fn status(&self, host: &str) -> Result<u16> {
+        Ok(Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), host).send().await?.status)
+    }
+
+    fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
+        let private = self.state.path().display().to_string();
+        let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        Ok((output.status.code().context("it was killed")?, text))
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn saving_breaking_and_deleting_files() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    let line = site.program.line("httproute default/web: ").await?;
+    assert!(line.contains("1 host changed, acked 1/1 in"), "{line}");
+    assert_eq!(site.status("web.example.org").await?, 200);
+
+    // A broken file is named with its line, and hurts nothing.
+    site.save("web.yaml", &(route("web", "web.example.org", "web") + "---\nkind: [\n"))?;
+    let line = site.program.line("not YAML").await?;
+    assert!(line.contains("web.yaml:1"), "{line}");
+    assert_eq!(site.status("web.example.org").await?, 200);
+    site.save("web.yaml", &route("web", "web.example.org", "web").replace("rules:", "rulez:"))?;
+    let line = site.program.line("unknown field").await?;
+    assert!(line.contains("web.yaml:7") && line.contains("httproute default/web"), "{line}");
+    assert_eq!(site.status("web.example.org").await?, 200);
+
+    // The first file keeps an object that stands in two.
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.save("zzz.yaml", &route("web", "other.example.org", "web"))?;
+    let line = site.program.line("stands already in").await?;
+    assert!(line.contains("zzz.yaml:1") && line.contains("web.yaml"), "{line}");
+
+    // What is half written is no error while the other half may come.
+    let whole = route("slow", "slow.example.org", "web");
+    let (first, rest) = whole.split_at(whole.find("backendRefs").context("it has them")? + 14);
+    fs::write(site.file("slow.yaml"), first)?;
+    fs::write(site.file("slow.yaml"), format!("{first}{rest}"))?;
+    site.program.line("httproute default/slow: 1 host changed").await?;
+    assert!(!site.program.output().contains("slow.yaml"), "{}", site.program.output());
+
+    fs::remove_file(site.file("zzz.yaml"))?;
+    fs::remove_file(site.file("web.yaml"))?;
+    site.program.line("httproute default/web deleted: 1 host changed").await?;
+    assert_eq!(site.status("web.example.org").await?, 404);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn files_that_others_may_change_are_refused() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let outside = tempfile::tempdir()?;
+    let target = outside.path().join("out.yaml");
+    fs::write(&target, route("out", "out.example.org", "web"))?;
+    std::os::unix::fs::symlink(&target, site.file("out.yaml"))?;
+    let line = site.program.line("out.yaml: is a link to").await?;
+    assert!(line.contains("--allow-unsafe-manifests"), "{line}");
+    let open = site.file(".open.yaml.new");
+    fs::write(&open, route("open", "open.example.org", "web"))?;
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o666))?;
+    fs::rename(open, site.file("open.yaml"))?;
+    site.program.line("may be written by others (mode 666)").await?;
+    assert_eq!(site.status("open.example.org").await?, 404);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn status_and_explain_tell_the_truth() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.program.line("httproute default/web: 1 host changed").await?;
+    let (code, text) = site.ask(&["status"])?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("acknowledged by 1 of 1 Envoys"), "{text}");
+    let url = format!("https://web.example.org:{}/", site.port);
+    let (code, text) = site.ask(&["explain", &url])?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("certificate") && text.contains("acknowledged by 1 of 1 Envoys"), "{text}");
+
+    site.save("web.yaml", &route("web", "web.example.org", "nobody"))?;
+    let line = site.program.line("BackendNotFound").await?;
+    assert!(line.contains("httproute default/web: ResolvedRefs=False"), "{line}");
+    let (code, text) = site.ask(&["explain", &url])?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("FAILS")), "{text}");
+    let (code, text) = site.ask(&["status", "-o", "json"])?;
+    assert_eq!(code, 0);
+    assert!(text.contains("lastTransitionTime") && text.contains("BackendNotFound"), "{text}");
+    Ok(())
+}
+
+fn children(pid: u32) -> Result<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let mut all: Vec<String> = text?.split_whitespace().map(str::to_owned).collect();
+    // Envoy's parent is the thread that started it.
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let own = fs::read_to_string(task?.path().join("children"))?;
+        all.extend(own.split_whitespace().map(str::to_owned));
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn envoy_is_started_again_and_ends_with_the_program() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let first = children(site.program.pid())?;
+    assert_eq!(first.len(), 1);
+    assert!(Command::new("kill").args(["-KILL", &first[0]]).status()?.success());
+    site.program.line("envoy: starting again").await?;
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    assert_eq!(site.status("web.example.org").await?, 200);
+    let second = children(site.program.pid())?;
+    assert_ne!(first, second);
+    assert!(Command::new("kill").args(["-TERM", &site.program.pid().to_string()]).status()?.success());
+    // The program has ended when asking for a line that never comes says so.
+    let ended = site.program.line("a line that is never printed").await.expect_err("it ends");
+    assert!(ended.to_string().contains("ended (exit status: 0)"), "{ended:#}");
+    assert!(!Path::new("/proc").join(&second[0]).exists(), "Envoy ended as well");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs Envoy"]
+fn the_built_in_example_is_served_and_ends_by_itself() -> Result<()> {
+    let state = tempfile::tempdir()?;
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let private = state.path().display().to_string();
+    let output = Gatewright::run(&["standalone", "--once", "--state-dir", &private, "--envoy", &envoy()?])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for host in ["shop.alice.demo.localhost", "blog.bob.demo.localhost", "vault.demo.localhost", "curl --resolve"] {
+        assert!(text.contains(host), "{text}");
+    }
+    Ok(())
+}

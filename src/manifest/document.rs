@@ -1,0 +1,223 @@
+//! The documents of one file.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::inputs::{Object, ObjectKey};
+
+/// What is wrong with a file, or with a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The file.
+    pub path: Arc<PathBuf>,
+    /// The line, from 1; 0 where it concerns the whole file.
+    pub line: usize,
+    /// The object, as far as it is known.
+    pub object: Option<String>,
+    /// What was found, and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if let Some(object) = &self.object {
+            write!(f, ": {object}")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+/// What stands in a file.
+#[derive(Clone, Debug, Default)]
+pub struct Parsed {
+    /// Objects with the line they start in.
+    pub objects: Vec<(usize, Object)>,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// More documents than this in one file are refused.
+const DOCUMENTS: usize = 100_000;
+
+/// Reads the text of a file: JSON where its name ends so, else YAML with any number of documents.
+pub fn parse(path: &Path, text: &str) -> Parsed {
+    let mut parsed = Parsed::default();
+    let path = Arc::new(path.to_path_buf());
+    let json = path.extension().is_some_and(|ending| ending == "json");
+    let documents = if json { vec![(1, text)] } else { documents(text) };
+    if documents.len() > DOCUMENTS {
+        let reason = format!("{} documents in one file, at most {DOCUMENTS} are read", documents.len());
+        parsed.problems.push(Problem { path, line: 0, object: None, reason });
+        return parsed;
+    }
+    for (line, text) in documents {
+        let value = if json { from_json(text) } else { from_yaml(text) };
+        match value {
+            Ok(Value::Null) => {}
+            Ok(value) => object(&path, line, text, value, &mut parsed),
+            Err((at, reason)) => {
+                let line = line + at.saturating_sub(1);
+                parsed.problems.push(Problem { path: path.clone(), line, object: None, reason });
+            }
+        }
+    }
+    parsed
+}
+
+fn object(path: &Arc<PathBuf>, line: usize, text: &str, value: Value, parsed: &mut Parsed) {
+    if value.get("kind").and_then(Value::as_str) == Some("List") {
+        match value.get("items") {
+            Some(Value::Array(items)) => {
+                for item in items {
+                    object(path, line, text, item.clone(), parsed);
+                }
+            }
+            _ => {
+                let reason = "a List needs items".to_owned();
+                parsed.problems.push(Problem { path: path.clone(), line, object: None, reason });
+            }
+        }
+        return;
+    }
+    let named = name(&value);
+    match Object::parse(value) {
+        Ok(object) => parsed.objects.push((line, object)),
+        Err(error) => {
+            let reason = error.to_string();
+            let line = line + line_of(text, &reason);
+            parsed.problems.push(Problem { path: path.clone(), line, object: named, reason });
+        }
+    }
+}
+
+/// Kind and name of something that is no valid object.
+fn name(value: &Value) -> Option<String> {
+    let kind = value.get("kind")?.as_str()?;
+    let meta = value.get("metadata")?;
+    let name = meta.get("name")?.as_str()?;
+    let namespace = meta.get("namespace").and_then(Value::as_str).map(|ns| format!("{ns}/")).unwrap_or_default();
+    Some(format!("{} {namespace}{name}", kind.to_lowercase()))
+}
+
+/// How many lines into a document the field stands that a message names: the last word of a dotted path, or the word
+/// in the first backquotes.
+fn line_of(text: &str, reason: &str) -> usize {
+    let path = reason.strip_prefix("unknown field ").or_else(|| reason.split_once(':').map(|(path, _)| path));
+    let quoted = reason.split('`').nth(1);
+    let word =
+        |text: &str| text.rsplit('.').next().unwrap_or_default().split('[').next().unwrap_or_default().to_owned();
+    for field in [quoted.map(word), path.map(word)].into_iter().flatten().filter(|field| !field.is_empty()) {
+        let starts = |line: &str| {
+            line.trim_start_matches([' ', '-', '{', '"', ','])
+                .strip_prefix(&field)
+                .is_some_and(|rest| rest.starts_with([':', '"']))
+        };
+        if let Some(at) = text.lines().position(starts) {
+            return at;
+        }
+    }
+    0
+}
+
+/// The YAML documents of a text, each with its first line.
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    let mut all = Vec::new();
+    let (mut start, mut first, mut at) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        let bare = line.trim_end();
+        if bare == "---" || bare.starts_with("--- ") || bare == "..." {
+            all.push((first, &text[start..at]));
+            start = at + line.len();
+            first = index + 2;
+        }
+        at += line.len();
+    }
+    all.push((first, &text[start..]));
+    all
+}
+
+fn from_yaml(text: &str) -> Result<Value, (usize, String)> {
+    // Aliases are expanded by the parser under a limit of its own.
+    Value::deserialize(serde_yaml_ng::Deserializer::from_str(text)).or_else(|error| {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Value::Null);
+        }
+        let line = error.location().map_or(1, |place| place.line());
+        Err((line, format!("not YAML: {error}")))
+    })
+}
+
+fn from_json(text: &str) -> Result<Value, (usize, String)> {
+    serde_json::from_str(text).map_err(|error| (error.line(), format!("not JSON: {error}")))
+}
+
+/// The key of an object, as people write it.
+pub(super) fn label(key: &ObjectKey) -> String {
+    key.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> Parsed {
+        parse(Path::new("x.yaml"), text)
+    }
+
+    const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 80}]\n";
+
+    #[test]
+    fn several_documents_and_lists_are_read() {
+        let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n";
+        let parsed = check(&format!("# a comment\n---\n{SERVICE}---\n{list}"));
+        assert_eq!(parsed.problems, []);
+        assert_eq!(parsed.objects.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 9]);
+    }
+
+    #[test]
+    fn a_problem_names_the_line_and_hurts_no_other_document() {
+        let broken = "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec:\n  prots: []\n";
+        let parsed = check(&format!("{broken}---\n{SERVICE}---\na: [\n"));
+        assert_eq!(parsed.objects.len(), 1);
+        assert_eq!(parsed.problems[0].to_string(), "x.yaml:5: service bad: unknown field spec.prots");
+        assert!(
+            parsed.problems[1].reason.starts_with("not YAML") && parsed.problems[1].line >= 12,
+            "{:?}",
+            parsed.problems[1]
+        );
+    }
+
+    #[test]
+    fn what_we_do_not_read_is_said() {
+        let parsed = check("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n");
+        assert!(parsed.problems[0].reason.contains("HTTPRoute"), "{:?}", parsed.problems);
+        let parsed = check("kind: Service\n");
+        assert!(parsed.problems[0].reason.contains("apiVersion"));
+    }
+
+    #[test]
+    fn aliases_cannot_blow_a_small_file_up() {
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for i in 1..12 {
+            bomb += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 10].join(", "));
+        }
+        assert_eq!(check(&bomb).objects.len(), 0);
+        assert_eq!(check(&bomb).problems.len(), 1);
+    }
+
+    #[test]
+    fn json_is_read_as_well() {
+        let parsed =
+            parse(Path::new("x.json"), r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}"#);
+        assert_eq!((parsed.objects.len(), parsed.problems.len()), (1, 0));
+        assert_eq!(parse(Path::new("x.json"), "{\n\n]").problems[0].line, 3);
+    }
+}

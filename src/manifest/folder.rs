@@ -1,0 +1,196 @@
+//! What a change of a file changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::document::{Parsed, Problem, label};
+use crate::inputs::{Object, ObjectKey};
+use crate::translate::Change;
+
+/// The files of a directory, as last read. Pure.
+#[derive(Default)]
+pub struct Folder {
+    files: BTreeMap<PathBuf, BTreeMap<ObjectKey, (usize, Object)>>,
+    /// Which files have an object; the first keeps it.
+    holders: BTreeMap<ObjectKey, BTreeSet<PathBuf>>,
+    /// What is wrong, by file.
+    problems: BTreeMap<PathBuf, Vec<Problem>>,
+}
+
+/// What a change of a file leads to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Changes of objects.
+    pub changes: Vec<Change>,
+    /// Problems that are new.
+    pub problems: Vec<Problem>,
+}
+
+impl Folder {
+    /// A file has this in it now. Where a part of it could not be read, objects that it had before and that are not
+    /// there any more are kept: they may be in the broken part.
+    pub fn put(&mut self, path: &Path, parsed: Parsed) -> Outcome {
+        let mut problems = parsed.problems;
+        let mut objects: BTreeMap<ObjectKey, (usize, Object)> = BTreeMap::new();
+        for (line, object) in parsed.objects {
+            let key = object.key();
+            match objects.get(&key) {
+                Some((first, _)) => problems.push(Problem {
+                    path: Arc::new(path.to_path_buf()),
+                    line,
+                    object: Some(label(&key)),
+                    reason: format!("stands already in line {first} of this file; that one is used"),
+                }),
+                None => {
+                    objects.insert(key, (line, object));
+                }
+            }
+        }
+        if !problems.is_empty()
+            && let Some(old) = self.files.get(path)
+        {
+            for (key, entry) in old {
+                objects.entry(key.clone()).or_insert_with(|| entry.clone());
+            }
+        }
+        self.replace(path, objects, problems)
+    }
+
+    /// A file is gone.
+    pub fn remove(&mut self, path: &Path) -> Outcome {
+        self.replace(path, BTreeMap::new(), Vec::new())
+    }
+
+    /// The files at or under a path.
+    pub fn under(&self, path: &Path) -> Vec<PathBuf> {
+        let known: BTreeSet<&PathBuf> = self.files.keys().chain(self.problems.keys()).collect();
+        known.into_iter().filter(|file| file.starts_with(path)).cloned().collect()
+    }
+
+    /// Everything that is wrong now.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.problems.values().flatten().cloned().collect()
+    }
+
+    fn replace(
+        &mut self,
+        path: &Path,
+        objects: BTreeMap<ObjectKey, (usize, Object)>,
+        mut problems: Vec<Problem>,
+    ) -> Outcome {
+        let old = self.files.remove(path).unwrap_or_default();
+        let keys: BTreeSet<ObjectKey> = old.keys().chain(objects.keys()).cloned().collect();
+        let before: BTreeMap<ObjectKey, Option<Object>> =
+            keys.iter().map(|key| (key.clone(), self.winner(key, path, &old).cloned())).collect();
+        for key in &keys {
+            let holders = self.holders.entry(key.clone()).or_default();
+            if objects.contains_key(key) {
+                holders.insert(path.to_path_buf());
+            } else {
+                holders.remove(path);
+            }
+            if holders.is_empty() {
+                self.holders.remove(key);
+            }
+        }
+        let mut changes = Vec::new();
+        for (key, before) in before {
+            let after = self.winner(&key, path, &objects);
+            match after {
+                Some(after) if before.as_ref() != Some(after) => changes.push(Change::Put(after.clone())),
+                None if before.is_some() => changes.push(Change::Delete(key.clone())),
+                _ => {}
+            }
+            let first = self.holders.get(&key).and_then(BTreeSet::first);
+            if let (Some((line, _)), Some(first)) = (objects.get(&key), first.filter(|first| *first != path)) {
+                problems.push(Problem {
+                    path: Arc::new(path.to_path_buf()),
+                    line: *line,
+                    object: Some(label(&key)),
+                    reason: format!("stands already in {}; that one is used", first.display()),
+                });
+            }
+        }
+        if !objects.is_empty() {
+            self.files.insert(path.to_path_buf(), objects);
+        }
+        let known = self.problems.remove(path).unwrap_or_default();
+        let new = problems.iter().filter(|problem| !known.contains(problem)).cloned().collect();
+        if !problems.is_empty() {
+            self.problems.insert(path.to_path_buf(), problems);
+        }
+        Outcome { changes, problems: new }
+    }
+
+    /// The object that counts for a key, where `path` has `own` in it.
+    fn winner<'a>(
+        &'a self,
+        key: &ObjectKey,
+        path: &Path,
+        own: &'a BTreeMap<ObjectKey, (usize, Object)>,
+    ) -> Option<&'a Object> {
+        let first = self.holders.get(key)?.first()?;
+        let objects = if first == path { own } else { self.files.get(first)? };
+        objects.get(key).map(|(_, object)| object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::parse;
+
+    fn service(name: &str, port: u16) -> String {
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: {port}}}]}}\n---\n")
+    }
+
+    fn put(folder: &mut Folder, path: &str, text: &str) -> (Vec<String>, Vec<String>) {
+        let path = Path::new(path);
+        told(folder.put(path, parse(path, text)))
+    }
+
+    fn told(outcome: Outcome) -> (Vec<String>, Vec<String>) {
+        let change = |change: &Change| match change {
+            Change::Put(object) => format!("put {}", object.key()),
+            Change::Delete(key) => format!("delete {key}"),
+        };
+        (outcome.changes.iter().map(change).collect(), outcome.problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn only_what_is_different_changes() {
+        let mut folder = Folder::default();
+        let text = service("a", 80) + &service("b", 80);
+        assert_eq!(put(&mut folder, "x.yaml", &text).0.len(), 2);
+        assert_eq!(put(&mut folder, "x.yaml", &text), (vec![], vec![]));
+        let text = service("a", 81) + &service("b", 80);
+        assert_eq!(put(&mut folder, "x.yaml", &text).0, ["put service default/a"]);
+        assert_eq!(put(&mut folder, "x.yaml", &service("a", 81)).0, ["delete service default/b"]);
+    }
+
+    #[test]
+    fn a_broken_file_keeps_its_last_good_objects() {
+        let mut folder = Folder::default();
+        put(&mut folder, "x.yaml", &(service("a", 80) + &service("b", 80)));
+        let (changes, problems) = put(&mut folder, "x.yaml", &(service("a", 81) + "kind: [\n"));
+        assert_eq!(changes, ["put service default/a"]);
+        assert_eq!(problems.len(), 1);
+        assert_eq!(put(&mut folder, "x.yaml", &(service("a", 81) + "kind: [\n")), (vec![], vec![]), "said once");
+        assert_eq!(put(&mut folder, "x.yaml", &service("a", 81)).0, ["delete service default/b"]);
+        assert!(folder.problems().is_empty());
+    }
+
+    #[test]
+    fn of_two_files_with_one_object_the_first_keeps_it_and_the_second_takes_over() {
+        let mut folder = Folder::default();
+        put(&mut folder, "b.yaml", &service("a", 80));
+        let (changes, problems) = put(&mut folder, "c.yaml", &service("a", 90));
+        assert_eq!(changes, Vec::<String>::new());
+        assert!(problems[0].contains("stands already in b.yaml"), "{problems:?}");
+        assert_eq!(put(&mut folder, "a.yaml", &service("a", 70)).0, ["put service default/a"]);
+        assert_eq!(told(folder.remove(Path::new("a.yaml"))).0, ["put service default/a"]);
+        folder.remove(Path::new("c.yaml"));
+        assert_eq!(told(folder.remove(Path::new("b.yaml"))).0, ["delete service default/a"]);
+    }
+}

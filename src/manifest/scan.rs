@@ -1,0 +1,114 @@
+//! Finding and reading the files of a directory, and refusing those that others may change.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Parsed, Problem, parse};
+
+/// A larger file is refused.
+const FILE_BYTES: u64 = 64 << 20;
+/// A deeper directory is refused.
+const DEPTH: usize = 32;
+
+/// Which files are trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Safety {
+    /// No symlinks out of the directory, nothing that group or others may write.
+    #[default]
+    Strict,
+    /// Whatever is there.
+    Off,
+}
+
+/// The manifest files at or under a path, sorted, and what is wrong with the way there.
+pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Problem>) {
+    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    walk(root, path, safety, 0, &mut files, &mut problems);
+    files.sort();
+    (files, problems)
+}
+
+fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec<Problem>) {
+    if hidden(root, path) {
+        return;
+    }
+    let Ok(meta) = fs::metadata(path) else { return };
+    if meta.is_file() {
+        if is_manifest(path) {
+            files.push(path.to_path_buf());
+        }
+        return;
+    }
+    if let Err(reason) = trusted(root, path, safety)
+        .and_then(|()| if depth > DEPTH { Err(format!("deeper than {DEPTH} directories")) } else { Ok(()) })
+    {
+        problems.push(problem(path, reason));
+        return;
+    }
+    match fs::read_dir(path) {
+        Ok(entries) => {
+            for entry in entries.flatten() {
+                walk(root, &entry.path(), safety, depth + 1, files, problems);
+            }
+        }
+        Err(error) => problems.push(problem(path, format!("cannot be read: {error}"))),
+    }
+}
+
+/// Whether a path ends as manifests do.
+pub(super) fn is_manifest(path: &Path) -> bool {
+    path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| matches!(ending, "yaml" | "yml" | "json"))
+}
+
+/// Dot files and directories are editors' and version control's.
+fn hidden(root: &Path, path: &Path) -> bool {
+    path.strip_prefix(root)
+        .is_ok_and(|rest| rest.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.')))
+}
+
+/// Reads one file. `None` when it is not there (any more).
+pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
+    let file = fs::File::open(path);
+    let refused = |reason| Some(Parsed { objects: Vec::new(), problems: vec![problem(path, reason)] });
+    let file = match file {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => return refused(format!("cannot be read: {error}")),
+    };
+    if let Err(reason) = trusted(root, path, safety) {
+        return refused(reason);
+    }
+    let mut bytes = Vec::new();
+    match file.take(FILE_BYTES + 1).read_to_end(&mut bytes) {
+        Err(error) => refused(format!("cannot be read: {error}")),
+        Ok(_) if bytes.len() as u64 > FILE_BYTES => refused(format!("is larger than {} MiB", FILE_BYTES >> 20)),
+        Ok(_) => match std::str::from_utf8(&bytes) {
+            Ok(text) => Some(parse(path, text)),
+            Err(_) => refused("is not UTF-8".to_owned()),
+        },
+    }
+}
+
+fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
+    if safety == Safety::Off {
+        return Ok(());
+    }
+    let flag = "or start with --allow-unsafe-manifests";
+    let real = path.canonicalize().map_err(|error| format!("cannot be read: {error}"))?;
+    let inside = root.canonicalize().is_ok_and(|root| real.starts_with(root));
+    if !inside {
+        return Err(format!("is a link to {}, outside of the directory: copy it there, {flag}", real.display()));
+    }
+    let mode = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.permissions().mode();
+    if mode & 0o022 != 0 {
+        return Err(format!("may be written by others (mode {:o}): chmod go-w, {flag}", mode & 0o777));
+    }
+    Ok(())
+}
+
+fn problem(path: &Path, reason: String) -> Problem {
+    Problem { path: Arc::new(path.to_path_buf()), line: 0, object: None, reason }
+}

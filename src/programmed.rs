@@ -1,0 +1,133 @@
+//! `Programmed`, truthfully: what the connected Envoys have acknowledged, laid over what was translated. Pure.
+
+use std::collections::BTreeMap;
+
+use xds::{Generation, Progress};
+
+use crate::inputs::ObjectKey;
+use crate::model::{Condition, Reason, Status};
+use crate::translate::{ListenerId, ListenerStatus, ObjectStatus, RouteKey, StatusBody};
+
+/// What is known of the Envoys.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    /// How far each connected Envoy is.
+    pub clients: Vec<Progress>,
+    /// For objects that changed, the generation that published the change.
+    pub published: BTreeMap<ObjectKey, Generation>,
+    /// What Envoys refused, by the listener that is not served for it.
+    pub refused_listeners: BTreeMap<ListenerId, String>,
+    /// What Envoys refused, by the route it was made from.
+    pub refused_routes: BTreeMap<RouteKey, String>,
+}
+
+impl Fleet {
+    /// How many Envoys have acknowledged a generation, and how many there are.
+    pub fn acknowledged(&self, generation: Generation) -> (usize, usize) {
+        let done = self.clients.iter().filter(|client| client.acknowledged >= generation).count();
+        (done, self.clients.len())
+    }
+
+    /// Lays the acknowledgements over the status of an object.
+    pub fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
+        let mut status = status.clone();
+        let generation = self.published.get(key).copied().unwrap_or(0);
+        let verdict = self.verdict(generation);
+        match &mut status.body {
+            StatusBody::Class(_) => {}
+            StatusBody::Gateway(gateway) => {
+                self.listeners(key, &mut gateway.listeners, &verdict);
+                programmed(&mut gateway.conditions, &verdict);
+            }
+            StatusBody::ListenerSet(set) => {
+                self.listeners(key, &mut set.listeners, &verdict);
+                programmed(&mut set.conditions, &verdict);
+            }
+            StatusBody::Route(route) => {
+                let refused = self.refused_routes.iter().find(|(of, _)| of.object() == *key).map(|(_, text)| text);
+                for (_, conditions) in &mut route.parents {
+                    if let Some(text) = refused {
+                        conditions.push(Condition {
+                            kind: "Programmed",
+                            status: Status::False,
+                            reason: Reason::Invalid,
+                            message: text.clone(),
+                        });
+                    }
+                }
+            }
+        }
+        status
+    }
+
+    fn verdict(&self, generation: Generation) -> Result<String, (Reason, String)> {
+        let (done, all) = self.acknowledged(generation);
+        match (done, all) {
+            (_, 0) => Err((Reason::NoResources, "no Envoy is connected".to_owned())),
+            (done, all) if done < all => Err((Reason::Pending, format!("acknowledged by {done} of {all} Envoys"))),
+            (done, all) => Ok(format!("acknowledged by {done} of {all} Envoys")),
+        }
+    }
+
+    fn listeners(&self, key: &ObjectKey, listeners: &mut [ListenerStatus], verdict: &Result<String, (Reason, String)>) {
+        for listener in listeners {
+            let refused =
+                self.refused_listeners.iter().find(|(id, _)| id.parent.object() == *key && id.name == listener.name);
+            match refused {
+                Some((_, text)) => programmed(&mut listener.conditions, &Err((Reason::Invalid, text.clone()))),
+                None => programmed(&mut listener.conditions, verdict),
+            }
+        }
+    }
+}
+
+/// Only what was translated can be programmed: a condition that is false stays as it is.
+fn programmed(conditions: &mut [Condition], verdict: &Result<String, (Reason, String)>) {
+    for condition in conditions.iter_mut().filter(|c| c.kind == "Programmed" && c.status == Status::True) {
+        match verdict {
+            Ok(text) => condition.message.clone_from(text),
+            Err((reason, text)) => {
+                condition.status = Status::False;
+                condition.reason = *reason;
+                condition.message.clone_from(text);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::Kind;
+    use crate::model::ObjectName;
+    use crate::translate::GatewayStatus;
+
+    fn check(acknowledged: &[Generation], published: Generation) -> (Status, Reason, String) {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
+        let client = |acknowledged: &Generation| Progress {
+            view: xds::View("v".into()),
+            node: "n".into(),
+            acknowledged: *acknowledged,
+            rejections: Vec::new(),
+        };
+        let fleet = Fleet {
+            clients: acknowledged.iter().map(client).collect(),
+            published: BTreeMap::from([(key.clone(), published)]),
+            ..Fleet::default()
+        };
+        let good =
+            Condition { kind: "Programmed", status: Status::True, reason: Reason::Programmed, message: String::new() };
+        let gateway =
+            GatewayStatus { addresses: vec![], attached_listener_sets: 0, conditions: vec![good], listeners: vec![] };
+        let status = fleet.lay_over(&key, &ObjectStatus { generation: 1, body: StatusBody::Gateway(gateway) });
+        let condition = status.conditions().next().expect("one condition").clone();
+        (condition.status, condition.reason, condition.message)
+    }
+
+    #[test]
+    fn programmed_is_what_envoys_acknowledged() {
+        assert_eq!(check(&[], 1).1, Reason::NoResources);
+        assert_eq!(check(&[3, 5], 5), (Status::False, Reason::Pending, "acknowledged by 1 of 2 Envoys".into()));
+        assert_eq!(check(&[5, 5], 5), (Status::True, Reason::Programmed, "acknowledged by 2 of 2 Envoys".into()));
+    }
+}

@@ -1,0 +1,307 @@
+//! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, anyhow, bail};
+use jiff::Timestamp;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+use xds::{Cache, Limits, Server, View};
+
+use crate::cli;
+use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use crate::inputs::Kind;
+use crate::manifest::{Outcome, Safety, Watcher};
+use crate::standalone::{Ask, Authority, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin};
+use crate::translate::{Change, Protocol, Settings};
+
+/// The controller name of GatewayClasses that are ours.
+pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
+/// How often certificates are looked at.
+const CERTIFICATES: Duration = Duration::from_secs(60);
+/// How long `--once` waits for everything to be acknowledged.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the private directory is.
+///
+/// # Errors
+/// When there is no home.
+pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
+    match &state.state_dir {
+        Some(path) => std::path::absolute(path).context("--state-dir"),
+        None => Ok(PrivateDir::default_path("standalone")?),
+    }
+}
+
+/// The bootstrap for an Envoy that speaks to the program of this private directory.
+pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>) -> serde_json::Value {
+    bootstrap(&BootstrapOptions {
+        node_id: node.to_owned(),
+        node_cluster: "standalone".to_owned(),
+        ads: AdsServer::Pipe(dir.join("xds.sock")),
+        admin: Admin::Pipe(admin.unwrap_or_else(|| dir.join("envoy-admin.sock"))),
+        max_heap_bytes: 4 << 30,
+        max_connections: 50_000,
+    })
+}
+
+/// Runs until it is told to end. `Ok(false)` when `--once` found something.
+///
+/// # Errors
+/// When it cannot start, or a part of it ends by itself.
+pub async fn standalone(options: cli::Standalone) -> Result<bool> {
+    let envoy = if options.no_envoy { None } else { Some(find(options.envoy.as_deref())?) };
+    let dir = PrivateDir::open(&state_dir(&options.state)?)?;
+    let admin = options.admin.clone().unwrap_or_else(|| dir.path().join("admin.sock"));
+    let envoy_admin = options.envoy_admin.clone().unwrap_or_else(|| dir.path().join("envoy-admin.sock"));
+    info!("private directory {}", dir.path().display());
+    info!("admin socket {}, Envoy's {}", admin.display(), envoy_admin.display());
+
+    let (stopper, stop) = watch::channel(false);
+    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    let cache = Cache::new();
+    let view = View("standalone".into());
+    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
+    let authority = Authority::open(dir.path().join("ca")).context("the internal CA")?;
+    let mut site = Site {
+        live: Live::new(settings, cache.clone(), view.clone()),
+        authority,
+        bundle: dir.path().join("ca.crt"),
+        start: Instant::now(),
+    };
+
+    // First everything is read and translated, then Envoys are answered: they never see half of it.
+    let mut watcher = None;
+    match &options.dir {
+        Some(path) => {
+            let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
+            let (opened, outcome) = Watcher::open(path, safety)?;
+            site.take(outcome);
+            watcher = Some(opened);
+        }
+        None => {
+            let demo = Demo::open(&mut site.authority).await.map_err(|text| anyhow!("the example: {text}"))?;
+            site.apply(demo.objects.into_iter().map(Change::Put).collect());
+            for backend in demo.backends {
+                let stop = stop.clone();
+                tasks.spawn(async move {
+                    backend.run(stop).await;
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    let socket = dir.path().join("xds.sock");
+    let mut stopped = stop.clone();
+    let server = Server::new(cache.clone(), view, Limits::default());
+    tasks.spawn(async move {
+        let stopped = async move {
+            // An error means that whoever could stop us is gone.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        server.serve_unix(&socket, stopped).await.context("xDS")
+    });
+    let (asks, mut questions) = mpsc::channel::<Ask>(64);
+    let admin_stop = stop.clone();
+    tasks.spawn(async move {
+        serve_admin(&admin, asks, admin_stop).await.with_context(|| format!("admin socket {}", admin.display()))
+    });
+    if let Some(program) = envoy {
+        let path = dir.path().join("bootstrap.json");
+        let text = envoy_bootstrap("standalone", dir.path(), Some(envoy_admin)).to_string();
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        let supervisor = Supervisor { program, bootstrap: path, log: dir.path().join("envoy.log") };
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            supervisor.run(stop).await;
+            Ok(())
+        });
+    }
+
+    let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut progress = cache.watch_progress();
+    let mut certificates = tokio::time::interval(CERTIFICATES);
+    let patience = tokio::time::sleep(PATIENCE);
+    tokio::pin!(patience);
+    let mut shown = options.dir.is_some() && !options.once;
+    let result = loop {
+        if !shown && site.live.acknowledged() {
+            shown = true;
+            let good = site.show().await;
+            if options.once {
+                break good;
+            }
+        }
+        tokio::select! {
+            outcome = next(&mut watcher) => site.take(outcome),
+            changed = progress.changed() => {
+                changed.context("the cache is gone")?;
+                site.settle();
+            }
+            Some(ask) = questions.recv() => site.answer(ask),
+            _ = certificates.tick() => site.certify(),
+            Some(ended) = tasks.join_next() => match ended {
+                Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
+                Ok(Err(error)) => break Err(error),
+                Err(error) => break Err(error.into()),
+            },
+            () = &mut patience, if options.once => {
+                break Err(anyhow!("not everything was acknowledged within {PATIENCE:?}: {}", site.live.clients()));
+            }
+            _ = term.recv() => break Ok(true),
+            _ = interrupt.recv() => break Ok(true),
+        }
+    };
+    info!("ending");
+    stopper.send_replace(true);
+    // A connected Envoy holds its stream open; it gets this long.
+    let joined = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(Duration::from_secs(5), joined).await.is_err() {
+        tasks.shutdown().await;
+    }
+    result
+}
+
+async fn next(watcher: &mut Option<Watcher>) -> Outcome {
+    match watcher {
+        Some(watcher) => watcher.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the one loop owns.
+struct Site {
+    live: Live,
+    authority: Authority,
+    bundle: PathBuf,
+    start: Instant,
+}
+
+impl Site {
+    fn take(&mut self, outcome: Outcome) {
+        for problem in outcome.problems {
+            warn!("{problem}");
+        }
+        if !outcome.changes.is_empty() {
+            self.apply(outcome.changes);
+        }
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        let kinds = [Kind::GatewayClass, Kind::Gateway, Kind::ListenerSet, Kind::Namespace, Kind::Secret];
+        let wishes = changes.iter().any(|change| match change {
+            Change::Put(object) => kinds.contains(&object.key().kind),
+            Change::Delete(key) => kinds.contains(&key.kind),
+        });
+        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
+            info!("{line}");
+        }
+        if wishes {
+            self.certify();
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        for line in self.live.settled(self.start.elapsed()) {
+            info!("{line}");
+        }
+    }
+
+    /// Fulfils wishes for certificates. What comes of it are Secrets, which wish for nothing.
+    fn certify(&mut self) {
+        let (changes, problems) = self.authority.fulfil(&self.live.engine().wishes(), Timestamp::now());
+        for problem in problems {
+            warn!("{problem}");
+        }
+        if changes.is_empty() {
+            return;
+        }
+        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
+            info!("{line}");
+        }
+        if let Err(error) = std::fs::write(&self.bundle, self.authority.bundle(Timestamp::now())) {
+            warn!("{}: {error}", self.bundle.display());
+        }
+    }
+
+    fn answer(&mut self, ask: Ask) {
+        let text = match ask.what {
+            What::Status => self.live.statuses(Timestamp::now()).to_string(),
+            What::Explain(question) => {
+                serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
+            }
+            What::Clients => self.live.clients().to_string(),
+            What::Metrics => self.live.metrics(),
+            What::Ready => self.live.acknowledged().to_string(),
+        };
+        // Whoever asked may be gone.
+        let _ = ask.answer.send(text);
+    }
+
+    /// Fetches every page and prints the table. `Ok(false)` when one did not come.
+    async fn show(&self) -> Result<bool> {
+        let roots = self.authority.bundle(Timestamp::now());
+        let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
+        let (mut good, mut curl) = (true, None);
+        for host in self.live.engine().hosts() {
+            let tls = host.protocol != Protocol::Http;
+            let scheme = if tls { "https" } else { "http" };
+            let name = example(&host);
+            let answer = match check(&host, &roots).await {
+                Ok(status) => {
+                    good &= status < 500;
+                    status.to_string()
+                }
+                Err(error) => {
+                    good = false;
+                    error.to_string()
+                }
+            };
+            let (issuer, until) = match &host.certificate {
+                Some(held) => {
+                    let until = Timestamp::try_from(held.not_after).unwrap_or_default();
+                    (held.issuer.to_string(), until.strftime("%Y-%m-%d").to_string())
+                }
+                None if tls => ("the backend's own".to_owned(), "-".to_owned()),
+                None => ("-".to_owned(), "-".to_owned()),
+            };
+            let port = host.frontend.port;
+            if tls && host.certificate.is_some() && curl.is_none() {
+                let ip = host.addresses.first().map(ToString::to_string).unwrap_or_default();
+                let ca = self.bundle.display();
+                curl = Some(format!("curl --resolve {name}:{port}:{ip} --cacert {ca} https://{name}:{port}/"));
+            }
+            let tenants = self.live.engine().tenants(&host).join(", ");
+            rows.push([format!("{scheme}://{}:{port}", host.hostname), tenants, issuer, until, answer]);
+        }
+        if rows.len() == 1 {
+            bail!("nothing is served");
+        }
+        let mut out = io::stdout().lock();
+        write!(out, "{}", table(&rows))?;
+        if let Some(curl) = curl {
+            writeln!(out, "\n{curl}")?;
+        }
+        out.flush()?;
+        Ok(good)
+    }
+}
+
+/// Rows in columns as wide as they need.
+pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text += line.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,199 @@
+//! The admin socket: what the running program is asked. Only who may enter its private directory reaches it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header as field};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::translate::Question;
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// 50,000 objects with their conditions fit.
+const ANSWER: usize = 512 << 20;
+
+/// A question to the task that knows.
+pub struct Ask {
+    /// What is asked.
+    pub what: What,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<String>,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// All statuses, in JSON.
+    Status,
+    /// The chain for a URL, in JSON.
+    Explain(Question),
+    /// What each Envoy has, in JSON.
+    Clients,
+    /// The metrics, in OpenMetrics text.
+    Metrics,
+    /// Whether everything is acknowledged: `true` or `false`.
+    Ready,
+}
+
+/// Why the running program gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// It is not there.
+    #[error("no gatewright answers at {}: start `gatewright standalone`, or say --state-dir or --admin ({source})", path.display())]
+    Connect {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The exchange failed.
+    #[error("admin socket: {0}")]
+    Exchange(String),
+    /// It refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+type Asks = mpsc::Sender<Ask>;
+
+/// Serves until `stop` says so.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub async fn serve(path: &Path, asks: Asks, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let router = Router::new()
+        .route("/status", get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, What::Status).await) }))
+        .route(
+            "/debug/xds",
+            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, What::Clients).await) }),
+        )
+        .route(
+            "/metrics",
+            get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, What::Metrics).await) }),
+        )
+        .route("/livez", get(|State(asks): State<Asks>| async move { put(&asks, What::Ready).await.map(|_| "ok\n") }))
+        .route("/readyz", get(ready))
+        .route("/explain", get(explain))
+        .with_state(asks);
+    let stopped = async move {
+        // An error means that whoever could stop us is gone.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    axum::serve(listener, router).with_graceful_shutdown(stopped).await
+}
+
+const JSON: &str = "application/json";
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+async fn put(asks: &Asks, what: What) -> Result<String, StatusCode> {
+    let (sender, answer) = oneshot::channel();
+    asks.send(Ask { what, answer: sender }).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    answer.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+}
+
+fn typed(kind: &'static str, answer: Result<String, StatusCode>) -> Response {
+    answer.map(|text| ([(field::CONTENT_TYPE, kind)], text)).into_response()
+}
+
+async fn ready(State(asks): State<Asks>) -> Response {
+    match put(&asks, What::Ready).await.as_deref() {
+        Ok("true") => "ok\n".into_response(),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "not everything is acknowledged\n").into_response(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    url: String,
+    method: String,
+}
+
+async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
+    match question(&asked.url, &asked.method) {
+        Ok(question) => typed(JSON, put(&asks, What::Explain(question)).await),
+        Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
+    }
+}
+
+/// Takes a URL apart.
+///
+/// # Errors
+/// When it is none that could be served.
+pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
+    let uri: hyper::Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+    let tls = match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => false,
+        _ => return Err(format!("{url:?}: expected http://HOST/ or https://HOST/")),
+    };
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| format!("{url:?} has no host"))?;
+    Ok(Question {
+        tls,
+        host: host.to_ascii_lowercase(),
+        port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+        path: uri.path().to_owned(),
+        method: method.to_owned(),
+        address: None,
+    })
+}
+
+/// Asks the running program.
+///
+/// # Errors
+/// When there is none, or it refuses.
+pub async fn ask(socket: &Path, path_and_query: &str) -> Result<String, AskError> {
+    let failed = |error: &dyn std::fmt::Display| AskError::Exchange(error.to_string());
+    let work = async {
+        let connect = |source| AskError::Connect { path: socket.to_path_buf(), source };
+        let stream = UnixStream::connect(socket).await.map_err(connect)?;
+        let (mut client, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+        let request = Request::get(path_and_query)
+            .header(header::HOST, "admin")
+            .header(header::CONNECTION, "close")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| failed(&error))?;
+        let exchange = async {
+            let answer = client.send_request(request).await.map_err(|error| failed(&error))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER).collect().await.map_err(|error| failed(&error))?;
+            let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+            if status.is_success() { Ok(text) } else { Err(AskError::Refused(format!("{status}: {text}"))) }
+        };
+        // How the connection ends after the answer is of no interest.
+        let (answer, _) = tokio::join!(exchange, connection);
+        answer
+    };
+    timeout(LIMIT, work).await.map_err(|_| AskError::Exchange(format!("no answer within {LIMIT:?}")))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let asked = question("https://Shop.example.org:8443/a?b", "GET").expect("a URL");
+        assert_eq!((asked.tls, &*asked.host, asked.port, &*asked.path), (true, "shop.example.org", 8443, "/a"));
+        assert_eq!(question("http://a.example.org", "GET").expect("a URL").port, 80);
+        assert!(question("shop.example.org", "GET").is_err());
+    }
+}

@@ -1,0 +1,119 @@
+//! The built-in example: manifests in the binary, and backends for them.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use acme::DnsName;
+use jiff::Timestamp;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::{Authority, Echo};
+use crate::inputs::Object;
+use crate::manifest::parse;
+
+/// The example's manifests, as they stand in `examples/demo`.
+const FILES: [(&str, &str); 3] = [
+    ("infra.yaml", include_str!("../../examples/demo/infra.yaml")),
+    ("alice.yaml", include_str!("../../examples/demo/alice.yaml")),
+    ("bob.yaml", include_str!("../../examples/demo/bob.yaml")),
+];
+
+/// The built-in example, ready to be served.
+pub struct Demo {
+    /// Its objects.
+    pub objects: Vec<Object>,
+    /// Its backends, to be run.
+    pub backends: Vec<Echo>,
+}
+
+impl Demo {
+    /// Takes ports and makes the objects that name them.
+    ///
+    /// # Errors
+    /// When no port can be had, or the CA gives no certificate for the backend that has TLS of its own.
+    pub async fn open(authority: &mut Authority) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let vault = tls(authority, "vault.demo.localhost")?;
+        let mut backends = Vec::new();
+        let mut ports = vec![("8443", free(8443)?), ("8080", free(8080)?)];
+        for (name, written, tls) in [("alice", "18080", None), ("bob", "18081", None), ("vault", "18443", Some(vault))]
+        {
+            let backend = Echo::open(name, tls).await.map_err(|error| text(&error))?;
+            ports.push((written, backend.address().map_err(|error| text(&error))?.port()));
+            backends.push(backend);
+        }
+        Ok(Self { objects: objects(&ports)?, backends })
+    }
+}
+
+fn objects(ports: &[(&str, u16)]) -> Result<Vec<Object>, String> {
+    let mut objects = Vec::new();
+    for (name, text) in FILES {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for line in &mut lines {
+            // A whole word of a line of its own, so that no replaced port is replaced again.
+            if let Some((start, written)) = line.split_once("port: ")
+                && let Some((_, port)) = ports.iter().find(|(of, _)| *of == written)
+            {
+                *line = format!("{start}port: {port}");
+            }
+        }
+        let parsed = parse(Path::new(name), &lines.join("\n"));
+        if let Some(problem) = parsed.problems.first() {
+            return Err(problem.to_string());
+        }
+        objects.extend(parsed.objects.into_iter().map(|(_, object)| object));
+    }
+    Ok(objects)
+}
+
+/// The port that people like to see, if nobody has it; else any.
+fn free(wanted: u16) -> Result<u16, String> {
+    let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
+    bind(wanted).or_else(|_| bind(0)).map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+fn tls(authority: &mut Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let name = DnsName::parse(name).map_err(|error| text(&error))?;
+    let given = authority.sign(&name, Timestamp::now())?;
+    let chain = CertificateDer::pem_slice_iter(given.chain_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| text(&error))?;
+    let key = PrivateKeyDer::from_pem_slice(given.key_pem.expose().as_bytes()).map_err(|error| text(&error))?;
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| text(&error))?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|error| text(&error))?;
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ObjectName;
+    use crate::translate::{Change, Engine, Settings};
+
+    #[test]
+    fn the_example_is_good_and_its_ports_are_replaced_once() {
+        let objects = objects(&[("8443", 8080), ("8080", 18443), ("18443", 9)]).expect("it parses");
+        let slice = objects.iter().find_map(|object| match object {
+            Object::EndpointSlice(slice) if slice.meta.name == ObjectName::new("bob", "vault") => Some(slice),
+            _ => None,
+        });
+        assert_eq!(slice.expect("it is there").ports[0].1, 9);
+        let settings = Settings {
+            controller: crate::run::CONTROLLER.to_owned(),
+            default_addresses: vec![Ipv4Addr::LOCALHOST.into()],
+        };
+        let mut engine = Engine::new(settings);
+        engine.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);
+        let wishes: Vec<String> = engine.wishes().keys().map(|wish| wish.hostname.to_string()).collect();
+        assert_eq!(wishes.len(), 2, "{wishes:?}");
+        assert_eq!(engine.hosts().len(), 4, "{:?}", engine.hosts());
+    }
+}

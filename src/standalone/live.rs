@@ -1,0 +1,309 @@
+//! The running state: the engine, what was published of it, and who acknowledged what. One task owns it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use xds::{Cache, Generation, View};
+
+use crate::inputs::{Kind, ObjectKey};
+use crate::model::{Condition, ObjectName, SecretName, Status};
+use crate::programmed::Fleet;
+use crate::publish;
+use crate::translate::{
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, Settings, status_document,
+};
+
+/// What is served and by whom.
+pub struct Live {
+    engine: Engine,
+    cache: Cache,
+    view: View,
+    controller: String,
+    /// The last publication that touched a Gateway.
+    published: BTreeMap<ObjectName, Generation>,
+    generation: Generation,
+    /// When each condition last changed its status.
+    since: BTreeMap<(ObjectKey, String), (Status, Timestamp)>,
+    waiting: Vec<Announcement>,
+    /// Refusals that were told already.
+    told: BTreeSet<String>,
+    changes: u64,
+}
+
+/// A change that is to be told when it is acknowledged.
+struct Announcement {
+    label: String,
+    hosts: usize,
+    generation: Generation,
+    /// Time since an origin of the caller's.
+    at: Duration,
+}
+
+impl Live {
+    /// Nothing served yet.
+    pub fn new(settings: Settings, cache: Cache, view: View) -> Self {
+        Self {
+            controller: settings.controller.clone(),
+            engine: Engine::new(settings),
+            cache,
+            view,
+            published: BTreeMap::new(),
+            generation: 0,
+            since: BTreeMap::new(),
+            waiting: Vec::new(),
+            told: BTreeSet::new(),
+            changes: 0,
+        }
+    }
+
+    /// The engine, to be looked at.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Takes in changes and publishes what they lead to. Returns what people should know at once.
+    pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime, at: Duration) -> Vec<String> {
+        let label = label(&changes);
+        self.changes += changes.len() as u64;
+        let delta = self.engine.apply(changes, now);
+        let hosts = hosts(&delta);
+        let before = self.generation;
+        self.generation = self.cache.publish(&self.view, publish::update(&delta));
+        for key in delta.resources.keys() {
+            if let Some(gateway) = gateway(key) {
+                self.published.insert(gateway.clone(), self.generation);
+            }
+        }
+        let mut lines: Vec<String> =
+            delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
+        for (key, status) in &delta.statuses {
+            if status.is_none() {
+                self.since.retain(|(object, _), _| object != key);
+            }
+        }
+        if before == self.generation {
+            lines.push(format!("{label}: nothing to send"));
+        } else {
+            self.waiting.push(Announcement { label, hosts, generation: self.generation, at });
+        }
+        lines
+    }
+
+    /// What has been acknowledged or refused since the last time.
+    pub fn settled(&mut self, at: Duration) -> Vec<String> {
+        let clients = self.cache.progress();
+        let mut lines = Vec::new();
+        let refused: BTreeSet<String> = clients
+            .iter()
+            .flat_map(|client| client.rejections.iter().map(move |r| (client, r)))
+            .map(|(client, r)| format!("envoy {:?} refused {:?} {}: {}", client.node, r.kind, r.name, r.text))
+            .collect();
+        lines.extend(refused.difference(&self.told).cloned());
+        self.told = refused;
+        let connected = clients.len();
+        self.waiting.retain(|waiting| {
+            let acked = clients.iter().filter(|client| client.acknowledged >= waiting.generation).count();
+            let done = connected > 0 && acked == connected;
+            if done {
+                let took = at.saturating_sub(waiting.at).as_millis();
+                let s = if waiting.hosts == 1 { "" } else { "s" };
+                let (label, hosts) = (&waiting.label, waiting.hosts);
+                lines.push(format!("{label}: {hosts} host{s} changed, acked {acked}/{connected} in {took} ms"));
+            }
+            !done
+        });
+        lines
+    }
+
+    /// Whether every connected Envoy, and at least one, has acknowledged everything.
+    pub fn acknowledged(&self) -> bool {
+        let clients = self.cache.progress();
+        !clients.is_empty() && clients.iter().all(|c| c.acknowledged >= self.generation && c.rejections.is_empty())
+    }
+
+    /// What is known of the Envoys now.
+    fn fleet(&self) -> Fleet {
+        let mut fleet = Fleet { clients: self.cache.progress(), ..Fleet::default() };
+        let refused: BTreeMap<_, String> = fleet
+            .clients
+            .iter()
+            .flat_map(|client| &client.rejections)
+            .map(|rejection| ((rejection.kind, rejection.name.clone()), rejection.text.clone()))
+            .collect();
+        if !refused.is_empty() {
+            for key in self.engine.resources() {
+                let Some(text) = refused.get(&publish::name(key)) else { continue };
+                let blame = self.engine.blame(key);
+                let text = format!("refused by Envoy: {text}");
+                fleet.refused_listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
+                fleet.refused_routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
+            }
+        }
+        fleet
+    }
+
+    /// The last publication that touched an object's Gateway.
+    fn published(&self, key: &ObjectKey) -> Generation {
+        let gateway = match key.kind {
+            Kind::Gateway => Some(&key.name),
+            Kind::ListenerSet => self.engine.store().listener_set(&key.name).and_then(|set| set.parent.as_ref()),
+            _ => None,
+        };
+        gateway.and_then(|gateway| self.published.get(gateway)).copied().unwrap_or(0)
+    }
+
+    /// Every status as it would be written now.
+    pub fn statuses(&mut self, now: Timestamp) -> Value {
+        let keys: Vec<ObjectKey> = self.engine.statuses().keys().cloned().collect();
+        let mut all = Vec::with_capacity(keys.len());
+        let mut fleet = self.fleet();
+        fleet.published = keys.iter().map(|key| (key.clone(), self.published(key))).collect();
+        for key in keys {
+            let Some(status) = self.engine.statuses().get(&key) else { continue };
+            let status = fleet.lay_over(&key, status);
+            let since = std::cell::RefCell::new(&mut self.since);
+            let document = status_document(&status, &self.controller, &|place, condition: &Condition| {
+                let mut since = since.borrow_mut();
+                let entry = since.entry((key.clone(), place.to_owned())).or_insert((condition.status, now));
+                if entry.0 != condition.status {
+                    *entry = (condition.status, now);
+                }
+                entry.1.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+            });
+            let mut metadata = json!({"name": &*key.name.name});
+            if key.kind.namespaced() {
+                metadata["namespace"] = json!(&*key.name.namespace);
+            }
+            let group = key.kind.group();
+            all.push(json!({
+                "apiVersion": if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") },
+                "kind": key.kind.as_str(),
+                "metadata": metadata,
+                "status": document,
+            }));
+        }
+        json!({"apiVersion": "v1", "kind": "List", "items": all})
+    }
+
+    /// The chain for a URL, the Envoys included.
+    pub fn explain(&self, question: &Question) -> Explanation {
+        let mut told = self.engine.explain(question);
+        let frontend = told.frontend.as_deref().filter(|_| told.ok());
+        if let Some((namespace, name)) =
+            frontend.and_then(|name| name.rsplit_once(':')).and_then(|(name, _)| name.split_once('/'))
+        {
+            let published = self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0);
+            let fleet = self.fleet();
+            let (done, all) = fleet.acknowledged(published);
+            let own = format!("{namespace}/{name}:");
+            let refused = fleet.clients.iter().flat_map(|client| &client.rejections).find(|r| r.name.starts_with(&own));
+            let text = match (refused, all) {
+                (Some(refused), _) => format!("refused {}: {}", refused.name, refused.text),
+                (None, 0) => "no Envoy is connected".to_owned(),
+                (None, _) => format!("acknowledged by {done} of {all} Envoys"),
+            };
+            told.links.push(Link { what: "envoys", ok: refused.is_none() && all > 0 && done == all, text });
+        }
+        told
+    }
+
+    /// What each Envoy has.
+    pub fn clients(&self) -> Value {
+        let client = |client: &xds::Progress| {
+            json!({
+                "node": &*client.node,
+                "acknowledged": client.acknowledged,
+                "rejections": client.rejections.iter().map(|r| json!({
+                    "type": format!("{:?}", r.kind), "name": &*r.name, "version": &*r.version, "text": r.text,
+                })).collect::<Vec<_>>(),
+            })
+        };
+        json!({"published": self.generation, "envoys": self.cache.progress().iter().map(client).collect::<Vec<_>>()})
+    }
+
+    /// The metrics, in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        let clients = self.cache.progress();
+        let behind = clients.iter().filter(|c| c.acknowledged < self.generation).count();
+        let refused: usize = clients.iter().map(|c| c.rejections.len()).sum();
+        let (mut good, mut bad) = (0, 0);
+        for status in self.engine.statuses().values() {
+            if status.is_good() { good += 1 } else { bad += 1 }
+        }
+        let mut text = String::new();
+        let mut put = |name: &str, kind: &str, help: &str, lines: &[(&str, u64)]| {
+            let family = name.strip_suffix("_total").filter(|_| kind == "counter").unwrap_or(name);
+            let _ = writeln!(text, "# HELP gatewright_{family} {help}\n# TYPE gatewright_{family} {kind}");
+            for (labels, value) in lines {
+                let _ = writeln!(text, "gatewright_{name}{labels} {value}");
+            }
+        };
+        let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+        put("build_info", "gauge", "The program.", &[(&version, 1)]);
+        put("changes_total", "counter", "Changes of objects taken in.", &[("", self.changes)]);
+        put("xds_connected_proxies", "gauge", "Envoys that are connected.", &[("", clients.len() as u64)]);
+        put(
+            "xds_proxies_behind",
+            "gauge",
+            "Envoys that have not acknowledged the last change.",
+            &[("", behind as u64)],
+        );
+        put("quarantined_resources", "gauge", "Resources an Envoy refused.", &[("", refused as u64)]);
+        put("objects", "gauge", "Objects with a status.", &[("{good=\"true\"}", good), ("{good=\"false\"}", bad)]);
+        text += "# EOF\n";
+        text
+    }
+}
+
+fn label(changes: &[Change]) -> String {
+    let key = |change: &Change| match change {
+        Change::Put(object) => object.key().to_string(),
+        Change::Delete(key) => format!("{key} deleted"),
+    };
+    match changes {
+        [] => "nothing".to_owned(),
+        [one] => key(one),
+        [first, rest @ ..] => format!("{} and {} more", key(first), rest.len()),
+    }
+}
+
+/// How many hostnames a delta touches.
+fn hosts(delta: &Delta) -> usize {
+    let host = |key| match key {
+        ResourceKey::SniCluster(_, host) | ResourceKey::Scope(_, host) | ResourceKey::Secret(SecretName::Sni(host)) => {
+            Some(host.to_string())
+        }
+        ResourceKey::Secret(SecretName::Fixed(name)) => name.rsplit('/').next().map(str::to_owned),
+        ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
+        ResourceKey::Backend(_) | ResourceKey::Endpoints(_) | ResourceKey::Frontend(_) => None,
+    };
+    delta.resources.keys().cloned().filter_map(host).collect::<BTreeSet<_>>().len()
+}
+
+fn gateway(key: &ResourceKey) -> Option<&ObjectName> {
+    match key {
+        ResourceKey::SniCluster(id, _) | ResourceKey::Scope(id, _) | ResourceKey::Frontend(id) => Some(&id.gateway),
+        ResourceKey::Table(table) => Some(&table.frontend.gateway),
+        ResourceKey::Backend(_) | ResourceKey::Endpoints(_) | ResourceKey::Secret(_) => None,
+    }
+}
+
+/// The conditions of an object that need somebody's attention.
+fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<String> {
+    let Some(status) = status.filter(|status| !status.is_good()) else { return Vec::new() };
+    let bad = |condition: &&Condition| match condition.kind {
+        "OverlappingTLSConfig" => false,
+        "Conflicted" | "PartiallyInvalid" => condition.status == Status::True,
+        _ => condition.status != Status::True,
+    };
+    let mut lines: Vec<String> = status
+        .conditions()
+        .filter(bad)
+        .map(|c| format!("{key}: {}={:?} {}: {}", c.kind, c.status, c.reason.as_str(), c.message))
+        .collect();
+    lines.dedup();
+    lines
+}

@@ -1,0 +1,19 @@
+//! The standalone gateway: a directory of manifests, a certificate authority and an Envoy, on one machine.
+
+mod admin;
+mod authority;
+mod check;
+mod demo;
+mod echo;
+mod live;
+mod private_dir;
+mod supervisor;
+
+pub use admin::{Ask, AskError, What, ask, serve as serve_admin};
+pub use authority::Authority;
+pub use check::{CheckError, check, example};
+pub use demo::Demo;
+pub use echo::Echo;
+pub use live::Live;
+pub use private_dir::{PrivateDir, PrivateDirError};
+pub use supervisor::{NoEnvoy, Supervisor, find};

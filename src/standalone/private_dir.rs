@@ -1,0 +1,100 @@
+//! The private directory: sockets, keys and the certificate authority, for this user alone.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A directory that only its owner may enter, and only one of us uses.
+pub struct PrivateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Why the private directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateDirError {
+    /// There is no place for it.
+    #[error("neither XDG_STATE_HOME nor HOME is set: say --state-dir DIR")]
+    NoHome,
+    /// It cannot be made or read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Others may enter.
+    #[error("{} may be entered by others (mode {mode:o}): chmod 700 it, or say --state-dir DIR", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is somebody else's.
+    #[error("{} belongs to another user: say --state-dir DIR", path.display())]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Another process uses it.
+    #[error("{} is in use by another gatewright: stop it, or say --state-dir DIR", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Sockets in it would have names that are too long (108 bytes, unix(7)).
+    #[error("{} is too long a path for sockets: say --state-dir with a shorter one", path.display())]
+    TooLong {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+impl PrivateDir {
+    /// Where it is unless the user says otherwise.
+    ///
+    /// # Errors
+    /// When there is no home.
+    pub fn default_path(name: &str) -> Result<PathBuf, PrivateDirError> {
+        let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
+        let base = state.or_else(home).ok_or(PrivateDirError::NoHome)?;
+        Ok(base.join("gatewright").join(name))
+    }
+
+    /// Makes it, or takes one that is there and private.
+    ///
+    /// # Errors
+    /// When it is not private, or in use.
+    pub fn open(path: &Path) -> Result<Self, PrivateDirError> {
+        let io = |source| PrivateDirError::Io { path: path.to_path_buf(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
+        let path = path.canonicalize().map_err(io)?;
+        let io = |source| PrivateDirError::Io { path: path.clone(), source };
+        if path.as_os_str().len() > 80 {
+            return Err(PrivateDirError::TooLong { path });
+        }
+        let meta = fs::metadata(&path).map_err(io)?;
+        let lock = path.join("lock");
+        let file = File::options().create(true).append(true).open(&lock).map_err(io)?;
+        if file.metadata().map_err(io)?.uid() != meta.uid() {
+            return Err(PrivateDirError::Foreign { path });
+        }
+        let mode = meta.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(PrivateDirError::Open { path, mode });
+        }
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(PrivateDirError::InUse { path }),
+            Err(TryLockError::Error(source)) => Err(PrivateDirError::Io { path, source }),
+        }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}

@@ -1,0 +1,124 @@
+//! When a certificate begins or ceases to be valid, without any object having changed.
+
+use std::time::SystemTime;
+
+use super::engine::{Dirty, Engine};
+use super::key::ParentKey;
+
+impl Engine {
+    /// When [`Engine::apply`] has something to do though nothing has changed: the next time that a certificate in use
+    /// begins or ceases to be valid.
+    pub fn next_deadline(&self) -> Option<SystemTime> {
+        self.deadlines.first().map(|(time, _)| *time)
+    }
+
+    /// Marks the parents whose deadline has passed.
+    pub(super) fn take_in_time(&mut self, now: SystemTime, dirty: &mut Dirty) {
+        while let Some((_, key)) = self.deadlines.first().filter(|(time, _)| *time <= now).cloned() {
+            self.set_deadline(&key, None);
+            dirty.parents.insert(key);
+        }
+    }
+
+    /// Notes when a parent has to be evaluated again.
+    pub(super) fn note_deadline(&mut self, key: &ParentKey, now: SystemTime) {
+        let secrets = self.secrets_of.of(key).filter_map(|name| self.store.secret(name));
+        let certificates = secrets.filter_map(|secret| secret.certificate.as_ref().ok());
+        let times = certificates.flat_map(|certificate| [certificate.not_before, certificate.not_after]);
+        let next = times.filter(|time| *time > now).min();
+        self.set_deadline(key, next);
+    }
+
+    fn set_deadline(&mut self, key: &ParentKey, next: Option<SystemTime>) {
+        let before = match next {
+            Some(next) => self.deadline_of.insert(key.clone(), next),
+            None => self.deadline_of.remove(key),
+        };
+        if let Some(before) = before {
+            self.deadlines.remove(&(before, key.clone()));
+        }
+        if let Some(next) = next {
+            self.deadlines.insert((next, key.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey, Secret};
+    use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+    use crate::translate::{Change, Settings};
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn put(kind: &str, name: &str, spec: Value) -> Change {
+        let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+        Change::Put(Object::parse(object).expect("an object"))
+    }
+
+    fn secret(valid: std::ops::Range<u64>) -> Change {
+        let certificate = Certificate {
+            chain: Arc::from("chain"),
+            key: PrivateKey::new("key"),
+            names: vec![Hostname::any()],
+            not_before: at(valid.start),
+            not_after: at(valid.end),
+            issuer: Arc::from("test"),
+            serial: Arc::from("1"),
+        };
+        let name = ObjectName::new("default", "cert");
+        Change::Put(Object::Secret(Secret { name, certificate: Ok(Arc::new(certificate)) }))
+    }
+
+    fn engine() -> Engine {
+        let mut engine = Engine::new(Settings {
+            controller: "test/controller".to_owned(),
+            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
+        });
+        let tls = json!({"certificateRefs": [{"name": "cert"}]});
+        let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
+        let changes = vec![
+            put("GatewayClass", "ours", json!({"controllerName": "test/controller"})),
+            put("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]})),
+            secret(10..20),
+        ];
+        engine.apply(changes, at(5));
+        engine
+    }
+
+    fn message(engine: &Engine) -> String {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge"));
+        let status = &engine.statuses()[&key];
+        status.conditions().map(|c| c.message.as_str()).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn a_certificate_begins_and_ceases_to_be_valid_by_itself() {
+        let mut engine = engine();
+        assert!(message(&engine).contains("not valid before"));
+        assert_eq!(engine.next_deadline(), Some(at(10)));
+        engine.apply(Vec::new(), at(10));
+        assert_eq!((message(&engine).as_str(), engine.next_deadline()), ("", Some(at(20))));
+        let delta = engine.apply(Vec::new(), at(20));
+        assert!(delta.resources.values().any(Option::is_none), "the secret is taken back");
+        assert!(!message(&engine).is_empty());
+        assert_eq!(engine.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_renewed_certificate_moves_the_deadline_and_a_removed_gateway_takes_it_along() {
+        let mut engine = engine();
+        engine.apply(vec![secret(1..30)], at(15));
+        assert_eq!(engine.next_deadline(), Some(at(30)));
+        engine.apply(vec![Change::Delete(ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge")))], at(16));
+        assert_eq!(engine.next_deadline(), None);
+    }
+}
