@@ -222,10 +222,12 @@ impl Budget {
                 }
             }
         }
-        if exempt != Exempt::Ari && (self.limits.set.is_some() || !self.told.is_empty()) {
+        // Making the scope of a set costs more than all the rest: only where something was counted.
+        let counted = !self.told.is_empty() || !self.full_at.is_empty();
+        if exempt != Exempt::Ari && counted {
             hold(&Scope::set(names), self.limits.set, 0);
         }
-        if self.limits.failures.is_some() || !self.told.is_empty() {
+        if counted {
             for name in names.iter() {
                 hold(&Scope::Failures(name.base().to_owned()), self.limits.failures, 0);
             }

@@ -1,5 +1,7 @@
 //! What gives certificates: an ACME account, the internal CA, or an ordered list of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -98,6 +100,15 @@ impl IssueRequest {
     }
 }
 
+/// What a keeper knows, for [`Issuer::tidy`].
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Serial numbers of the certificates that are stored.
+    pub stored: BTreeMap<CertificateId, String>,
+    /// What is wanted, or being got.
+    pub wanted: BTreeSet<CertificateId>,
+}
+
 /// Gives certificates. Dropping the future of [`Issuer::issue`] loses nothing: a repeated call resumes.
 #[async_trait]
 pub trait Issuer: Send + Sync {
@@ -114,6 +125,12 @@ pub trait Issuer: Send + Sync {
 
     /// Nobody wants the certificate any more: an order on its way is given up, and its traces are removed.
     async fn abandon(&self, _id: &CertificateId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Takes away what earlier attempts left behind: orders whose certificate is stored already, records in DNS that
+    /// could not be removed at the time, orders of long ago that nobody wants any more.
+    async fn tidy(&self, _known: &Known, _now: Timestamp) -> Result<(), Failure> {
         Ok(())
     }
 

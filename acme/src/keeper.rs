@@ -3,7 +3,7 @@
 //! Several keepers over one storage do each thing once: before a certificate is got, its lock is taken and the
 //! storage is looked at again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
 
 use futures::StreamExt;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::certificate::IssuedCertificate;
 use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
-use crate::issuer::{CertificateId, IssueRequest, Issuer};
+use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::names::{DnsName, Names};
 use crate::plan::{Budgets, Held, Order, Reason, Step, Wanted, plan};
 use crate::renewal::{Window, roll};
@@ -50,6 +50,7 @@ struct Shelf {
     held: BTreeMap<CertificateId, Arc<Stored>>,
     windows: BTreeMap<CertificateId, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
+    tidied: Option<Timestamp>,
 }
 
 /// What one pass did, and what comes next.
@@ -200,6 +201,8 @@ impl Keeper {
                 Step::Wait { .. } | Step::Keep { .. } => {}
             }
         }
+        let going = orders.iter().map(|o| o.id.clone());
+        self.tidy(wanted.iter().map(|w| w.id.clone()).chain(going).collect(), now).await;
         let mut results = futures::stream::iter(orders.into_iter().map(|o| async move { (o, self.get(o, now).await) }))
             .buffer_unordered(self.at_once);
         while let Some((order, result)) = results.next().await {
@@ -223,6 +226,21 @@ impl Keeper {
         let steps = pass.outlook.iter().map(|o| o.at).min();
         pass.next = [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + LONGEST_SLEEP));
         pass
+    }
+
+    /// Once at the start, and now and then: what earlier attempts left behind is taken away.
+    async fn tidy(&self, wanted: BTreeSet<CertificateId>, now: Timestamp) {
+        if self.read(|s| s.tidied.is_some_and(|t| now < t + LONGEST_SLEEP)) {
+            return;
+        }
+        let stored = self.read(|s| s.held.iter().map(|(id, h)| (id.clone(), h.certificate.serial.clone())).collect());
+        let known = Known { stored, wanted };
+        for issuer in self.issuers.values() {
+            if let Err(failure) = issuer.tidy(&known, now).await {
+                tracing::warn!(issuer = issuer.name(), %failure, "traces of earlier orders stay for now");
+            }
+        }
+        self.write(|s| s.tidied = Some(now));
     }
 
     /// Passes, whenever something is wanted anew, is due, or was asked for, until `stop` is true.

@@ -18,6 +18,7 @@ pub mod key;
 pub mod names;
 pub mod ordered;
 pub mod plan;
+pub mod preflight;
 pub mod renewal;
 pub mod storage;
 

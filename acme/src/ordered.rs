@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::budget::Budget;
 use crate::certificate::IssuedCertificate;
 use crate::failure::{Class, Failure};
-use crate::issuer::{CertificateId, IssueRequest, Issuer};
+use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::renewal::Window;
 
 /// An ordered list of issuers, and one for trials.
@@ -81,6 +81,13 @@ impl Issuer for Ordered {
     async fn abandon(&self, id: &CertificateId) -> Result<(), Failure> {
         for issuer in self.issuers.iter().chain(&self.trial) {
             issuer.abandon(id).await?;
+        }
+        Ok(())
+    }
+
+    async fn tidy(&self, known: &Known, now: Timestamp) -> Result<(), Failure> {
+        for issuer in self.issuers.iter().chain(&self.trial) {
+            issuer.tidy(known, now).await?;
         }
         Ok(())
     }

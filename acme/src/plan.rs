@@ -3,6 +3,7 @@
 //! In go the certificates that are wanted, those that are held, what is left of each CA's limits, and the time;
 //! out comes one step for each. Every replica comes to the same plan.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
@@ -177,6 +178,7 @@ pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: 
     // A shared certificate is renewed as a whole: those of its users that could still wait come along.
     for step in &keep {
         if let Step::Keep { wanted, held: have, .. } = step
+            && have.names.count() > 1
             && let Some(&at) = shelf.index_of(have).and_then(|i| renewing.get(&i))
         {
             due[at].names = due[at].names.union(&wanted.names);
@@ -230,21 +232,26 @@ fn due_now(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timesta
 struct Shelf<'a> {
     held: &'a [Held],
     by_id: HashMap<&'a str, usize>,
-    by_name: HashMap<(&'a str, &'a str), Vec<usize>>,
+    /// Made when the first wish is not found by its id: in the usual case none is needed.
+    by_name: OnceCell<HashMap<(&'a str, &'a str), Vec<usize>>>,
 }
 
 impl<'a> Shelf<'a> {
     fn of(held: &'a [Held]) -> Self {
-        let mut by_id = HashMap::with_capacity(held.len());
-        let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
-        for (i, h) in held.iter().enumerate() {
-            by_id.insert(h.id.as_str(), i);
-            // A certificate of one name is found by its id; the rest, and what changed its id, by name.
-            for name in h.names.iter() {
-                by_name.entry((h.tenant.as_str(), name.as_str())).or_default().push(i);
+        let by_id = held.iter().enumerate().map(|(i, h)| (h.id.as_str(), i)).collect();
+        Self { held, by_id, by_name: OnceCell::new() }
+    }
+
+    fn by_name(&self) -> &HashMap<(&'a str, &'a str), Vec<usize>> {
+        self.by_name.get_or_init(|| {
+            let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
+            for (i, h) in self.held.iter().enumerate() {
+                for name in h.names.iter() {
+                    by_name.entry((h.tenant.as_str(), name.as_str())).or_default().push(i);
+                }
             }
-        }
-        Self { held, by_id, by_name }
+            by_name
+        })
     }
 
     fn index_of(&self, held: &Held) -> Option<usize> {
@@ -266,7 +273,7 @@ impl<'a> Shelf<'a> {
             return Some(i);
         }
         let first = wish.names.first().as_str();
-        self.by_name
+        self.by_name()
             .get(&(wish.tenant.as_str(), first))?
             .iter()
             .copied()

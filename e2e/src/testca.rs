@@ -1,1 +1,472 @@
+//! A small ACME CA for what Pebble cannot do: limits with `Retry-After`, pages of HTML, slow finalization, renewal
+//! windows at will, orders given back to who asks twice. It checks every signature and nonce; challenges count as met.
+//! It speaks plain HTTP on loopback.
 
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD as BASE64, Engine};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair, SerialNumber,
+};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+const BODY_LIMIT: usize = 1 << 20;
+
+/// How it behaves from now on.
+#[derive(Clone, Debug, Default)]
+pub struct Behaviour {
+    /// Percent of good nonces it refuses.
+    pub bad_nonces: u64,
+    /// So many of the next signed requests get a page of HTML with status 502.
+    pub html_errors: u32,
+    /// New orders are refused with this text and these seconds.
+    pub limit: Option<(String, u32)>,
+    /// Finalizing takes so many polls, with this `Retry-After` in seconds.
+    pub processing: (u32, Option<u32>),
+    /// The renewal window of every certificate, and why.
+    pub window: Option<(Timestamp, Timestamp, Option<String>)>,
+    /// Lifetime of certificates.
+    pub life: Option<SignedDuration>,
+    /// Its clock is this far ahead.
+    pub ahead: SignedDuration,
+    /// It issues for another name than asked.
+    pub wrong_name: bool,
+    /// Validation fails for these names.
+    pub failing: HashSet<String>,
+}
+
+/// What it counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Orders made; one given back to who asked twice is not another one.
+    pub orders: BTreeMap<String, usize>,
+    /// Certificates issued.
+    pub certificates: BTreeMap<String, usize>,
+    /// Accounts made.
+    pub accounts: usize,
+    /// New-nonce requests.
+    pub nonces: usize,
+}
+
+struct Order {
+    account: usize,
+    names: Vec<String>,
+    replaces: Option<String>,
+    accepted: HashSet<usize>,
+    failed: bool,
+    finalized: Option<u32>,
+    chain: Option<String>,
+}
+
+struct State {
+    base: String,
+    behaviour: Behaviour,
+    counts: Counts,
+    nonces: HashSet<String>,
+    next: u64,
+    /// Public keys (uncompressed points) by account.
+    accounts: Vec<Vec<u8>>,
+    orders: Vec<Order>,
+    replaced: HashSet<String>,
+    issuer: Issuer<'static, KeyPair>,
+    ca_pem: String,
+}
+
+/// A running test CA; gone on drop.
+pub struct TestCa {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    accepting: JoinHandle<()>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl TestCa {
+    /// Starts one.
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::<String>::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_pem = params.self_signed(&key)?.pem();
+        let state = Arc::new(Mutex::new(State {
+            base: format!("http://{address}"),
+            behaviour: Behaviour::default(),
+            counts: Counts::default(),
+            nonces: HashSet::new(),
+            next: 0,
+            accounts: Vec::new(),
+            orders: Vec::new(),
+            replaced: HashSet::new(),
+            issuer: Issuer::new(params, key),
+            ca_pem,
+        }));
+        let shared = state.clone();
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let _as_slow_as_it_is = stream.set_nodelay(true);
+                let state = shared.clone();
+                connections.spawn(async move {
+                    let service = service_fn(move |request| answer(state.clone(), request));
+                    let _gone = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self { address, state, accepting })
+    }
+
+    /// Its directory URL.
+    pub fn directory(&self) -> String {
+        format!("http://{}/directory", self.address)
+    }
+
+    /// Changes how it behaves.
+    pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+        change(&mut lock(&self.state).behaviour);
+    }
+
+    /// What it counted.
+    pub fn counts(&self) -> Counts {
+        lock(&self.state).counts.clone()
+    }
+}
+
+impl Drop for TestCa {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("nobody panics while holding it")
+}
+
+async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<Answer, std::convert::Infallible> {
+    let (parts, body) = request.into_parts();
+    let body = Limited::new(body, BODY_LIMIT).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    let path = parts.uri.path().to_owned();
+    let mut state = lock(&state);
+    let mut answer = match (parts.method, path.as_str()) {
+        (Method::GET, "/directory") => state.directory(),
+        (Method::HEAD | Method::GET, "/new-nonce") => {
+            state.counts.nonces += 1;
+            reply(StatusCode::OK, &json!(null))
+        }
+        (Method::GET, path) if path.starts_with("/renewal-info/") => state.renewal_info(),
+        (Method::POST, path) => state.signed(path, &body).unwrap_or_else(|e| {
+            let kind = e.downcast_ref::<Kind>().map_or("malformed", |k| k.0);
+            problem(if kind == "alreadyReplaced" { 409 } else { 400 }, kind, &format!("{e:#}"))
+        }),
+        _ => problem(404, "malformed", "no such resource"),
+    };
+    let nonce = state.nonce();
+    answer.headers_mut().insert("replay-nonce", nonce.parse().expect("digits are a header"));
+    Ok(answer)
+}
+
+/// The type of a problem, as an error.
+#[derive(Debug)]
+struct Kind(&'static str);
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Kind {}
+
+fn reply(status: StatusCode, body: &Value) -> Answer {
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    Response::builder().status(status).body(Full::new(body)).expect("a valid response")
+}
+
+fn problem(status: u16, kind: &str, detail: &str) -> Answer {
+    let body = json!({ "type": format!("urn:ietf:params:acme:error:{kind}"), "detail": detail, "status": status });
+    reply(StatusCode::from_u16(status).expect("a status"), &body)
+}
+
+fn with(mut answer: Answer, header: &'static str, value: &str) -> Answer {
+    answer.headers_mut().insert(header, value.parse().expect("a valid header"));
+    answer
+}
+
+impl State {
+    fn nonce(&mut self) -> String {
+        self.next += 1;
+        let nonce = format!("nonce{}", self.next);
+        self.nonces.insert(nonce.clone());
+        nonce
+    }
+
+    fn directory(&self) -> Answer {
+        let base = &self.base;
+        reply(
+            StatusCode::OK,
+            &json!({
+                "newNonce": format!("{base}/new-nonce"), "newAccount": format!("{base}/new-account"),
+                "newOrder": format!("{base}/new-order"), "revokeCert": format!("{base}/revoke"),
+                "keyChange": format!("{base}/key-change"), "renewalInfo": format!("{base}/renewal-info"),
+                "meta": { "profiles": { "classic": "long", "shortlived": "short" } },
+            }),
+        )
+    }
+
+    fn renewal_info(&self) -> Answer {
+        let Some((start, end, why)) = &self.behaviour.window else { return problem(404, "malformed", "unknown") };
+        let body = json!({ "suggestedWindow": { "start": start, "end": end }, "explanationURL": why });
+        with(reply(StatusCode::OK, &body), "retry-after", "21600")
+    }
+
+    /// A signed request: header, nonce, URL and signature are checked (RFC 8555, 6.2 to 6.5).
+    fn signed(&mut self, path: &str, body: &[u8]) -> Result<Answer> {
+        let jws: Value = serde_json::from_slice(body).context("no JWS")?;
+        let part = |name: &str| jws[name].as_str().context("a part is missing");
+        let header: Value = serde_json::from_slice(&BASE64.decode(part("protected")?)?)?;
+        ensure!(header["alg"] == "ES256", Kind("badSignatureAlgorithm"));
+        ensure!(header["url"] == format!("{}{path}", self.base), Kind("unauthorized"));
+        let known = self.nonces.remove(header["nonce"].as_str().unwrap_or_default());
+        // Every so many, not at random: the test is the same each time.
+        let unlucky = self.behaviour.bad_nonces > 0 && (self.next * 37) % 100 < self.behaviour.bad_nonces;
+        ensure!(known && !unlucky, Kind("badNonce"));
+        let (account, key) = match (&header["kid"], &header["jwk"]) {
+            (Value::String(kid), Value::Null) => {
+                let id = kid.rsplit('/').next().and_then(|i| i.parse().ok()).unwrap_or(usize::MAX);
+                let key = self.accounts.get(id).context(Kind("accountDoesNotExist"))?;
+                (Some(id), key.clone())
+            }
+            (Value::Null, jwk) => {
+                let coordinate =
+                    |name: &str| Ok::<_, anyhow::Error>(BASE64.decode(jwk[name].as_str().context("jwk")?)?);
+                let mut point = vec![4];
+                point.extend(coordinate("x")?);
+                point.extend(coordinate("y")?);
+                (None, point)
+            }
+            _ => bail!("both kid and jwk"),
+        };
+        let signed = format!("{}.{}", part("protected")?, part("payload")?);
+        ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, &key)
+            .verify(signed.as_bytes(), &BASE64.decode(part("signature")?)?)
+            .map_err(|_| Kind("unauthorized"))?;
+        if self.behaviour.html_errors > 0 {
+            self.behaviour.html_errors -= 1;
+            let page = Full::new(Bytes::from_static(b"<html><h1>502 Bad Gateway</h1></html>"));
+            return Ok(Response::builder().status(502).header("content-type", "text/html").body(page)?);
+        }
+        let payload = BASE64.decode(part("payload")?)?;
+        let payload: Value = if payload.is_empty() { json!(null) } else { serde_json::from_slice(&payload)? };
+        self.resource(path, account, &key, &payload)
+    }
+
+    fn resource(&mut self, path: &str, account: Option<usize>, key: &[u8], payload: &Value) -> Result<Answer> {
+        let segments: Vec<_> = path.trim_start_matches('/').split('/').collect();
+        if let ["new-account"] = segments[..] {
+            return self.new_account(key, payload);
+        }
+        let account = account.context(Kind("malformed"))?;
+        let number = |text: &str| text.parse::<usize>().context("no such resource");
+        match segments[..] {
+            ["new-order"] => self.new_order(account, payload),
+            ["order", id] => self.order(account, number(id)?, false),
+            ["authz", id, index] => self.authorization(number(id)?, number(index)?),
+            ["challenge", id, index] => {
+                let (id, index) = (number(id)?, number(index)?);
+                let failing = self.behaviour.failing.clone();
+                let order = self.orders.get_mut(id).context("no such order")?;
+                order.accepted.insert(index);
+                order.failed |= failing.contains(&order.names[index]);
+                Ok(reply(StatusCode::OK, &self.challenge(id, index, "dns-01")))
+            }
+            ["finalize", id] => self.finalize(account, number(id)?, payload),
+            ["certificate", id] => {
+                let order = self.orders.get(number(id)?).context("no such order")?;
+                let chain = order.chain.clone().context("not issued")?;
+                Ok(Response::new(Full::new(Bytes::from(chain))))
+            }
+            _ => bail!("no such resource"),
+        }
+    }
+
+    fn new_account(&mut self, key: &[u8], payload: &Value) -> Result<Answer> {
+        let known = self.accounts.iter().position(|k| k == key);
+        let (status, id) = match known {
+            Some(id) => (StatusCode::OK, id),
+            None if payload["onlyReturnExisting"] == true => bail!(Kind("accountDoesNotExist")),
+            None => {
+                self.accounts.push(key.to_vec());
+                self.counts.accounts += 1;
+                (StatusCode::CREATED, self.accounts.len() - 1)
+            }
+        };
+        Ok(with(reply(status, &json!({ "status": "valid" })), "location", &format!("{}/account/{id}", self.base)))
+    }
+
+    fn new_order(&mut self, account: usize, payload: &Value) -> Result<Answer> {
+        if let Some((detail, seconds)) = &self.behaviour.limit {
+            return Ok(with(problem(429, "rateLimited", detail), "retry-after", &seconds.to_string()));
+        }
+        let names: Vec<String> = payload["identifiers"]
+            .as_array()
+            .context("identifiers")?
+            .iter()
+            .filter_map(|i| i["value"].as_str().map(str::to_owned))
+            .collect();
+        let replaces = payload["replaces"].as_str().map(str::to_owned);
+        if let Some(replaces) = &replaces {
+            // RFC 9773, 5: as long as an order that says so is not lost, no other one may.
+            ensure!(self.replaced.insert(replaces.clone()), Kind("alreadyReplaced"));
+        }
+        let open = |o: &Order| o.account == account && o.names == names && o.finalized.is_none() && !o.failed;
+        let id = match self.orders.iter().position(open) {
+            // As Boulder does: who asks twice gets the order that is open.
+            Some(id) => id,
+            None => {
+                *self.counts.orders.entry(names.join(",")).or_default() += 1;
+                self.orders.push(Order {
+                    account,
+                    names,
+                    replaces,
+                    accepted: HashSet::new(),
+                    failed: false,
+                    finalized: None,
+                    chain: None,
+                });
+                self.orders.len() - 1
+            }
+        };
+        self.order(account, id, true)
+    }
+
+    fn order(&mut self, account: usize, id: usize, created: bool) -> Result<Answer> {
+        let base = self.base.clone();
+        let order = self.orders.get_mut(id).context("no such order")?;
+        ensure!(order.account == account, Kind("unauthorized"));
+        let mut wait = None;
+        let status = match order.finalized {
+            _ if order.failed => "invalid",
+            Some(0) => "valid",
+            Some(left) => {
+                order.finalized = Some(left - 1);
+                wait = self.behaviour.processing.1;
+                "processing"
+            }
+            None if order.accepted.len() == order.names.len() => "ready",
+            None => "pending",
+        };
+        let authorizations: Vec<_> = (0..order.names.len()).map(|i| format!("{base}/authz/{id}/{i}")).collect();
+        let mut body = json!({
+            "status": status,
+            "identifiers": order.names.iter().map(|n| json!({ "type": "dns", "value": n })).collect::<Vec<_>>(),
+            "authorizations": authorizations,
+            "finalize": format!("{base}/finalize/{id}"),
+        });
+        if status == "valid" {
+            body["certificate"] = json!(format!("{base}/certificate/{id}"));
+        }
+        if let Some(replaces) = &order.replaces {
+            body["replaces"] = json!(replaces);
+        }
+        let answer = reply(if created { StatusCode::CREATED } else { StatusCode::OK }, &body);
+        let answer = if created { with(answer, "location", &format!("{base}/order/{id}")) } else { answer };
+        Ok(match wait {
+            Some(seconds) => with(answer, "retry-after", &seconds.to_string()),
+            None => answer,
+        })
+    }
+
+    fn authorization(&self, id: usize, index: usize) -> Result<Answer> {
+        let order = self.orders.get(id).context("no such order")?;
+        let name = order.names.get(index).context("no such authorization")?;
+        let status = match (order.accepted.contains(&index), self.behaviour.failing.contains(name)) {
+            (false, _) => "pending",
+            (true, true) => "invalid",
+            (true, false) => "valid",
+        };
+        let bare = name.strip_prefix("*.").unwrap_or(name);
+        let mut challenges = vec![self.challenge(id, index, "dns-01")];
+        if bare == name {
+            challenges.push(self.challenge(id, index, "http-01"));
+        }
+        let mut body =
+            json!({ "identifier": { "type": "dns", "value": bare }, "status": status, "challenges": challenges });
+        if bare != name {
+            body["wildcard"] = json!(true);
+        }
+        Ok(reply(StatusCode::OK, &body))
+    }
+
+    fn challenge(&self, id: usize, index: usize, kind: &str) -> Value {
+        let order = &self.orders[id];
+        let accepted = order.accepted.contains(&index);
+        let failed = accepted && self.behaviour.failing.contains(&order.names[index]);
+        let mut challenge = json!({
+            "type": kind,
+            "url": format!("{}/challenge/{id}/{index}", self.base),
+            "token": format!("token-of-order-{id}-name-{index}"),
+            "status": if failed { "invalid" } else if accepted { "valid" } else { "pending" },
+        });
+        if failed {
+            challenge["error"] = json!({
+                "type": "urn:ietf:params:acme:error:unauthorized", "detail": "wrong answer", "status": 403,
+            });
+        }
+        challenge
+    }
+
+    fn finalize(&mut self, account: usize, id: usize, payload: &Value) -> Result<Answer> {
+        let behaviour = self.behaviour.clone();
+        let order = self.orders.get(id).context("no such order")?;
+        ensure!(order.finalized.is_none() && order.accepted.len() == order.names.len(), Kind("orderNotReady"));
+        let der = BASE64.decode(payload["csr"].as_str().context("csr")?)?;
+        let mut csr = CertificateSigningRequestParams::from_der(&der.as_slice().into()).context(Kind("badCSR"))?;
+        let mut asked: Vec<_> = csr
+            .params
+            .subject_alt_names
+            .iter()
+            .filter_map(|n| if let rcgen::SanType::DnsName(n) = n { Some(n.to_string()) } else { None })
+            .collect();
+        asked.sort();
+        let mut ordered = order.names.clone();
+        ordered.sort();
+        ensure!(asked == ordered, Kind("badCSR"));
+        if behaviour.wrong_name {
+            csr.params.subject_alt_names = vec![rcgen::SanType::DnsName("other.example".try_into()?)];
+        }
+        let now = Timestamp::now() + behaviour.ahead;
+        let life = behaviour.life.unwrap_or(SignedDuration::from_hours(24 * 90));
+        let calendar = |t: Timestamp| time::OffsetDateTime::from_unix_timestamp(t.as_second());
+        csr.params.not_before = calendar(now - SignedDuration::from_mins(1))?;
+        csr.params.not_after = calendar(now + life)?;
+        csr.params.serial_number = Some(SerialNumber::from(1000 + id as u64));
+        csr.params.use_authority_key_identifier_extension = true;
+        let leaf = csr.signed_by(&self.issuer)?.pem();
+        let chain = format!("{leaf}{}", self.ca_pem);
+        let order = self.orders.get_mut(id).context("no such order")?;
+        order.chain = Some(chain);
+        order.finalized = Some(behaviour.processing.0);
+        *self.counts.certificates.entry(order.names.join(",")).or_default() += 1;
+        self.order(account, id, false)
+    }
+}
+
+/// How long any single test against it may take.
+pub const LIMIT: Duration = Duration::from_secs(60);

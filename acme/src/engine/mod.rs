@@ -1,7 +1,7 @@
 //! The ACME issuer: one account at one CA.
 //!
 //! An order is a small state machine whose state is written down before each step that talks to the CA
-//! ([`record`]); a process killed at any point takes up the same order, with the same key.
+//! (`record.rs`); a process killed at any point takes up the same order, with the same key.
 
 mod authorize;
 mod problem;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hyper::Method;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
@@ -24,13 +24,17 @@ use crate::certificate::IssuedCertificate;
 use crate::challenge::Solvers;
 use crate::client::{Directory, Http, HttpConfig, Proxy, Roots};
 use crate::failure::{Class, Failure};
-use crate::issuer::{CertificateId, IssueRequest, Issuer};
-use crate::names::Names;
+use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
+use crate::names::{DnsName, Names};
+use crate::preflight::{Gate, Question, Strictness};
 use crate::renewal::Window;
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
 use record::OrderRecord;
 use run::Run;
+
+/// An order nobody wants is kept this long: names come back.
+const LONGEST_UNWANTED: SignedDuration = SignedDuration::from_hours(24);
 
 /// A profile (draft-ietf-acme-profiles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ pub struct AcmeConfig {
     pub preferred_chain: Option<String>,
     /// The CA's limits; without it those known for its directory.
     pub limits: Option<Limits>,
+    /// Who looks before an order is placed.
+    pub gate: Option<Gate>,
     /// How long one exchange may take.
     pub timeout: Duration,
     /// How long one attempt follows an order; then it is taken up again later.
@@ -81,6 +87,7 @@ impl AcmeConfig {
             profile: None,
             preferred_chain: None,
             limits: None,
+            gate: None,
             timeout: Duration::from_secs(30),
             patience: Duration::from_secs(300),
         }
@@ -194,6 +201,51 @@ impl AcmeIssuer {
         Ok(())
     }
 
+    /// What is in the way of a certificate for a name, as the configured pre-flight sees it. Costs nothing at the CA.
+    pub async fn findings(&self, name: &DnsName) -> Result<Vec<String>, Failure> {
+        let Some(gate) = &self.config.gate else { return Ok(Vec::new()) };
+        self.check(&Names::one(name.clone()))?;
+        let kinds = self.config.solvers.kinds();
+        let kind = self.config.solvers.choose(name, &kinds).ok_or_else(|| {
+            Failure::new(
+                Class::Config,
+                format!("issuer {} cannot prove {name}: no solver is configured", self.config.name),
+            )
+        })?;
+        let directory = self.directory().await?;
+        let question = Question {
+            name,
+            kind,
+            directory: &directory,
+            account_url: self.account().await?.url(),
+            thumbprint: &self.thumbprint,
+        };
+        Ok(gate.preflight.findings(&question).await)
+    }
+
+    /// Looks before an order is placed; a finding stops it, or is told only.
+    async fn look_first(&self, names: &Names) -> Result<(), Failure> {
+        let Some(gate) = self.config.gate.as_ref().filter(|g| g.strictness != Strictness::Skip) else { return Ok(()) };
+        let mut sentences = Vec::new();
+        let mut culprits = Vec::new();
+        for name in names.iter() {
+            let found = self.findings(name).await?;
+            if !found.is_empty() {
+                culprits.push(name.to_string());
+            }
+            sentences.extend(found);
+        }
+        if sentences.is_empty() {
+            return Ok(());
+        }
+        let message = sentences.join("; ");
+        if gate.strictness == Strictness::Warn {
+            tracing::warn!(issuer = self.config.name, %names, message, "the order is placed all the same");
+            return Ok(());
+        }
+        Err(Failure::new(Class::HostFault, message).by(culprits))
+    }
+
     /// Changes the account key. Call it while no order is on its way, and open the issuer again afterwards: it has
     /// another thumbprint then.
     pub async fn roll_over_key(mut self) -> Result<Self, Failure> {
@@ -217,21 +269,6 @@ impl AcmeIssuer {
     async fn take_account(&mut self) -> Result<Account, Failure> {
         self.account().await?;
         Ok(self.account.take().expect("it was opened just now, and nobody else has this issuer"))
-    }
-
-    /// Removes the traces of orders that ended while a DNS provider could not be reached, or that nobody wants
-    /// any more. `wanted` says which orders may still be taken up.
-    pub async fn sweep(&self, wanted: impl Fn(&CertificateId) -> bool) -> Result<(), Failure> {
-        for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
-            let read = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?;
-            if let Some((record, _)) = read
-                && record.issuer == self.config.name
-                && (record.is_leftover() || !wanted(&record.id))
-            {
-                self.abandon(&record.id).await?;
-            }
-        }
-        Ok(())
     }
 
     async fn account(&self) -> Result<&Account, Failure> {
@@ -309,6 +346,26 @@ impl Issuer for AcmeIssuer {
             }
         }
         record::close(self, id).await
+    }
+
+    async fn tidy(&self, known: &Known, now: Timestamp) -> Result<(), Failure> {
+        for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
+            let Some((record, _)) = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?
+            else {
+                continue;
+            };
+            if record.issuer != self.config.name {
+                continue;
+            }
+            let stored = record.serial().is_some_and(|s| known.stored.get(&record.id) == Some(&s));
+            let unwanted = !known.wanted.contains(&record.id) && record.since + LONGEST_UNWANTED < now;
+            if stored || record.over {
+                self.installed(&record.id).await?;
+            } else if unwanted {
+                self.abandon(&record.id).await?;
+            }
+        }
+        Ok(())
     }
 
     fn budget(&self) -> Option<Budget> {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{AcmeIssuer, of_storage};
+use crate::certificate::IssuedCertificate;
 use crate::challenge::dns::TxtRecord;
 use crate::failure::Failure;
 use crate::issuer::CertificateId;
@@ -36,9 +37,10 @@ pub(super) struct OrderRecord {
 }
 
 impl OrderRecord {
-    /// Is there nothing left of it but traces in DNS?
-    pub(super) fn is_leftover(&self) -> bool {
-        self.over
+    /// The serial number of the certificate that came of it.
+    pub(super) fn serial(&self) -> Option<String> {
+        let chain = self.downloaded.clone()?;
+        IssuedCertificate::read(chain, self.key.clone(), &self.issuer).ok().map(|c| c.serial)
     }
 }
 

@@ -171,6 +171,7 @@ impl<'a> Run<'a> {
                 Err(error) => return Err(self.failed(&error)),
             }
         }
+        self.issuer.look_first(&self.record.names).await?;
         self.charge().await?;
         let order = self.place().await?;
         self.record.url = Some(order.url().to_owned());
