@@ -1,1 +1,28 @@
-//! xDS
+//! An xDS control plane.
+
+mod cache;
+mod counters;
+mod dialect;
+mod identity;
+mod kind;
+mod ledger;
+mod limits;
+mod resource;
+mod server;
+mod service;
+mod session;
+mod stream;
+mod subscription;
+mod view;
+mod wire;
+
+pub use cache::{Cache, Update};
+pub use counters::{Counts, KindCounts};
+pub use identity::{Authenticate, Credentials, Denied, Grant, Peer, UnixPeers};
+pub use kind::Kind;
+pub use ledger::{Event, NodeProgress, Progress, Rejection};
+pub use limits::Limits;
+pub use resource::{Resource, ResourceError};
+pub use server::{Server, bind_unix};
+pub use session::Refusal;
+pub use view::{Generation, View};

@@ -1,0 +1,139 @@
+//! The owner's side: publish resources into views, read back what the nodes made of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+
+use tokio::sync::{broadcast, watch};
+
+use crate::counters::{Counters, Counts};
+use crate::ledger::{Event, Ledger, Progress};
+use crate::view::{Generation, Shelf, View};
+use crate::{Kind, Resource};
+
+/// A group of changes that take effect together.
+#[derive(Clone, Debug, Default)]
+pub struct Update {
+    /// Resources to add or replace.
+    pub upserts: Vec<Resource>,
+    /// Names to remove.
+    pub removals: Vec<(Kind, String)>,
+}
+
+/// All views. Cheap to clone; all clones are one cache.
+#[derive(Clone)]
+pub struct Cache(Arc<Inner>);
+
+struct Inner {
+    generation: AtomicU64,
+    shelves: RwLock<BTreeMap<View, Arc<Shelf>>>,
+    events: broadcast::Sender<Event>,
+    counters: Counters,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Cache::new()
+    }
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new() -> Cache {
+        let (events, _) = broadcast::channel(4096);
+        Cache(Arc::new(Inner { generation: AtomicU64::new(0), shelves: RwLock::default(), events, counters: Counters::default() }))
+    }
+
+    /// Publishes a group of changes into `view`. Streams see the whole group or nothing of it.
+    ///
+    /// Resources equal to the held ones, by value, are no change and keep their bytes and version. When
+    /// nothing changes, the view's latest generation is returned: what acknowledges that has the update.
+    pub fn publish(&self, view: &View, update: Update) -> Generation {
+        let shelf = self.shelf(view);
+        let passed = shelf.ledger.passed();
+        let (generation, applied) = {
+            let mut tables = shelf.write();
+            let next = self.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
+            let applied = tables.apply(next, update.upserts, &update.removals, passed);
+            (tables.generation, applied)
+        };
+        self.0.counters.published(&applied);
+        shelf.published.send_if_modified(|g| std::mem::replace(g, generation) != generation);
+        generation
+    }
+
+    /// Makes `view` hold exactly `resources`. Costs as much as the view is large; prefer [`Cache::publish`].
+    pub fn replace(&self, view: &View, resources: Vec<Resource>) -> Generation {
+        let wanted: std::collections::BTreeSet<(Kind, &str)> = resources.iter().map(|r| (r.kind(), r.name())).collect();
+        let removals = {
+            let shelf = self.shelf(view);
+            let tables = shelf.read();
+            Kind::ALL
+                .iter()
+                .flat_map(|kind| tables.table(*kind).resources())
+                .filter(|r| !wanted.contains(&(r.kind(), r.name())))
+                .map(|r| (r.kind(), r.name().to_owned()))
+                .collect()
+        };
+        self.publish(view, Update { upserts: resources, removals })
+    }
+
+    /// What `view` holds under `name`.
+    pub fn get(&self, view: &View, kind: Kind, name: &str) -> Option<Resource> {
+        self.existing(view)?.read().table(kind).current(name).map(|r| Resource::clone(r))
+    }
+
+    /// How many resources of `kind` the view holds.
+    pub fn len(&self, view: &View, kind: Kind) -> usize {
+        self.existing(view).map_or(0, |shelf| shelf.read().table(kind).len())
+    }
+
+    /// Whether the view holds nothing.
+    pub fn is_empty(&self, view: &View) -> bool {
+        Kind::ALL.into_iter().all(|kind| self.len(view, kind) == 0)
+    }
+
+    /// How far the nodes of `view` are, and what they refuse.
+    pub fn progress(&self, view: &View) -> Progress {
+        let shelf = self.shelf(view);
+        let published = shelf.read().generation;
+        shelf.ledger.report(published)
+    }
+
+    /// Changes whenever [`Cache::progress`] of `view` does. Changes coalesce, none is lost.
+    pub fn watch(&self, view: &View) -> watch::Receiver<u64> {
+        self.shelf(view).ledger.watch()
+    }
+
+    /// What happens from now on in all views. A receiver that falls behind by 4096 events loses some and
+    /// is told so; [`Cache::progress`] always has the present state.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.0.events.subscribe()
+    }
+
+    /// What was encoded and sent so far.
+    pub fn counts(&self) -> Counts {
+        self.0.counters.read()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    fn existing(&self, view: &View) -> Option<Arc<Shelf>> {
+        self.0.shelves.read().expect("no holder of this lock panics").get(view).cloned()
+    }
+
+    pub(crate) fn shelf(&self, view: &View) -> Arc<Shelf> {
+        if let Some(shelf) = self.existing(view) {
+            return shelf;
+        }
+        let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
+        let new = || Arc::new(Shelf::new(view.clone(), Ledger::new(view.clone(), self.0.events.clone())));
+        shelves.entry(view.clone()).or_insert_with(new).clone()
+    }
+
+    pub(crate) fn shelves(&self) -> Vec<Arc<Shelf>> {
+        self.0.shelves.read().expect("no holder of this lock panics").values().cloned().collect()
+    }
+}

@@ -1,0 +1,143 @@
+//! All RPCs, behind one door.
+//!
+//! Every request, of whatever path, is authenticated here before anything else happens. There is no other
+//! way in: services are rows of one table, not separately registered.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use futures::{Stream, StreamExt, future::BoxFuture};
+use hyper::body::Incoming;
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
+use tonic::server::{Grpc, StreamingService};
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::cache::Cache;
+use crate::dialect::{Delta, Dialect};
+use crate::identity::{Authenticate, Credentials, Grant, Peer};
+use crate::stream::{self, Opening};
+use crate::{Kind, Limits};
+
+/// What an RPC does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rpc {
+    Delta(Option<Kind>),
+}
+
+const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
+
+pub(crate) fn rpc(path: &str) -> Option<Rpc> {
+    match path.strip_prefix(ADS)? {
+        "DeltaAggregatedResources" => Some(Rpc::Delta(None)),
+        _ => None,
+    }
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) cache: Cache,
+    pub(crate) authenticator: Arc<dyn Authenticate>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) shutdown: watch::Receiver<bool>,
+    pub(crate) seats: Arc<Seats>,
+}
+
+/// Streams by identity.
+#[derive(Default)]
+pub(crate) struct Seats(Mutex<HashMap<Arc<str>, usize>>);
+
+/// One stream of an identity.
+pub(crate) struct Seat {
+    seats: Arc<Seats>,
+    identity: Arc<str>,
+}
+
+impl Seats {
+    fn take(self: &Arc<Self>, identity: &Arc<str>, limit: usize) -> Result<Seat, Status> {
+        let mut taken = self.0.lock().expect("no holder of this lock panics");
+        let count = taken.entry(identity.clone()).or_default();
+        if *count >= limit {
+            return Err(Status::resource_exhausted(format!("{identity} has {count} streams open; at most {limit} are allowed")));
+        }
+        *count += 1;
+        Ok(Seat { seats: self.clone(), identity: identity.clone() })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.0.lock().expect("no holder of this lock panics");
+        if let Some(count) = taken.get_mut(&self.identity) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.identity);
+            }
+        }
+    }
+}
+
+/// Answers one HTTP/2 request of `peer`.
+pub(crate) async fn respond(shared: Arc<Shared>, peer: Arc<Peer>, request: HttpRequest<Incoming>) -> Result<HttpResponse<Body>, Infallible> {
+    Ok(match admit(&shared, &peer, &request).await {
+        Ok(grant) => match route(shared, grant, request).await {
+            Ok(response) => response,
+            Err(status) => status.into_http(),
+        },
+        Err(status) => status.into_http(),
+    })
+}
+
+async fn admit(shared: &Shared, peer: &Peer, request: &HttpRequest<Incoming>) -> Result<Grant, Status> {
+    let bearer = request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
+    match shared.authenticator.authenticate(&Credentials { peer, bearer }).await {
+        Ok(grant) => Ok(grant),
+        Err(denied) => {
+            tracing::warn!(path = request.uri().path(), %denied, "denied");
+            Err(denied.into())
+        }
+    }
+}
+
+async fn route(shared: Arc<Shared>, grant: Grant, request: HttpRequest<Incoming>) -> Result<HttpResponse<Body>, Status> {
+    let Some(rpc) = rpc(request.uri().path()) else {
+        return Err(Status::unimplemented(format!("no RPC {} here", request.uri().path())));
+    };
+    match rpc {
+        Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, request).await,
+    }
+}
+
+async fn streaming<D: Dialect>(shared: Arc<Shared>, grant: Grant, only: Option<Kind>, request: HttpRequest<Incoming>) -> Result<HttpResponse<Body>, Status> {
+    let seat = shared.seats.take(&grant.identity, shared.limits.streams_per_identity)?;
+    let opening = Opening {
+        cache: shared.cache.clone(),
+        grant,
+        limits: shared.limits.clone(),
+        only,
+        shutdown: shared.shutdown.clone(),
+        seat,
+    };
+    let mut grpc = Grpc::new(ProstCodec::<D::Response, D::Request>::default()).max_decoding_message_size(shared.limits.request_bytes);
+    Ok(grpc.streaming(Open::<D>(Some(opening), std::marker::PhantomData), request).await)
+}
+
+struct Open<D>(Option<Opening>, std::marker::PhantomData<fn() -> D>);
+
+impl<D: Dialect> StreamingService<D::Request> for Open<D> {
+    type Response = D::Response;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<D::Response, Status>> + Send>>;
+    type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<D::Request>>) -> Self::Future {
+        let opening = self.0.take();
+        Box::pin(async move {
+            let opening = opening.ok_or_else(|| Status::internal("a stream opens once"))?;
+            Ok(Response::new(stream::serve::<D>(opening, request.into_inner()).boxed()))
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! What one stream subscribes to of one kind, and what is on its way.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::view::{Generation, Tables};
+use crate::{Kind, Resource};
+
+/// One thing to tell a client.
+#[derive(Clone, Debug)]
+pub(crate) enum Item {
+    /// A resource.
+    Upsert(Arc<Resource>),
+    /// An older version of a resource whose current version the client refuses.
+    Fallback(Arc<Resource>),
+    /// A name that does not exist (any more).
+    Remove(Arc<str>),
+}
+
+impl Item {
+    pub(crate) fn name(&self) -> &Arc<str> {
+        match self {
+            Item::Upsert(r) | Item::Fallback(r) => r.shared_name(),
+            Item::Remove(name) => name,
+        }
+    }
+
+    pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
+        match self {
+            Item::Upsert(r) | Item::Fallback(r) => Some(r),
+            Item::Remove(_) => None,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.resource().map_or(0, |r| r.encoded_len()) + self.name().len() + 8
+    }
+}
+
+/// A response the client has not answered yet.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) nonce: u64,
+    pub(crate) items: Vec<Item>,
+    pub(crate) sent: Instant,
+    /// What the answer settles: nothing older was waiting when this was sent.
+    pub(crate) settles: Option<Generation>,
+}
+
+/// A version the client refuses.
+#[derive(Debug)]
+pub(crate) struct Quarantined {
+    pub(crate) version: Arc<str>,
+    /// What the client runs instead, when known. Removals of what this names wait.
+    pub(crate) held: Option<Arc<Resource>>,
+}
+
+/// The state of one kind on one stream.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) kind: Kind,
+    pub(crate) wildcard: bool,
+    /// Whether the client ever subscribed to a name, which ends the legacy meaning of an empty list.
+    pub(crate) explicit: bool,
+    /// Subscribed names, with the request that last asked for each.
+    pub(crate) named: HashMap<Arc<str>, u64>,
+    /// Names to be answered from the present state.
+    pub(crate) answers: BTreeSet<Arc<str>>,
+    /// Names to be taken back from the client.
+    pub(crate) taken_back: BTreeSet<Arc<str>>,
+    /// A response is owed even when it is empty.
+    pub(crate) greet: bool,
+    /// All changes of the view up to here are considered.
+    pub(crate) cursor: Generation,
+    /// All of them up to here are answered.
+    pub(crate) settled: Generation,
+    pub(crate) in_flight: VecDeque<InFlight>,
+    /// Parts of a refused response, each to be tried on its own.
+    pub(crate) probes: VecDeque<Vec<Item>>,
+    pub(crate) quarantine: BTreeMap<Arc<str>, Quarantined>,
+    /// How many of `named` are on-demand secrets.
+    pub(crate) on_demand: usize,
+}
+
+impl Subscription {
+    pub(crate) fn new(kind: Kind, cursor: Generation) -> Subscription {
+        Subscription {
+            kind,
+            wildcard: false,
+            explicit: false,
+            named: HashMap::new(),
+            answers: BTreeSet::new(),
+            taken_back: BTreeSet::new(),
+            greet: false,
+            cursor,
+            settled: 0,
+            in_flight: VecDeque::new(),
+            probes: VecDeque::new(),
+            quarantine: BTreeMap::new(),
+            on_demand: 0,
+        }
+    }
+
+    /// Nothing is on its way.
+    pub(crate) fn answered(&self) -> bool {
+        self.in_flight.is_empty() && self.probes.is_empty()
+    }
+
+    /// Nothing is on its way or waiting to be.
+    pub(crate) fn idle(&self) -> bool {
+        self.answered() && self.answers.is_empty() && self.taken_back.is_empty() && !self.greet
+    }
+
+    /// Whether a change of `name` concerns the client.
+    pub(crate) fn wants(&self, name: &str, resource: Option<&Resource>) -> bool {
+        self.wildcard
+            || self.named.contains_key(name)
+            || resource.is_some_and(|r| r.aliases().iter().any(|a| self.named.contains_key(a.as_str())))
+            // A removed virtual host is no longer known by its aliases; Envoy ignores names it has not.
+            || (self.kind == Kind::VirtualHost && resource.is_none() && !self.named.is_empty())
+    }
+
+    /// What to say about `name`: its resource, its last good version where the current one is refused,
+    /// or that it does not exist. `None` when there is nothing to say.
+    pub(crate) fn item(&self, tables: &Tables, name: &Arc<str>) -> Option<Item> {
+        let gone = || Some(Item::Remove(name.clone()));
+        if self.kind == Kind::Secret && !canonical_secret_name(name) {
+            return gone();
+        }
+        let table = tables.table(self.kind);
+        let Some(current) = table.current(name) else { return gone() };
+        match self.quarantine.get(current.name()) {
+            Some(q) if &*q.version == current.version() => match table.good(name).or(q.held.as_ref()) {
+                Some(good) => Some(Item::Fallback(good.clone())),
+                // A wildcard client is told nothing; one that asks by name is always answered.
+                None if self.named.contains_key(name) => gone(),
+                None => None,
+            },
+            _ => Some(Item::Upsert(current.clone())),
+        }
+    }
+}
+
+/// On-demand secrets are named by the SNI a client of Envoy sent. TLS names are case-insensitive (RFC
+/// 6066, 3) but Envoy keeps a secret per spelling, so exactly one spelling exists here.
+pub(crate) fn canonical_secret_name(name: &str) -> bool {
+    !name.is_empty() && !name.bytes().any(|b| b.is_ascii_uppercase())
+}
