@@ -1,1 +1,3 @@
 //! Fixtures
+
+pub mod simenvoy;
