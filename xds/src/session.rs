@@ -13,6 +13,10 @@
 //! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets, runtime and
 //! extensions. A new subscription to routes or listeners waits while clusters or endpoints are unanswered.
 //!
+//! *Secrets* travel one to a response, a page of them at a time. Envoy (1.40) keeps a secret it refuses
+//! and takes the same bytes without a word when they come again, so a refused batch could not be taken
+//! apart; its refusal does not name the secret either.
+//!
 //! *Quarantine.* A refused response is sent again in parts: what the refusal does not name as one, and
 //! each suspect alone, all at once. What is refused alone is the culprit. It stays out until it changes.
 
@@ -342,7 +346,9 @@ impl Session {
                 running.push(r);
             }
         }
-        if let Some(generation) = answered.settles {
+        if let Some(generation) = answered.settles
+            && sub.in_flight.is_empty()
+        {
             sub.settled = sub.settled.max(generation);
         }
         self.effects.push(Effect::Acknowledged(running));
@@ -482,7 +488,12 @@ impl Session {
                 }
                 sub.answers.remove(&name);
             }
-            if std::mem::take(&mut sub.greet) || !page.items.is_empty() {
+            let owed = std::mem::take(&mut sub.greet);
+            if kind == Kind::Secret && page.items.len() > 1 {
+                sub.probes.extend(one_by_one(page.items));
+                return sub.probes.pop_front();
+            }
+            if owed || !page.items.is_empty() {
                 return Some(page.items);
             }
         }
@@ -634,6 +645,13 @@ fn parts(items: Vec<Item>, text: &str) -> Vec<Vec<Item>> {
         parts.extend(split(suspects));
     }
     parts
+}
+
+/// Removals, which are never refused, in one response; each resource in its own.
+fn one_by_one(items: Vec<Item>) -> impl Iterator<Item = Vec<Item>> {
+    let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
+    let removals = (!removals.is_empty()).then_some(removals);
+    removals.into_iter().chain(upserts.into_iter().map(|item| vec![item]))
 }
 
 fn split(items: Vec<Item>) -> Vec<Vec<Item>> {
