@@ -133,7 +133,4 @@ impl Cache {
         shelves.entry(view.clone()).or_insert_with(new).clone()
     }
 
-    pub(crate) fn shelves(&self) -> Vec<Arc<Shelf>> {
-        self.0.shelves.read().expect("no holder of this lock panics").values().cloned().collect()
-    }
 }

@@ -17,7 +17,6 @@ struct PerKind {
     acks: AtomicU64,
     nacks: AtomicU64,
     evicted: AtomicU64,
-    refused_names: AtomicU64,
 }
 
 /// Counters of one cache and its streams.
@@ -47,8 +46,6 @@ pub struct KindCounts {
     pub nacks: u64,
     /// On-demand secrets taken back because their client holds too many.
     pub evicted: u64,
-    /// Subscribed names answered with "does not exist".
-    pub refused_names: u64,
 }
 
 /// All counts.
@@ -95,10 +92,6 @@ impl Counters {
         self.kinds[kind as usize].evicted.fetch_add(n as u64, Relaxed);
     }
 
-    pub(crate) fn refused(&self, kind: Kind, n: usize) {
-        self.kinds[kind as usize].refused_names.fetch_add(n as u64, Relaxed);
-    }
-
     pub(crate) fn read(&self) -> Counts {
         let mut counts = Counts { removed: self.removed.load(Relaxed), unchanged: self.unchanged.load(Relaxed), ..Default::default() };
         for (to, from) in counts.kinds.iter_mut().zip(&self.kinds) {
@@ -111,7 +104,6 @@ impl Counters {
                 acks: from.acks.load(Relaxed),
                 nacks: from.nacks.load(Relaxed),
                 evicted: from.evicted.load(Relaxed),
-                refused_names: from.refused_names.load(Relaxed),
             };
         }
         counts

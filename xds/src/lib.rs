@@ -7,6 +7,8 @@ mod identity;
 mod kind;
 mod ledger;
 mod limits;
+#[cfg(test)]
+mod model;
 mod resource;
 mod server;
 mod service;

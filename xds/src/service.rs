@@ -18,24 +18,46 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::cache::Cache;
-use crate::dialect::{Delta, Dialect};
+use crate::dialect::{Delta, Dialect, Sotw};
 use crate::identity::{Authenticate, Credentials, Grant, Peer};
 use crate::stream::{self, Opening};
 use crate::{Kind, Limits};
 
-/// What an RPC does.
+/// What an RPC does; of any kind on the aggregated service, of one on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rpc {
+    /// A stream of the incremental protocol.
     Delta(Option<Kind>),
+    /// A stream of the state-of-the-world protocol.
+    Sotw(Option<Kind>),
 }
 
-const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
+/// Every RPC that is served. The unary `Fetch` RPCs are not: nothing here is open to a caller that does
+/// not stay to acknowledge, and they are one more way to read keys.
+pub(crate) const RPCS: &[(&str, Rpc)] = &[
+    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", Rpc::Delta(None)),
+    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", Rpc::Sotw(None)),
+    ("/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters", Rpc::Delta(Some(Kind::Cluster))),
+    ("/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters", Rpc::Sotw(Some(Kind::Cluster))),
+    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints", Rpc::Delta(Some(Kind::Endpoints))),
+    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints", Rpc::Sotw(Some(Kind::Endpoints))),
+    ("/envoy.service.route.v3.RouteDiscoveryService/DeltaRoutes", Rpc::Delta(Some(Kind::Route))),
+    ("/envoy.service.route.v3.RouteDiscoveryService/StreamRoutes", Rpc::Sotw(Some(Kind::Route))),
+    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/DeltaScopedRoutes", Rpc::Delta(Some(Kind::Scope))),
+    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/StreamScopedRoutes", Rpc::Sotw(Some(Kind::Scope))),
+    ("/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts", Rpc::Delta(Some(Kind::VirtualHost))),
+    ("/envoy.service.listener.v3.ListenerDiscoveryService/DeltaListeners", Rpc::Delta(Some(Kind::Listener))),
+    ("/envoy.service.listener.v3.ListenerDiscoveryService/StreamListeners", Rpc::Sotw(Some(Kind::Listener))),
+    ("/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets", Rpc::Delta(Some(Kind::Secret))),
+    ("/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets", Rpc::Sotw(Some(Kind::Secret))),
+    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/DeltaRuntime", Rpc::Delta(Some(Kind::Runtime))),
+    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime", Rpc::Sotw(Some(Kind::Runtime))),
+    ("/envoy.service.extension.v3.ExtensionConfigDiscoveryService/DeltaExtensionConfigs", Rpc::Delta(Some(Kind::Extension))),
+    ("/envoy.service.extension.v3.ExtensionConfigDiscoveryService/StreamExtensionConfigs", Rpc::Sotw(Some(Kind::Extension))),
+];
 
-pub(crate) fn rpc(path: &str) -> Option<Rpc> {
-    match path.strip_prefix(ADS)? {
-        "DeltaAggregatedResources" => Some(Rpc::Delta(None)),
-        _ => None,
-    }
+fn rpc(path: &str) -> Option<Rpc> {
+    RPCS.iter().find(|(served, _)| *served == path).map(|(_, rpc)| *rpc)
 }
 
 /// What all connections share.
@@ -109,6 +131,7 @@ async fn route(shared: Arc<Shared>, grant: Grant, request: HttpRequest<Incoming>
     };
     match rpc {
         Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, request).await,
+        Rpc::Sotw(only) => streaming::<Sotw>(shared, grant, only, request).await,
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::kind::Rank;
-use crate::subscription::{InFlight, Item, Quarantined, Subscription, canonical_secret_name};
+use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name};
 use crate::view::{Generation, Tables};
 use crate::wire::DeltaRequest;
 use crate::{Kind, Limits, Resource};
@@ -156,6 +156,11 @@ const SINGLES: usize = 128;
 
 impl Session {
     pub(crate) fn new(protocol: Protocol, limits: Arc<Limits>, generation: Generation) -> Session {
+        let limits = match protocol {
+            Protocol::Delta => limits,
+            // A state-of-the-world response is the whole state, however large.
+            Protocol::Sotw => Arc::new(Limits { response_resources: usize::MAX, response_bytes: usize::MAX, ..Limits::clone(&limits) }),
+        };
         Session {
             protocol,
             limits,
@@ -178,6 +183,31 @@ impl Session {
 
     pub(crate) fn subscription(&self, kind: Kind) -> Option<&Subscription> {
         self.subscriptions[kind as usize].as_deref()
+    }
+
+    /// The nonces of the unanswered responses of `kind`.
+    pub(crate) fn unanswered(&self, kind: Kind) -> impl Iterator<Item = u64> {
+        self.subscription(kind).into_iter().flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
+    }
+
+    /// Takes `kind` as answered up to the present, because the client proved to hold all of it.
+    pub(crate) fn hold_already(&mut self, kind: Kind) {
+        if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
+            sub.answers.clear();
+            sub.greet = false;
+        }
+    }
+
+    /// Notes that the client holds something older of all it subscribes to of `kind`.
+    pub(crate) fn held_older(&mut self, kind: Kind) {
+        if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
+            sub.older.extend(sub.answers.iter().cloned());
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn defers(&self, kind: Kind, name: &str) -> bool {
+        self.deferred.contains(&(kind, name.into()))
     }
 
     /// When the oldest unanswered response was sent.
@@ -242,8 +272,10 @@ impl Session {
             sub.wildcard = true;
             sub.cursor = if first { tables.generation } else { sub.cursor };
             for resource in tables.table(kind).resources() {
-                if held.get(resource.name()).is_none_or(|v| v != resource.version()) {
+                let known = held.get(resource.name());
+                if known.is_none_or(|v| v != resource.version()) {
                     sub.answers.insert(resource.shared_name().clone());
+                    sub.older.extend(known.map(|_| resource.shared_name().clone()));
                 }
             }
         }
@@ -265,6 +297,7 @@ impl Session {
                 if known.is_some_and(|v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v)) {
                     continue;
                 }
+                sub.older.extend(known.map(|_| name.clone()));
             }
             // A name asked for again is answered again: the client may have dropped the resource.
             sub.answers.insert(name);
@@ -336,9 +369,10 @@ impl Session {
         for item in answered.items {
             let healed = match &item {
                 Item::Upsert(r) => sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version()),
-                Item::Fallback(_) => false,
+                Item::Fallback(_) | Item::Withhold(_) => false,
                 Item::Remove(_) => true,
             };
+            sub.older.remove(item.name());
             if healing && healed && sub.quarantine.remove(item.name()).is_some() {
                 self.effects.push(Effect::Recovered { kind, name: item.name().clone() });
             }
@@ -369,22 +403,32 @@ impl Session {
             Some(Item::Upsert(r)) => {
                 let name = r.shared_name().clone();
                 let version: Arc<str> = r.version().into();
-                let good = tables.table(kind).good(&name).filter(|g| g.version() != &*version).cloned();
+                let table = tables.table(kind);
+                let good = table.good(&name).filter(|g| g.version() != &*version).cloned();
                 // A client that starts fresh gets the last good version; for others it changes nothing.
                 sub.probes.extend(good.clone().map(|good| vec![Item::Fallback(good)]));
-                sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held: good });
+                let elsewhere = table.entry(&name).is_some_and(|e| e.acknowledged);
+                let held = match good {
+                    Some(good) => Held::Known(good),
+                    None if elsewhere || sub.older.contains(&name) => Held::Unknown,
+                    None => Held::Nothing,
+                };
+                sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held });
                 self.effects.push(Effect::Rejected { kind, name, version, text });
             }
             Some(Item::Fallback(r)) => {
                 // Not even the older version: there is nothing left to try until the resource changes.
                 if let Some(q) = sub.quarantine.get_mut(r.name()) {
-                    q.held = None;
+                    q.held = Held::Unknown;
                 }
             }
-            Some(Item::Remove(name)) => self.effects.push(Effect::Rejected { kind, name, version: "".into(), text }),
+            Some(Item::Remove(name) | Item::Withhold(name)) => self.effects.push(Effect::Rejected { kind, name, version: "".into(), text }),
             None => self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text }),
         }
-        if let Some(generation) = answered.settles {
+        if let Some(generation) = answered.settles
+            && sub.in_flight.is_empty()
+            && sub.probes.is_empty()
+        {
             sub.settled = sub.settled.max(generation);
         }
     }
@@ -442,7 +486,7 @@ impl Session {
                     continue;
                 }
                 let Some(item) = sub.item(tables, name) else { continue };
-                let removal = matches!(item, Item::Remove(_));
+                let removal = item.resource().is_none();
                 unsent.entry((step_of(sub.kind, removal), sub.kind)).or_default().push_back(item);
             }
             sub.cursor = tables.generation;
@@ -461,7 +505,7 @@ impl Session {
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
         let sub = self.subscriptions[kind as usize].as_deref_mut()?;
-        if self.protocol == Protocol::Delta || sub.in_flight.is_empty() {
+        if made_before && (self.protocol == Protocol::Delta || sub.in_flight.is_empty()) {
             if let Some(part) = sub.probes.pop_front() {
                 return Some(part);
             }
@@ -539,7 +583,11 @@ impl Session {
     fn defer(&mut self, kind: Kind, item: &Item) -> bool {
         let name = item.name();
         let needed = self.subscriptions.iter().flatten().filter(|s| s.kind.rank() > kind.rank() && s.kind.rank() != Rank::Free).any(|s| {
-            s.quarantine.values().any(|q| q.held.as_ref().is_none_or(|held| mentions(&held.body(), name.as_bytes())))
+            s.quarantine.values().any(|q| match &q.held {
+                Held::Nothing => false,
+                Held::Known(held) => mentions(&held.body(), name.as_bytes()),
+                Held::Unknown => true,
+            })
         });
         let wait = needed && self.deferred.len() < MAX_DEFERRED;
         if wait {

@@ -16,20 +16,23 @@ pub(crate) enum Item {
     Fallback(Arc<Resource>),
     /// A name that does not exist (any more).
     Remove(Arc<str>),
+    /// A name whose resource the client refuses and of which no good version is known: on the wire a
+    /// removal, which does not heal the refusal.
+    Withhold(Arc<str>),
 }
 
 impl Item {
     pub(crate) fn name(&self) -> &Arc<str> {
         match self {
             Item::Upsert(r) | Item::Fallback(r) => r.shared_name(),
-            Item::Remove(name) => name,
+            Item::Remove(name) | Item::Withhold(name) => name,
         }
     }
 
     pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match self {
             Item::Upsert(r) | Item::Fallback(r) => Some(r),
-            Item::Remove(_) => None,
+            Item::Remove(_) | Item::Withhold(_) => None,
         }
     }
 
@@ -52,8 +55,19 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Quarantined {
     pub(crate) version: Arc<str>,
-    /// What the client runs instead, when known. Removals of what this names wait.
-    pub(crate) held: Option<Arc<Resource>>,
+    /// What the client runs instead.
+    pub(crate) held: Held,
+}
+
+/// What a client runs of a resource whose current version it refuses.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// Nothing: it never had one.
+    Nothing,
+    /// This. Removals of what it refers to wait.
+    Known(Arc<Resource>),
+    /// Something from before this stream. All removals wait.
+    Unknown,
 }
 
 /// The state of one kind on one stream.
@@ -79,6 +93,8 @@ pub(crate) struct Subscription {
     /// Parts of a refused response, each to be tried on its own.
     pub(crate) probes: VecDeque<Vec<Item>>,
     pub(crate) quarantine: BTreeMap<Arc<str>, Quarantined>,
+    /// Names the client held at another version when it came, until it acknowledges the current one.
+    pub(crate) older: BTreeSet<Arc<str>>,
     /// How many of `named` are on-demand secrets.
     pub(crate) on_demand: usize,
 }
@@ -98,6 +114,7 @@ impl Subscription {
             in_flight: VecDeque::new(),
             probes: VecDeque::new(),
             quarantine: BTreeMap::new(),
+            older: BTreeSet::new(),
             on_demand: 0,
         }
     }
@@ -131,11 +148,11 @@ impl Subscription {
         let table = tables.table(self.kind);
         let Some(current) = table.current(name) else { return gone() };
         match self.quarantine.get(current.name()) {
-            Some(q) if &*q.version == current.version() => match table.good(name).or(q.held.as_ref()) {
-                Some(good) => Some(Item::Fallback(good.clone())),
+            Some(q) if &*q.version == current.version() => match (&q.held, table.good(name)) {
+                (Held::Known(good), _) | (_, Some(good)) => Some(Item::Fallback(good.clone())),
                 // A wildcard client is told nothing; one that asks by name is always answered.
-                None if self.named.contains_key(name) => gone(),
-                None => None,
+                _ if self.named.contains_key(name) => Some(Item::Withhold(name.clone())),
+                _ => None,
             },
             _ => Some(Item::Upsert(current.clone())),
         }

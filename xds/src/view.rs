@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     /// Its place in the log.
     position: (Generation, u32),
     /// Whether some client acknowledged `current`.
-    acknowledged: bool,
+    pub(crate) acknowledged: bool,
     /// The last version some client acknowledged, while `current` is not.
     good: Option<Arc<Resource>>,
 }

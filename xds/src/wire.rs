@@ -11,7 +11,7 @@ use prost::encoding::{encode_key, encode_varint, encoded_len_varint, key_len, Wi
 
 /// What a client says about itself. A hint for people, never an identity.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Node {
+pub(crate) struct Node {
     /// An opaque name of the client.
     #[prost(string, tag = "1")]
     pub id: String,
@@ -25,7 +25,7 @@ pub struct Node {
 
 /// `google.rpc.Status`: why a client refuses a response.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ErrorDetail {
+pub(crate) struct ErrorDetail {
     /// A gRPC code.
     #[prost(int32, tag = "1")]
     pub code: i32,
@@ -36,7 +36,7 @@ pub struct ErrorDetail {
 
 /// `DeltaDiscoveryRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DeltaRequest {
+pub(crate) struct DeltaRequest {
     /// Sent on the first message of a stream.
     #[prost(message, optional, tag = "1")]
     pub node: Option<Node>,
@@ -62,7 +62,7 @@ pub struct DeltaRequest {
 
 /// `DeltaDiscoveryResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DeltaResponse {
+pub(crate) struct DeltaResponse {
     /// For people who debug; here the generation.
     #[prost(string, tag = "1")]
     pub system_version_info: String,
@@ -82,7 +82,7 @@ pub struct DeltaResponse {
 
 /// `DiscoveryRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SotwRequest {
+pub(crate) struct SotwRequest {
     /// The last version the client accepted.
     #[prost(string, tag = "1")]
     pub version_info: String,
@@ -105,7 +105,7 @@ pub struct SotwRequest {
 
 /// `DiscoveryResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SotwResponse {
+pub(crate) struct SotwResponse {
     /// The version of this whole response.
     #[prost(string, tag = "1")]
     pub version_info: String,
