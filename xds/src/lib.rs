@@ -15,16 +15,20 @@ mod service;
 mod session;
 mod stream;
 mod subscription;
+mod tls;
 mod view;
 mod wire;
 
 pub use cache::{Cache, Update};
 pub use counters::{Counts, KindCounts};
-pub use identity::{Authenticate, Credentials, Denied, Grant, Peer, UnixPeers};
+pub use identity::{
+    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer, ReviewToken, Reviewed, Tokens, UnixPeers, Views,
+};
 pub use kind::Kind;
 pub use ledger::{Event, NodeProgress, Progress, Rejection};
 pub use limits::Limits;
 pub use resource::{Resource, ResourceError};
 pub use server::{Server, bind_unix};
 pub use session::Refusal;
+pub use tls::{Authority, Pair, ServerTls, TlsError};
 pub use view::{Generation, View};

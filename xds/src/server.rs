@@ -10,14 +10,15 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use crate::cache::Cache;
 use crate::identity::{Authenticate, Peer};
 use crate::service::{self, Seats, Shared};
-use crate::Limits;
+use crate::{Limits, ServerTls};
 
 /// Serves a [`Cache`] to authenticated clients.
 pub struct Server {
@@ -58,28 +59,56 @@ impl Server {
     }
 
     /// Serves connections of `listener` until `shutdown` ends, then closes streams and waits for them.
-    pub async fn serve_unix(&self, listener: UnixListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let (connections, shared) = self.connections();
-        let accept = async |listener: &UnixListener| {
-            let (io, _) = listener.accept().await?;
-            let credentials = io.peer_cred()?;
-            let peer = Peer::Unix { uid: credentials.uid(), gid: credentials.gid() };
-            Ok::<_, io::Error>((io, peer))
-        };
+    pub async fn serve_unix(&self, listener: UnixListener, shutdown: impl Future<Output = ()>) {
+        let (mut connections, shared) = self.connections();
         tokio::pin!(shutdown);
-        let mut connections = connections;
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                accepted = accept(&listener), if connections.tasks.len() < self.limits.connections => match accepted {
-                    Ok((io, peer)) => connections.spawn(serve_connection(shared.clone(), io, peer)),
+                accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => {
+                    let peer = accepted.and_then(|(io, _)| io.peer_cred().map(|c| (io, Peer::Unix { uid: c.uid(), gid: c.gid() })));
+                    match peer {
+                        Ok((io, peer)) => connections.spawn(serve_connection(shared.clone(), io, peer)),
+                        Err(error) => connections.failed(error).await,
+                    }
+                }
+                Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => {}
+            }
+        }
+        connections.drain(&self.limits).await;
+    }
+
+    /// Serves TLS connections of `listener` until `shutdown` ends, then closes streams and waits for them.
+    pub async fn serve_tls(&self, listener: TcpListener, tls: ServerTls, shutdown: impl Future<Output = ()>) {
+        let (mut connections, shared) = self.connections();
+        tokio::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => match accepted {
+                    Ok((tcp, address)) => {
+                        let (shared, config, patience) = (shared.clone(), tls.config(), self.limits.handshake);
+                        connections.spawn(async move {
+                            // Small responses must not wait for more to send with them; the option is a hint.
+                            let _ = tcp.set_nodelay(true);
+                            let handshake = TlsAcceptor::from(config).accept(tcp);
+                            match tokio::time::timeout(patience, handshake).await {
+                                Ok(Ok(io)) => {
+                                    let certificates = io.get_ref().1.peer_certificates().unwrap_or_default();
+                                    let peer = Peer::Tls { certificates: certificates.iter().map(|c| c.clone().into_owned()).collect() };
+                                    serve_connection(shared, io, peer).await;
+                                }
+                                Ok(Err(error)) => tracing::warn!(%address, %error, "TLS handshake failed"),
+                                Err(_) => tracing::warn!(%address, "TLS handshake took too long"),
+                            }
+                        });
+                    }
                     Err(error) => connections.failed(error).await,
                 },
                 Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => {}
             }
         }
         connections.drain(&self.limits).await;
-        Ok(())
     }
 
     fn connections(&self) -> (Connections, Arc<Shared>) {

@@ -140,6 +140,7 @@ async fn streaming<D: Dialect>(shared: Arc<Shared>, grant: Grant, only: Option<K
     let opening = Opening {
         cache: shared.cache.clone(),
         grant,
+        authenticator: shared.authenticator.clone(),
         limits: shared.limits.clone(),
         only,
         shutdown: shared.shutdown.clone(),

@@ -10,7 +10,7 @@ use tonic::{Status, Streaming};
 
 use crate::cache::Cache;
 use crate::dialect::Dialect;
-use crate::identity::Grant;
+use crate::identity::{Authenticate, Grant};
 use crate::ledger::StreamId;
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::view::{Generation, Shelf};
@@ -29,6 +29,7 @@ impl From<Refusal> for Status {
 pub(crate) struct Opening {
     pub(crate) cache: Cache,
     pub(crate) grant: Grant,
+    pub(crate) authenticator: Arc<dyn Authenticate>,
     pub(crate) limits: Arc<Limits>,
     /// The one kind of a per-type service; any on an aggregated stream.
     pub(crate) only: Option<Kind>,
@@ -59,6 +60,7 @@ struct Conversation<D: Dialect> {
     shutdown: watch::Receiver<bool>,
     cache: Cache,
     grant: Grant,
+    authenticator: Arc<dyn Authenticate>,
     limits: Arc<Limits>,
     only: Option<Kind>,
     bucket: Bucket,
@@ -82,7 +84,7 @@ impl Drop for Membership {
 
 impl<D: Dialect> Conversation<D> {
     fn new(opening: Opening, requests: Streaming<D::Request>) -> Self {
-        let Opening { cache, grant, limits, only, shutdown, seat } = opening;
+        let Opening { cache, grant, authenticator, limits, only, shutdown, seat } = opening;
         let shelf = cache.shelf(&grant.view);
         // Subscribe before reading, so that no publication falls between the two.
         let published = shelf.published.subscribe();
@@ -100,6 +102,7 @@ impl<D: Dialect> Conversation<D> {
             shutdown,
             cache,
             grant,
+            authenticator,
             only,
             bucket: Bucket::new(limits.request_burst, limits.requests_per_second),
             limits,
@@ -113,6 +116,9 @@ impl<D: Dialect> Conversation<D> {
     /// The next response; `None` when the client closed its side.
     async fn next(&mut self) -> Result<Option<D::Response>, Status> {
         loop {
+            if !self.authenticator.still_granted(&self.grant) {
+                return Err(Status::permission_denied(format!("{} may not read this view any more", self.grant.identity)));
+            }
             if let Some(out) = self.produce()? {
                 if let Some(response) = self.write(&out) {
                     return Ok(Some(response));
