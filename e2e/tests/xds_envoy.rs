@@ -114,7 +114,7 @@ struct Fleet {
     cache: Cache,
     view: View,
     stop: Option<oneshot::Sender<()>>,
-    serving: Option<tokio::task::JoinHandle<std::io::Result<()>>>,
+    serving: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Fleet {
@@ -145,14 +145,14 @@ impl Fleet {
                 .serve_unix(listener, async {
                     let _ = stopped.await;
                 })
-                .await
+                .await;
         }));
     }
 
     async fn stop(&mut self) {
         drop(self.stop.take());
         if let Some(serving) = self.serving.take() {
-            serving.await.expect("joined").expect("served");
+            serving.await.expect("joined");
         }
     }
 
