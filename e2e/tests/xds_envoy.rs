@@ -568,3 +568,84 @@ async fn a_bad_secret_among_a_hundred_is_held_back_alone() {
     fleet.live(generation, 1).await;
     fleet.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_state_of_the_world_envoy_is_served_and_a_bad_cluster_is_held_back() {
+    let mut fleet = Fleet::start();
+    let mut events = fleet.cache.events();
+    let port = free_port();
+    let envoy = Envoy::start(fleet.dir.path(), "sotw", &fleet.socket(), "GRPC");
+    let mut resources: Vec<_> = (0..20).flat_map(|i| [eds_cluster(&format!("c{i}")), endpoints(&format!("c{i}"), 1)]).collect();
+    resources.push(bad_cluster("culprit"));
+    resources.push(Resource::new("front", &routes("front", vec![respond(prefix(), 204)])));
+    resources.push(http_listener("front", port, rds("front")));
+    let generation = fleet.publish(resources, vec![]);
+    assert_eq!(&*rejection(&mut events).await.name, "culprit");
+    fleet.live(generation, 1).await;
+    assert_eq!(status(port, ""), 204);
+    assert_eq!(envoy.stat("cluster_manager.active_clusters"), 21);
+    let generation = fleet.publish(vec![Resource::new("front", &routes("front", vec![respond(prefix(), 418)]))], vec![(Kind::Cluster, "c3".into())]);
+    fleet.live(generation, 1).await;
+    assert_eq!(status(port, ""), 418);
+    assert_eq!(envoy.stat("cluster_manager.active_clusters"), 20);
+    fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_server_that_lost_its_memory_resends_nothing() {
+    let mut fleet = Fleet::start();
+    let port = free_port();
+    let _envoy = fleet.envoy("one");
+    let resources = || {
+        let mut resources: Vec<_> = (0..10_000).map(|i| scope(&format!("s{i}"), prefix())).collect();
+        resources.push(http_listener("front", port, scoped()));
+        resources
+    };
+    let generation = fleet.publish(resources(), vec![]);
+    fleet.live(generation, 1).await;
+    assert_eq!(status(port, "x-key: s9999\r\n"), 200);
+
+    // Nothing survives on our side: a new cache, filled anew.
+    fleet.stop().await;
+    fleet.cache = Cache::new();
+    let mut changed = resources();
+    changed[17] = scope("s17", regex("/new.*"));
+    let generation = fleet.publish(changed, vec![]);
+    fleet.serve();
+    fleet.live(generation, 1).await;
+    let counts = fleet.cache.counts();
+    assert_eq!(counts.kinds.iter().map(|k| k.sent).sum::<u64>(), 1, "only what changed while we were away: {counts:?}");
+    assert_eq!(status(port, "x-key: s17\r\n"), 404);
+    fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn an_unfinished_exchange_is_finished_by_the_next_stream() {
+    let mut fleet = Fleet::start();
+    let port = free_port();
+    let _envoy = fleet.envoy("one");
+    let publish = |fleet: &Fleet, round: u32| {
+        let mut resources: Vec<_> = (0..50).flat_map(|i| [eds_cluster(&format!("c{round}-{i}")), endpoints(&format!("c{round}-{i}"), 1)]).collect();
+        resources.push(Resource::new("front", &routes("front", vec![respond(prefix(), 200 + round)])));
+        resources.push(http_listener("front", port, rds("front")));
+        let old = round.checked_sub(1).into_iter().flat_map(|r| (0..50).flat_map(move |i| [(Kind::Cluster, format!("c{r}-{i}")), (Kind::Endpoints, format!("c{r}-{i}"))]));
+        fleet.publish(resources, old.collect())
+    };
+    // Each round is cut after a different number of responses.
+    for round in 0..12 {
+        let generation = publish(&fleet, round);
+        let responses = |fleet: &Fleet| fleet.cache.counts().kinds.iter().map(|k| k.responses).sum::<u64>();
+        let start = responses(&fleet);
+        while responses(&fleet) < start + u64::from(round) && fleet.cache.progress(&fleet.view).acknowledged(generation) != (1, 1) {
+            tokio::task::yield_now().await;
+        }
+        fleet.stop().await;
+        fleet.serve();
+        fleet.live(generation, 1).await;
+        assert_eq!(status(port, ""), 200 + u16::try_from(round).expect("small"));
+    }
+    fleet.stop().await;
+}
