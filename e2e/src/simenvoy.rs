@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
 use envoy_types::pb::google::rpc::Status as ErrorDetail;
 use hyper_util::rt::TokioIo;
 use prost::Message;
@@ -25,7 +27,9 @@ pub async fn unix_channel(path: impl Into<PathBuf>) -> Result<Channel, tonic::tr
     Endpoint::from_static("http://xds.invalid")
         .connect_with_connector(tower::service_fn(move |_: Uri| {
             let path = path.clone();
-            async move { Ok::<_, std::io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?)) }
+            async move {
+                Ok::<_, std::io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?))
+            }
         }))
         .await
 }
@@ -67,10 +71,24 @@ impl DeltaClient {
     /// Opens a stream as `node`.
     pub async fn open(channel: Channel, node: &str) -> Result<DeltaClient, Status> {
         let (requests, outgoing) = mpsc::channel(1024);
-        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
-        let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
-        let node = Node { id: node.to_owned(), ..Default::default() };
-        Ok(DeltaClient { requests, responses, node: Some(node), held: HashMap::new(), judge: None, partial: false })
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let responses = client
+            .delta_aggregated_resources(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
+        let node = Node {
+            id: node.to_owned(),
+            ..Default::default()
+        };
+        Ok(DeltaClient {
+            requests,
+            responses,
+            node: Some(node),
+            held: HashMap::new(),
+            judge: None,
+            partial: false,
+        })
     }
 
     /// Refuses responses that hold a resource `judge` refuses.
@@ -86,7 +104,11 @@ impl DeltaClient {
     /// Starts with what an earlier stream left, as a client that reconnects does.
     pub fn inherit(&mut self, earlier: &DeltaClient) {
         for (kind, held) in &earlier.held {
-            let held = Held { versions: held.versions.clone(), bodies: held.bodies.clone(), ..Default::default() };
+            let held = Held {
+                versions: held.versions.clone(),
+                bodies: held.bodies.clone(),
+                ..Default::default()
+            };
             self.held.insert(*kind, held);
         }
     }
@@ -94,7 +116,10 @@ impl DeltaClient {
     /// Sends a request as it is.
     pub async fn request(&mut self, mut request: DeltaDiscoveryRequest) -> Result<(), Status> {
         request.node = self.node.take();
-        self.requests.send(request).await.map_err(|_| Status::unavailable("the stream is closed"))
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| Status::unavailable("the stream is closed"))
     }
 
     /// Subscribes to names, or to everything when there are none; says what is held already.
@@ -126,28 +151,48 @@ impl DeltaClient {
 
     /// The next response, not applied and not answered.
     pub async fn receive(&mut self) -> Result<DeltaDiscoveryResponse, Status> {
-        self.responses.message().await?.ok_or_else(|| Status::unavailable("the server closed the stream"))
+        self.responses
+            .message()
+            .await?
+            .ok_or_else(|| Status::unavailable("the server closed the stream"))
     }
 
     /// Applies and answers a response as the judge says. The kind, and whether it was accepted.
-    pub async fn answer(&mut self, response: DeltaDiscoveryResponse) -> Result<(Kind, bool), Status> {
-        let kind = Kind::of_type_url(&response.type_url).ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
+    pub async fn answer(
+        &mut self,
+        response: DeltaDiscoveryResponse,
+    ) -> Result<(Kind, bool), Status> {
+        let kind = Kind::of_type_url(&response.type_url)
+            .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
         let held = self.held.entry(kind).or_default();
         held.responses += 1;
         held.resources += response.resources.len();
-        held.bytes += response.resources.iter().map(Message::encoded_len).sum::<usize>();
+        held.bytes += response
+            .resources
+            .iter()
+            .map(Message::encoded_len)
+            .sum::<usize>();
         let mut faults = Vec::new();
         let mut good = Vec::new();
         for resource in &response.resources {
-            let body = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
-            match self.judge.as_ref().map_or(Ok(()), |judge| judge(kind, &resource.name, body)) {
+            let body = resource
+                .resource
+                .as_ref()
+                .map(|any| any.value.as_slice())
+                .unwrap_or_default();
+            match self
+                .judge
+                .as_ref()
+                .map_or(Ok(()), |judge| judge(kind, &resource.name, body))
+            {
                 Ok(()) => good.push((resource, body)),
                 Err(fault) => faults.push(fault),
             }
         }
         if faults.is_empty() || self.partial {
             for (resource, body) in good {
-                held.versions.insert(resource.name.clone(), resource.version.clone());
+                held.versions
+                    .insert(resource.name.clone(), resource.version.clone());
                 held.bodies.insert(resource.name.clone(), body.to_vec());
                 held.absent.remove(&resource.name);
             }
@@ -162,7 +207,11 @@ impl DeltaClient {
         self.request(DeltaDiscoveryRequest {
             type_url: response.type_url,
             response_nonce: response.nonce,
-            error_detail: (!accepted).then(|| ErrorDetail { code: 3, message: faults.join("; "), details: vec![] }),
+            error_detail: (!accepted).then(|| ErrorDetail {
+                code: 3,
+                message: faults.join("; "),
+                details: vec![],
+            }),
             ..Default::default()
         })
         .await?;
@@ -202,9 +251,16 @@ impl SotwClient {
     /// Opens a stream as `node`.
     pub async fn open(channel: Channel, node: &str) -> Result<SotwClient, Status> {
         let (requests, outgoing) = mpsc::channel(1024);
-        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
-        let responses = client.stream_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
-        let node = Node { id: node.to_owned(), ..Default::default() };
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let responses = client
+            .stream_aggregated_resources(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
+        let node = Node {
+            id: node.to_owned(),
+            ..Default::default()
+        };
         Ok(SotwClient {
             requests,
             responses,
@@ -228,27 +284,50 @@ impl SotwClient {
             version_info: self.accepted.get(&kind).cloned().unwrap_or_default(),
             response_nonce: self.nonces.get(&kind).cloned().unwrap_or_default(),
             resource_names: self.names.get(&kind).cloned().unwrap_or_default(),
-            error_detail: error.map(|message| ErrorDetail { code: 3, message, details: vec![] }),
+            error_detail: error.map(|message| ErrorDetail {
+                code: 3,
+                message,
+                details: vec![],
+            }),
             ..Default::default()
         };
-        self.requests.send(request).await.map_err(|_| Status::unavailable("the stream is closed"))
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| Status::unavailable("the stream is closed"))
     }
 
     /// Replaces the subscription of `kind`.
     pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
-        self.names.insert(kind, names.iter().map(|n| (*n).to_owned()).collect());
+        self.names
+            .insert(kind, names.iter().map(|n| (*n).to_owned()).collect());
         self.send(kind, None).await
     }
 
     /// Receives the next response and answers it; refuses it when `judge` does.
-    pub async fn step(&mut self, judge: impl Fn(Kind, &DiscoveryResponse) -> Result<(), String>) -> Result<(Kind, DiscoveryResponse), Status> {
-        let response = self.responses.message().await?.ok_or_else(|| Status::unavailable("the server closed the stream"))?;
-        let kind = Kind::of_type_url(&response.type_url).ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
+    pub async fn step(
+        &mut self,
+        judge: impl Fn(Kind, &DiscoveryResponse) -> Result<(), String>,
+    ) -> Result<(Kind, DiscoveryResponse), Status> {
+        let response = self
+            .responses
+            .message()
+            .await?
+            .ok_or_else(|| Status::unavailable("the server closed the stream"))?;
+        let kind = Kind::of_type_url(&response.type_url)
+            .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
         self.nonces.insert(kind, response.nonce.clone());
         match judge(kind, &response) {
             Ok(()) => {
                 self.accepted.insert(kind, response.version_info.clone());
-                self.held.insert(kind, response.resources.iter().map(|any| any.value.clone()).collect());
+                self.held.insert(
+                    kind,
+                    response
+                        .resources
+                        .iter()
+                        .map(|any| any.value.clone())
+                        .collect(),
+                );
                 self.send(kind, None).await?;
             }
             Err(text) => self.send(kind, Some(text)).await?,

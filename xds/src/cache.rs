@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 use tokio::sync::{broadcast, watch};
 
 use crate::counters::{Counters, Counts};
+use crate::debug::ViewState;
 use crate::ledger::{Event, Ledger, Progress};
 use crate::view::{Generation, Shelf, View};
 use crate::{Kind, Resource};
@@ -41,7 +42,12 @@ impl Cache {
     /// An empty cache.
     pub fn new() -> Cache {
         let (events, _) = broadcast::channel(4096);
-        Cache(Arc::new(Inner { generation: AtomicU64::new(0), shelves: RwLock::default(), events, counters: Counters::default() }))
+        Cache(Arc::new(Inner {
+            generation: AtomicU64::new(0),
+            shelves: RwLock::default(),
+            events,
+            counters: Counters::default(),
+        }))
     }
 
     /// Publishes a group of changes into `view`. Streams see the whole group or nothing of it.
@@ -58,13 +64,16 @@ impl Cache {
             (tables.generation, applied)
         };
         self.0.counters.published(&applied);
-        shelf.published.send_if_modified(|g| std::mem::replace(g, generation) != generation);
+        shelf
+            .published
+            .send_if_modified(|g| std::mem::replace(g, generation) != generation);
         generation
     }
 
     /// Makes `view` hold exactly `resources`. Costs as much as the view is large; prefer [`Cache::publish`].
     pub fn replace(&self, view: &View, resources: Vec<Resource>) -> Generation {
-        let wanted: std::collections::BTreeSet<(Kind, &str)> = resources.iter().map(|r| (r.kind(), r.name())).collect();
+        let wanted: std::collections::BTreeSet<(Kind, &str)> =
+            resources.iter().map(|r| (r.kind(), r.name())).collect();
         let removals = {
             let shelf = self.shelf(view);
             let tables = shelf.read();
@@ -75,17 +84,28 @@ impl Cache {
                 .map(|r| (r.kind(), r.name().to_owned()))
                 .collect()
         };
-        self.publish(view, Update { upserts: resources, removals })
+        self.publish(
+            view,
+            Update {
+                upserts: resources,
+                removals,
+            },
+        )
     }
 
     /// What `view` holds under `name`.
     pub fn get(&self, view: &View, kind: Kind, name: &str) -> Option<Resource> {
-        self.existing(view)?.read().table(kind).current(name).map(|r| Resource::clone(r))
+        self.existing(view)?
+            .read()
+            .table(kind)
+            .current(name)
+            .map(|r| Resource::clone(r))
     }
 
     /// How many resources of `kind` the view holds.
     pub fn len(&self, view: &View, kind: Kind) -> usize {
-        self.existing(view).map_or(0, |shelf| shelf.read().table(kind).len())
+        self.existing(view)
+            .map_or(0, |shelf| shelf.read().table(kind).len())
     }
 
     /// Whether the view holds nothing.
@@ -116,21 +136,62 @@ impl Cache {
         self.0.counters.read()
     }
 
+    /// All views and streams, for an operator to look at.
+    pub fn debug(&self) -> Vec<ViewState> {
+        let shelves: Vec<_> = self
+            .0
+            .shelves
+            .read()
+            .expect("no holder of this lock panics")
+            .values()
+            .cloned()
+            .collect();
+        let state = |shelf: Arc<Shelf>| {
+            let (generation, resources) = {
+                let tables = shelf.read();
+                let counts = Kind::ALL
+                    .into_iter()
+                    .map(|kind| (kind.label(), tables.table(kind).len()));
+                (tables.generation, counts.filter(|(_, n)| *n > 0).collect())
+            };
+            ViewState {
+                view: shelf.view.name().to_owned(),
+                generation,
+                resources,
+                streams: shelf.ledger.streams(),
+            }
+        };
+        shelves.into_iter().map(state).collect()
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
     fn existing(&self, view: &View) -> Option<Arc<Shelf>> {
-        self.0.shelves.read().expect("no holder of this lock panics").get(view).cloned()
+        self.0
+            .shelves
+            .read()
+            .expect("no holder of this lock panics")
+            .get(view)
+            .cloned()
     }
 
     pub(crate) fn shelf(&self, view: &View) -> Arc<Shelf> {
         if let Some(shelf) = self.existing(view) {
             return shelf;
         }
-        let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
-        let new = || Arc::new(Shelf::new(view.clone(), Ledger::new(view.clone(), self.0.events.clone())));
+        let mut shelves = self
+            .0
+            .shelves
+            .write()
+            .expect("no holder of this lock panics");
+        let new = || {
+            Arc::new(Shelf::new(
+                view.clone(),
+                Ledger::new(view.clone(), self.0.events.clone()),
+            ))
+        };
         shelves.entry(view.clone()).or_insert_with(new).clone()
     }
-
 }

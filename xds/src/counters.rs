@@ -7,6 +7,11 @@ use serde::Serialize;
 use crate::Kind;
 use crate::view::Applied;
 
+/// Upper bounds of the buckets of answer times, in seconds; one more bucket takes the rest.
+pub(crate) const ACK_SECONDS: [f64; 11] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+];
+
 #[derive(Default)]
 struct PerKind {
     changed: AtomicU64,
@@ -17,6 +22,8 @@ struct PerKind {
     acks: AtomicU64,
     nacks: AtomicU64,
     evicted: AtomicU64,
+    answered_within: [AtomicU64; ACK_SECONDS.len() + 1],
+    answer_micros: AtomicU64,
 }
 
 /// Counters of one cache and its streams.
@@ -46,6 +53,10 @@ pub struct KindCounts {
     pub nacks: u64,
     /// On-demand secrets taken back because their client holds too many.
     pub evicted: u64,
+    /// Answers by how long they took: up to 1, 2.5, 5, 10, 25, 50, 100 and 250 ms, 1, 5 and 30 s, longer.
+    pub answered_within: [u64; 12],
+    /// How long all answers took together, in microseconds.
+    pub answer_micros: u64,
 }
 
 /// All counts.
@@ -83,17 +94,37 @@ impl Counters {
         counters.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(crate) fn answered(&self, kind: Kind, _after: std::time::Duration, refused: bool) {
+    pub(crate) fn answered(&self, kind: Kind, after: std::time::Duration, refused: bool) {
         let counters = &self.kinds[kind as usize];
-        (if refused { &counters.nacks } else { &counters.acks }).fetch_add(1, Relaxed);
+        let bucket = ACK_SECONDS
+            .iter()
+            .position(|bound| after.as_secs_f64() <= *bound)
+            .unwrap_or(ACK_SECONDS.len());
+        counters.answered_within[bucket].fetch_add(1, Relaxed);
+        counters.answer_micros.fetch_add(
+            u64::try_from(after.as_micros()).unwrap_or(u64::MAX),
+            Relaxed,
+        );
+        (if refused {
+            &counters.nacks
+        } else {
+            &counters.acks
+        })
+        .fetch_add(1, Relaxed);
     }
 
     pub(crate) fn evicted(&self, kind: Kind, n: usize) {
-        self.kinds[kind as usize].evicted.fetch_add(n as u64, Relaxed);
+        self.kinds[kind as usize]
+            .evicted
+            .fetch_add(n as u64, Relaxed);
     }
 
     pub(crate) fn read(&self) -> Counts {
-        let mut counts = Counts { removed: self.removed.load(Relaxed), unchanged: self.unchanged.load(Relaxed), ..Default::default() };
+        let mut counts = Counts {
+            removed: self.removed.load(Relaxed),
+            unchanged: self.unchanged.load(Relaxed),
+            ..Default::default()
+        };
         for (to, from) in counts.kinds.iter_mut().zip(&self.kinds) {
             *to = KindCounts {
                 changed: from.changed.load(Relaxed),
@@ -104,6 +135,8 @@ impl Counters {
                 acks: from.acks.load(Relaxed),
                 nacks: from.nacks.load(Relaxed),
                 evicted: from.evicted.load(Relaxed),
+                answered_within: std::array::from_fn(|i| from.answered_within[i].load(Relaxed)),
+                answer_micros: from.answer_micros.load(Relaxed),
             };
         }
         counts

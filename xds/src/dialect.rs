@@ -22,7 +22,14 @@ pub(crate) trait Dialect: Send + 'static {
     fn new() -> Self;
     fn node(request: &mut Self::Request) -> Option<Node>;
     fn type_url(request: &Self::Request) -> &str;
-    fn read(&mut self, session: &mut Session, kind: Kind, request: Self::Request, tables: &Tables, now: Instant) -> Result<(), Refusal>;
+    fn read(
+        &mut self,
+        session: &mut Session,
+        kind: Kind,
+        request: Self::Request,
+        tables: &Tables,
+        now: Instant,
+    ) -> Result<(), Refusal>;
     /// `None` when the protocol has no way to say it; the client then answers nothing.
     fn write(&mut self, out: &Outgoing, system_version: u64) -> Option<Self::Response>;
 }
@@ -48,7 +55,14 @@ impl Dialect for Delta {
         &request.type_url
     }
 
-    fn read(&mut self, session: &mut Session, kind: Kind, request: DeltaRequest, tables: &Tables, now: Instant) -> Result<(), Refusal> {
+    fn read(
+        &mut self,
+        session: &mut Session,
+        kind: Kind,
+        request: DeltaRequest,
+        tables: &Tables,
+        now: Instant,
+    ) -> Result<(), Refusal> {
         session.delta(kind, request, tables, now)
     }
 
@@ -62,7 +76,9 @@ impl Dialect for Delta {
         for item in &out.items {
             match item {
                 Item::Upsert(r) | Item::Fallback(r) => response.resources.push(r.delta_bytes()),
-                Item::Remove(name) | Item::Withhold(name) => response.removed_resources.push(Arc::clone(name).to_string()),
+                Item::Remove(name) | Item::Withhold(name) => response
+                    .removed_resources
+                    .push(Arc::clone(name).to_string()),
             }
         }
         Some(response)
@@ -107,7 +123,10 @@ fn version<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> String {
         hash.update(resource.version());
         hash.update([0]);
     }
-    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 impl Dialect for Sotw {
@@ -117,7 +136,9 @@ impl Dialect for Sotw {
     const PROTOCOL: Protocol = Protocol::Sotw;
 
     fn new() -> Self {
-        Sotw { kinds: Default::default() }
+        Sotw {
+            kinds: Default::default(),
+        }
     }
 
     fn node(request: &mut SotwRequest) -> Option<Node> {
@@ -128,8 +149,22 @@ impl Dialect for Sotw {
         &request.type_url
     }
 
-    fn read(&mut self, session: &mut Session, kind: Kind, request: SotwRequest, tables: &Tables, now: Instant) -> Result<(), Refusal> {
-        let SotwRequest { version_info, node: _, resource_names, type_url: _, response_nonce, error_detail } = request;
+    fn read(
+        &mut self,
+        session: &mut Session,
+        kind: Kind,
+        request: SotwRequest,
+        tables: &Tables,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let SotwRequest {
+            version_info,
+            node: _,
+            resource_names,
+            type_url: _,
+            response_nonce,
+            error_detail,
+        } = request;
         let contents = &mut self.kinds[kind as usize];
         if !response_nonce.is_empty() {
             let nonce = response_nonce.parse::<u64>().ok();
@@ -142,7 +177,13 @@ impl Dialect for Sotw {
                     None => contents.adopt(),
                     Some(_) => contents.tentative.clear(),
                 }
-                session.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
+                session.answer(
+                    kind,
+                    &response_nonce,
+                    error_detail.map(|e| e.message),
+                    tables,
+                    now,
+                );
             }
         }
         let before = session.subscription(kind);
@@ -157,21 +198,53 @@ impl Dialect for Sotw {
                 (false, true) if kind.allows_wildcard() => subscribe.push("*".to_owned()),
                 _ => {}
             }
-            unsubscribe.extend(before.named.keys().filter(|n| !wanted.contains(&***n)).map(|n| n.to_string()));
-            subscribe.extend(wanted.into_iter().filter(|n| *n != "*" && !before.named.contains_key(*n)).map(str::to_owned));
+            unsubscribe.extend(
+                before
+                    .named
+                    .keys()
+                    .filter(|n| !wanted.contains(&***n))
+                    .map(|n| n.to_string()),
+            );
+            subscribe.extend(
+                wanted
+                    .into_iter()
+                    .filter(|n| *n != "*" && !before.named.contains_key(*n))
+                    .map(str::to_owned),
+            );
         } else {
             subscribe.clone_from(&resource_names);
         }
         if !unsubscribe.is_empty() {
-            let (named, wildcard): (HashSet<&str>, bool) = (resource_names.iter().map(String::as_str).collect(), resource_names.iter().any(|n| n == "*"));
-            contents.held.retain(|name, _| wildcard || named.contains(&**name));
-            contents.tentative.retain(|(name, _)| wildcard || named.contains(&**name));
+            let (named, wildcard): (HashSet<&str>, bool) = (
+                resource_names.iter().map(String::as_str).collect(),
+                resource_names.iter().any(|n| n == "*"),
+            );
+            contents
+                .held
+                .retain(|name, _| wildcard || named.contains(&**name));
+            contents
+                .tentative
+                .retain(|(name, _)| wildcard || named.contains(&**name));
         }
         if !first && subscribe.is_empty() && unsubscribe.is_empty() {
             return Ok(());
         }
-        session.delta(kind, DeltaRequest { subscribe, unsubscribe, ..Default::default() }, tables, now)?;
-        let Some(sub) = session.subscription(kind).filter(|_| first && !version_info.is_empty()) else { return Ok(()) };
+        session.delta(
+            kind,
+            DeltaRequest {
+                subscribe,
+                unsubscribe,
+                ..Default::default()
+            },
+            tables,
+            now,
+        )?;
+        let Some(sub) = session
+            .subscription(kind)
+            .filter(|_| first && !version_info.is_empty())
+        else {
+            return Ok(());
+        };
         // A client that reconnects names the version of all it holds.
         let subscribed: BTreeMap<Arc<str>, Arc<Resource>> = tables
             .table(kind)
@@ -190,7 +263,11 @@ impl Dialect for Sotw {
 
     fn write(&mut self, out: &Outgoing, _system_version: u64) -> Option<SotwResponse> {
         let contents = &mut self.kinds[out.kind as usize];
-        contents.tentative = out.items.iter().map(|i| (i.name().clone(), i.resource().cloned())).collect();
+        contents.tentative = out
+            .items
+            .iter()
+            .map(|i| (i.name().clone(), i.resource().cloned()))
+            .collect();
         let partial = !out.kind.full_state();
         if partial && !out.items.iter().any(|i| i.resource().is_some()) {
             // "No explicit mechanism to determine that a resource does not exist."
@@ -206,7 +283,11 @@ impl Dialect for Sotw {
         }
         contents.nonce = Some(out.nonce);
         let resources = if partial {
-            out.items.iter().filter_map(|i| i.resource()).map(|r| r.any_bytes()).collect()
+            out.items
+                .iter()
+                .filter_map(|i| i.resource())
+                .map(|r| r.any_bytes())
+                .collect()
         } else {
             all.values().map(|r| r.any_bytes()).collect()
         };

@@ -43,7 +43,10 @@ pub struct Credentials<'a> {
 /// The token is a secret.
 impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("peer", self.peer).field("bearer", &self.bearer.is_some()).finish()
+        f.debug_struct("Credentials")
+            .field("peer", self.peer)
+            .field("bearer", &self.bearer.is_some())
+            .finish()
     }
 }
 
@@ -119,11 +122,17 @@ impl UnixPeers {
 impl Authenticate for UnixPeers {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied> {
         let Peer::Unix { uid, .. } = credentials.peer else {
-            return Err(Denied::Unauthenticated("expected a process of this machine on the Unix socket".into()));
+            return Err(Denied::Unauthenticated(
+                "expected a process of this machine on the Unix socket".into(),
+            ));
         };
         let identity = format!("uid:{uid}");
         match self.users.get(uid) {
-            Some(view) => Ok(Grant { identity: identity.into(), view: view.clone(), expires: None }),
+            Some(view) => Ok(Grant {
+                identity: identity.into(),
+                view: view.clone(),
+                expires: None,
+            }),
             None => Err(Denied::Forbidden(identity)),
         }
     }
@@ -141,16 +150,26 @@ impl Views {
 
     /// Lets `identity` read `view`, and no other.
     pub fn allow(&self, identity: impl Into<String>, view: View) {
-        self.0.write().expect("no holder of this lock panics").insert(identity.into(), view);
+        self.0
+            .write()
+            .expect("no holder of this lock panics")
+            .insert(identity.into(), view);
     }
 
     /// Lets `identity` read nothing any more. Its open streams end at their next request or response.
     pub fn revoke(&self, identity: &str) {
-        self.0.write().expect("no holder of this lock panics").remove(identity);
+        self.0
+            .write()
+            .expect("no holder of this lock panics")
+            .remove(identity);
     }
 
     fn view(&self, identity: &str) -> Option<View> {
-        self.0.read().expect("no holder of this lock panics").get(identity).cloned()
+        self.0
+            .read()
+            .expect("no holder of this lock panics")
+            .get(identity)
+            .cloned()
     }
 }
 
@@ -174,10 +193,13 @@ impl Authenticate for Certificates {
             Peer::Tls { certificates } => certificates.first(),
             Peer::Unix { .. } => None,
         };
-        let leaf = leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
+        let leaf =
+            leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
         let unreadable = || Denied::Unauthenticated("the client certificate cannot be read".into());
         let (_, certificate) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
-        let names = certificate.subject_alternative_name().map_err(|_| unreadable())?;
+        let names = certificate
+            .subject_alternative_name()
+            .map_err(|_| unreadable())?;
         let names = names.iter().flat_map(|n| &n.value.general_names);
         let names: Vec<&str> = names
             .filter_map(|n| match n {
@@ -185,11 +207,21 @@ impl Authenticate for Certificates {
                 _ => None,
             })
             .collect();
-        let expires = u64::try_from(certificate.validity().not_after.timestamp()).map_err(|_| unreadable())?;
-        let granted = names.iter().find_map(|name| Some((*name, self.views.view(name)?)));
+        let expires = u64::try_from(certificate.validity().not_after.timestamp())
+            .map_err(|_| unreadable())?;
+        let granted = names
+            .iter()
+            .find_map(|name| Some((*name, self.views.view(name)?)));
         match granted {
-            Some((name, view)) => Ok(Grant { identity: name.into(), view, expires: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(expires)) }),
-            None => Err(Denied::Forbidden(format!("the client certificate of [{}]", names.join(", ")))),
+            Some((name, view)) => Ok(Grant {
+                identity: name.into(),
+                view,
+                expires: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(expires)),
+            }),
+            None => Err(Denied::Forbidden(format!(
+                "the client certificate of [{}]",
+                names.join(", ")
+            ))),
         }
     }
 
@@ -230,10 +262,16 @@ impl<R: ReviewToken> Tokens<R> {
 #[async_trait]
 impl<R: ReviewToken> Authenticate for Tokens<R> {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied> {
-        let token = credentials.bearer.ok_or_else(|| Denied::Unauthenticated("expected a bearer token".into()))?;
+        let token = credentials
+            .bearer
+            .ok_or_else(|| Denied::Unauthenticated("expected a bearer token".into()))?;
         let Reviewed { user, expires } = self.reviewer.review(token).await?;
         match self.views.view(&user) {
-            Some(view) => Ok(Grant { identity: user.into(), view, expires }),
+            Some(view) => Ok(Grant {
+                identity: user.into(),
+                view,
+                expires,
+            }),
             None => Err(Denied::Forbidden(user)),
         }
     }
@@ -252,7 +290,10 @@ pub struct CertificatesOrTokens<R> {
 impl<R: ReviewToken> CertificatesOrTokens<R> {
     /// Both see what `views` says.
     pub fn new(reviewer: R, views: Views) -> CertificatesOrTokens<R> {
-        CertificatesOrTokens { certificates: Certificates::new(views.clone()), tokens: Tokens::new(reviewer, views) }
+        CertificatesOrTokens {
+            certificates: Certificates::new(views.clone()),
+            tokens: Tokens::new(reviewer, views),
+        }
     }
 }
 
@@ -260,7 +301,9 @@ impl<R: ReviewToken> CertificatesOrTokens<R> {
 impl<R: ReviewToken> Authenticate for CertificatesOrTokens<R> {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied> {
         match credentials.peer {
-            Peer::Tls { certificates } if certificates.is_empty() => self.tokens.authenticate(credentials).await,
+            Peer::Tls { certificates } if certificates.is_empty() => {
+                self.tokens.authenticate(credentials).await
+            }
             _ => self.certificates.authenticate(credentials).await,
         }
     }

@@ -131,19 +131,53 @@ mod tests {
     #[test]
     fn type_urls_are_those_of_the_messages() {
         let generated = [
-            (Kind::Cluster, envoy::config::cluster::v3::Cluster::type_url()),
-            (Kind::Endpoints, envoy::config::endpoint::v3::ClusterLoadAssignment::type_url()),
-            (Kind::Route, envoy::config::route::v3::RouteConfiguration::type_url()),
-            (Kind::Scope, envoy::config::route::v3::ScopedRouteConfiguration::type_url()),
-            (Kind::VirtualHost, envoy::config::route::v3::VirtualHost::type_url()),
-            (Kind::Listener, envoy::config::listener::v3::Listener::type_url()),
-            (Kind::Secret, envoy::extensions::transport_sockets::tls::v3::Secret::type_url()),
-            (Kind::Runtime, envoy::service::runtime::v3::Runtime::type_url()),
-            (Kind::Extension, envoy::config::core::v3::TypedExtensionConfig::type_url()),
+            (
+                Kind::Cluster,
+                envoy::config::cluster::v3::Cluster::type_url(),
+            ),
+            (
+                Kind::Endpoints,
+                envoy::config::endpoint::v3::ClusterLoadAssignment::type_url(),
+            ),
+            (
+                Kind::Route,
+                envoy::config::route::v3::RouteConfiguration::type_url(),
+            ),
+            (
+                Kind::Scope,
+                envoy::config::route::v3::ScopedRouteConfiguration::type_url(),
+            ),
+            (
+                Kind::VirtualHost,
+                envoy::config::route::v3::VirtualHost::type_url(),
+            ),
+            (
+                Kind::Listener,
+                envoy::config::listener::v3::Listener::type_url(),
+            ),
+            (
+                Kind::Secret,
+                envoy::extensions::transport_sockets::tls::v3::Secret::type_url(),
+            ),
+            (
+                Kind::Runtime,
+                envoy::service::runtime::v3::Runtime::type_url(),
+            ),
+            (
+                Kind::Extension,
+                envoy::config::core::v3::TypedExtensionConfig::type_url(),
+            ),
         ];
         assert_eq!(generated.len(), Kind::COUNT);
         for (kind, url) in generated {
-            assert_eq!(kind.type_url(), format!("type.googleapis.com/{}", url.trim_start_matches("type.googleapis.com").trim_start_matches('/')));
+            assert_eq!(
+                kind.type_url(),
+                format!(
+                    "type.googleapis.com/{}",
+                    url.trim_start_matches("type.googleapis.com")
+                        .trim_start_matches('/')
+                )
+            );
             assert_eq!(Kind::of_type_url(kind.type_url()), Some(kind));
         }
     }

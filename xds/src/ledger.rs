@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::{broadcast, watch};
 
+use crate::debug::{Refused, StreamState, SubscriptionState};
 use crate::{Generation, Kind, View};
 
 /// A resource that a node refused and that is therefore held back from it.
@@ -74,7 +75,10 @@ pub struct Progress {
 impl Progress {
     /// Of how many connected nodes (second) how many (first) acknowledged generation `g`.
     pub fn acknowledged(&self, g: Generation) -> (usize, usize) {
-        (self.nodes.iter().filter(|n| n.acknowledged >= g).count(), self.nodes.len())
+        (
+            self.nodes.iter().filter(|n| n.acknowledged >= g).count(),
+            self.nodes.len(),
+        )
     }
 }
 
@@ -87,6 +91,7 @@ struct Member {
     acknowledged: Generation,
     /// The stream has considered all changes up to here.
     passed: Generation,
+    subscriptions: Vec<SubscriptionState>,
 }
 
 #[derive(Default)]
@@ -106,7 +111,12 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn new(view: View, events: broadcast::Sender<Event>) -> Ledger {
-        Ledger { view, entries: Mutex::default(), changed: watch::Sender::new(0), events }
+        Ledger {
+            view,
+            entries: Mutex::default(),
+            changed: watch::Sender::new(0),
+            events,
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -125,15 +135,32 @@ impl Ledger {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    pub(crate) fn connect(&self, node: Arc<str>, identity: Arc<str>, passed: Generation) -> StreamId {
+    pub(crate) fn connect(
+        &self,
+        node: Arc<str>,
+        identity: Arc<str>,
+        passed: Generation,
+    ) -> StreamId {
         let id = {
             let mut entries = self.entries();
             entries.next += 1;
             let id = entries.next;
-            entries.streams.insert(id, Member { node: node.clone(), identity, acknowledged: 0, passed });
+            entries.streams.insert(
+                id,
+                Member {
+                    node: node.clone(),
+                    identity,
+                    acknowledged: 0,
+                    passed,
+                    subscriptions: Vec::new(),
+                },
+            );
             id
         };
-        self.tell(Some(Event::Connected { view: self.view.clone(), node }));
+        self.tell(Some(Event::Connected {
+            view: self.view.clone(),
+            node,
+        }));
         id
     }
 
@@ -141,23 +168,43 @@ impl Ledger {
         let (member, recovered) = {
             let mut entries = self.entries();
             let member = entries.streams.remove(&id);
-            let keys: Vec<_> = entries.rejections.keys().filter(|(s, _, _)| *s == id).cloned().collect();
-            let recovered: Vec<_> = keys.iter().filter_map(|k| entries.rejections.remove(k)).collect();
+            let keys: Vec<_> = entries
+                .rejections
+                .keys()
+                .filter(|(s, _, _)| *s == id)
+                .cloned()
+                .collect();
+            let recovered: Vec<_> = keys
+                .iter()
+                .filter_map(|k| entries.rejections.remove(k))
+                .collect();
             (member, recovered)
         };
         for rejection in recovered {
             self.tell(Some(Event::Recovered(rejection)));
         }
         if let Some(member) = member {
-            self.tell(Some(Event::Disconnected { view: self.view.clone(), node: member.node }));
+            self.tell(Some(Event::Disconnected {
+                view: self.view.clone(),
+                node: member.node,
+            }));
         }
     }
 
-    pub(crate) fn progress(&self, id: StreamId, acknowledged: Generation, passed: Generation) {
+    pub(crate) fn progress(
+        &self,
+        id: StreamId,
+        acknowledged: Generation,
+        passed: Generation,
+        subscriptions: Vec<SubscriptionState>,
+    ) {
         let changed = {
             let mut entries = self.entries();
-            let Some(member) = entries.streams.get_mut(&id) else { return };
+            let Some(member) = entries.streams.get_mut(&id) else {
+                return;
+            };
             member.passed = passed;
+            member.subscriptions = subscriptions;
             std::mem::replace(&mut member.acknowledged, acknowledged) != acknowledged
         };
         if changed {
@@ -165,12 +212,30 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn reject(&self, id: StreamId, kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str>) {
+    pub(crate) fn reject(
+        &self,
+        id: StreamId,
+        kind: Kind,
+        name: Arc<str>,
+        version: Arc<str>,
+        text: Arc<str>,
+    ) {
         let rejection = {
             let mut entries = self.entries();
-            let Some(node) = entries.streams.get(&id).map(|m| m.node.clone()) else { return };
-            let rejection = Rejection { view: self.view.clone(), node, kind, name: name.clone(), version, text };
-            entries.rejections.insert((id, kind, name), rejection.clone());
+            let Some(node) = entries.streams.get(&id).map(|m| m.node.clone()) else {
+                return;
+            };
+            let rejection = Rejection {
+                view: self.view.clone(),
+                node,
+                kind,
+                name: name.clone(),
+                version,
+                text,
+            };
+            entries
+                .rejections
+                .insert((id, kind, name), rejection.clone());
             rejection
         };
         self.tell(Some(Event::Rejected(rejection)));
@@ -185,7 +250,12 @@ impl Ledger {
 
     /// The generation every stream has considered; removals before it are of no more interest.
     pub(crate) fn passed(&self) -> Generation {
-        self.entries().streams.values().map(|m| m.passed).min().unwrap_or(Generation::MAX)
+        self.entries()
+            .streams
+            .values()
+            .map(|m| m.passed)
+            .min()
+            .unwrap_or(Generation::MAX)
     }
 
     /// How far every node is. A node with several streams is as far as its slowest.
@@ -204,9 +274,37 @@ impl Ledger {
             published,
             nodes: nodes
                 .into_iter()
-                .map(|((node, identity), acknowledged)| NodeProgress { node, identity, acknowledged })
+                .map(|((node, identity), acknowledged)| NodeProgress {
+                    node,
+                    identity,
+                    acknowledged,
+                })
                 .collect(),
             rejections,
         }
+    }
+
+    /// Every stream, for people.
+    pub(crate) fn streams(&self) -> Vec<StreamState> {
+        let entries = self.entries();
+        let mut ids: Vec<_> = entries.streams.keys().copied().collect();
+        ids.sort_unstable();
+        let state = |id: StreamId| {
+            let member = entries.streams.get(&id)?;
+            let refused = entries
+                .rejections
+                .range((id, Kind::ALL[0], "".into())..)
+                .take_while(|((stream, _, _), _)| *stream == id);
+            Some(StreamState {
+                node: member.node.clone(),
+                identity: member.identity.clone(),
+                acknowledged: member.acknowledged,
+                subscriptions: member.subscriptions.clone(),
+                refused: refused
+                    .map(|(_, r)| Refused::new(r.kind, &r.name, &r.version, &r.text))
+                    .collect(),
+            })
+        };
+        ids.into_iter().filter_map(state).collect()
     }
 }

@@ -1,18 +1,21 @@
-//! An xDS control plane.
+#![doc = include_str!("../README.md")]
 
 mod cache;
 mod counters;
+mod debug;
 mod dialect;
 mod identity;
 mod kind;
 mod ledger;
 mod limits;
+mod metrics;
 #[cfg(test)]
 mod model;
 mod resource;
 mod server;
 mod service;
 mod session;
+mod stable;
 mod stream;
 mod subscription;
 mod tls;
@@ -21,12 +24,15 @@ mod wire;
 
 pub use cache::{Cache, Update};
 pub use counters::{Counts, KindCounts};
+pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
 pub use identity::{
-    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer, ReviewToken, Reviewed, Tokens, UnixPeers, Views,
+    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer,
+    ReviewToken, Reviewed, Tokens, UnixPeers, Views,
 };
 pub use kind::Kind;
 pub use ledger::{Event, NodeProgress, Progress, Rejection};
 pub use limits::Limits;
+pub use metrics::Metrics;
 pub use resource::{Resource, ResourceError};
 pub use server::{Server, bind_unix};
 pub use session::Refusal;

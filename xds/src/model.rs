@@ -11,8 +11,8 @@ use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, ScopedRouteC
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service::discovery::v3 as pb;
 use envoy_types::pb::google::protobuf::Any;
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 
 use crate::dialect::{Delta, Dialect, Sotw};
 use crate::ledger::Ledger;
@@ -21,7 +21,14 @@ use crate::view::Shelf;
 use crate::wire::{DeltaRequest, ErrorDetail, SotwRequest};
 use crate::{Kind, Limits, Resource, View};
 
-const KINDS: [Kind; 6] = [Kind::Cluster, Kind::Endpoints, Kind::Route, Kind::Scope, Kind::Listener, Kind::Secret];
+const KINDS: [Kind; 6] = [
+    Kind::Cluster,
+    Kind::Endpoints,
+    Kind::Route,
+    Kind::Scope,
+    Kind::Listener,
+    Kind::Secret,
+];
 const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
 /// A value clients refuse.
 const BAD: u8 = 3;
@@ -30,12 +37,48 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
     // A state-of-the-world client knows a resource by the name inside it.
     let text = format!("value-{value}/{name}");
     match kind {
-        Kind::Cluster => Resource::new(name, &Cluster { alt_stat_name: text, ..Default::default() }),
-        Kind::Endpoints => Resource::new(name, &ClusterLoadAssignment { cluster_name: text, ..Default::default() }),
-        Kind::Route => Resource::new(name, &RouteConfiguration { name: text, ..Default::default() }),
-        Kind::Scope => Resource::new(name, &ScopedRouteConfiguration { name: text, ..Default::default() }),
-        Kind::Listener => Resource::new(name, &Listener { stat_prefix: text, ..Default::default() }),
-        Kind::Secret => Resource::new(name, &Secret { name: text, ..Default::default() }),
+        Kind::Cluster => Resource::new(
+            name,
+            &Cluster {
+                alt_stat_name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Endpoints => Resource::new(
+            name,
+            &ClusterLoadAssignment {
+                cluster_name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Route => Resource::new(
+            name,
+            &RouteConfiguration {
+                name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Scope => Resource::new(
+            name,
+            &ScopedRouteConfiguration {
+                name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Listener => Resource::new(
+            name,
+            &Listener {
+                stat_prefix: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Secret => Resource::new(
+            name,
+            &Secret {
+                name: text,
+                ..Default::default()
+            },
+        ),
         other => panic!("{other} is not part of the model"),
     }
 }
@@ -62,7 +105,11 @@ enum Op {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let kind = 0..KINDS.len();
     let names = || prop::collection::vec(0..NAMES.len(), 1..4);
-    let change = (0..KINDS.len(), 0..NAMES.len(), prop::option::weighted(0.8, 0..4u8));
+    let change = (
+        0..KINDS.len(),
+        0..NAMES.len(),
+        prop::option::weighted(0.8, 0..4u8),
+    );
     let op = prop_oneof![
         6 => prop::collection::vec(change, 1..6).prop_map(Op::Publish),
         2 => kind.clone().prop_map(Op::Wildcard),
@@ -92,28 +139,53 @@ impl<D: Dialect> World<D> {
         let (events, _) = tokio::sync::broadcast::channel(16);
         let shelf = Shelf::new(view.clone(), Ledger::new(view, events));
         // Small pages, so that paging is part of the model.
-        let limits = Arc::new(Limits { response_resources: 3, ..Default::default() });
-        World { shelf, session: Session::new(D::PROTOCOL, limits.clone(), 0), dialect: D::new(), generation: 0, limits, rejected: BTreeSet::new() }
+        let limits = Arc::new(Limits {
+            response_resources: 3,
+            ..Default::default()
+        });
+        World {
+            shelf,
+            session: Session::new(D::PROTOCOL, limits.clone(), 0),
+            dialect: D::new(),
+            generation: 0,
+            limits,
+            rejected: BTreeSet::new(),
+        }
     }
 
     fn publish(&mut self, changes: &[(usize, usize, Option<u8>)]) {
         self.generation += 1;
         // The last change of a name in a group wins, as a caller with a map would have it.
         let changes: BTreeMap<_, _> = changes.iter().map(|(k, n, v)| ((*k, *n), *v)).collect();
-        let upserts = changes.iter().filter_map(|((k, n), v)| Some(resource(KINDS[*k], NAMES[*n], (*v)?))).collect();
-        let removals: Vec<_> = changes.iter().filter(|(_, v)| v.is_none()).map(|((k, n), _)| (KINDS[*k], NAMES[*n].to_owned())).collect();
-        self.shelf.write().apply(self.generation, upserts, &removals, self.session.passed());
+        let upserts = changes
+            .iter()
+            .filter_map(|((k, n), v)| Some(resource(KINDS[*k], NAMES[*n], (*v)?)))
+            .collect();
+        let removals: Vec<_> = changes
+            .iter()
+            .filter(|(_, v)| v.is_none())
+            .map(|((k, n), _)| (KINDS[*k], NAMES[*n].to_owned()))
+            .collect();
+        self.shelf
+            .write()
+            .apply(self.generation, upserts, &removals, self.session.passed());
     }
 
     fn reconnect(&mut self) {
-        self.session = Session::new(D::PROTOCOL, self.limits.clone(), self.shelf.read().generation);
+        self.session = Session::new(
+            D::PROTOCOL,
+            self.limits.clone(),
+            self.shelf.read().generation,
+        );
         self.dialect = D::new();
         self.rejected.clear();
     }
 
     fn request(&mut self, kind: Kind, request: D::Request) {
         let tables = self.shelf.read();
-        self.dialect.read(&mut self.session, kind, request, &tables, Instant::now()).expect("within limits");
+        self.dialect
+            .read(&mut self.session, kind, request, &tables, Instant::now())
+            .expect("within limits");
     }
 
     fn respond(&mut self) -> Option<(Kind, D::Response)> {
@@ -129,7 +201,10 @@ impl<D: Dialect> World<D> {
                         self.rejected.insert((kind, name.to_string()));
                     }
                     Effect::Recovered { kind, name } => {
-                        assert!(self.rejected.remove(&(kind, name.to_string())), "{kind} {name} recovers and was not refused");
+                        assert!(
+                            self.rejected.remove(&(kind, name.to_string())),
+                            "{kind} {name} recovers and was not refused"
+                        );
                     }
                     Effect::Answered { .. } | Effect::Evicted { .. } => {}
                 }
@@ -139,7 +214,13 @@ impl<D: Dialect> World<D> {
                 return Some((out.kind, response));
             }
             let tables = self.shelf.read();
-            self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, Instant::now());
+            self.session.answer(
+                out.kind,
+                &out.nonce.to_string(),
+                None,
+                &tables,
+                Instant::now(),
+            );
         }
     }
 
@@ -151,13 +232,22 @@ impl<D: Dialect> World<D> {
             let current = table.current(name).map(|r| r.body().to_vec());
             match &current {
                 Some(body) if is_bad(body) => {
-                    assert!(held.get(*name).is_none_or(|b| !is_bad(b)), "{kind} {name} runs what it refused");
-                    assert!(self.rejected.contains(&(kind, (*name).to_owned())), "{kind} {name} is bad and nobody was told");
+                    assert!(
+                        held.get(*name).is_none_or(|b| !is_bad(b)),
+                        "{kind} {name} runs what it refused"
+                    );
+                    assert!(
+                        self.rejected.contains(&(kind, (*name).to_owned())),
+                        "{kind} {name} is bad and nobody was told"
+                    );
                 }
                 None if self.session.defers(kind, name) => {}
                 _ => {
                     assert_eq!(held.get(*name), current.as_ref(), "{kind} {name}");
-                    assert!(!self.rejected.contains(&(kind, (*name).to_owned())), "{kind} {name} is good and still called refused");
+                    assert!(
+                        !self.rejected.contains(&(kind, (*name).to_owned())),
+                        "{kind} {name} is good and still called refused"
+                    );
                 }
             }
         }
@@ -191,18 +281,30 @@ struct DeltaModel {
 
 impl DeltaModel {
     fn send(&self, world: &mut World<Delta>, kind: Kind, request: pb::DeltaDiscoveryRequest) {
-        let request = DeltaRequest::decode(request.encode_to_vec().as_slice()).expect("wire-compatible");
+        let request =
+            DeltaRequest::decode(request.encode_to_vec().as_slice()).expect("wire-compatible");
         world.request(kind, request);
     }
 
     fn read(&mut self, world: &mut World<Delta>) -> bool {
-        let Some((kind, response)) = world.respond() else { return false };
-        let response = pb::DeltaDiscoveryResponse::decode(response.encode_to_vec().as_slice()).expect("wire-compatible");
-        assert!(response.resources.len() + response.removed_resources.len() <= 64, "a response within its limits");
-        let unanswered = self.unanswered.iter().filter_map(|r| Kind::of_type_url(&r.type_url));
+        let Some((kind, response)) = world.respond() else {
+            return false;
+        };
+        let response = pb::DeltaDiscoveryResponse::decode(response.encode_to_vec().as_slice())
+            .expect("wire-compatible");
+        assert!(
+            response.resources.len() + response.removed_resources.len() <= 64,
+            "a response within its limits"
+        );
+        let unanswered = self
+            .unanswered
+            .iter()
+            .filter_map(|r| Kind::of_type_url(&r.type_url));
         for earlier in unanswered {
             assert!(
-                response.resources.is_empty() || kind.rank() == crate::kind::Rank::Free || earlier.rank() >= kind.rank(),
+                response.resources.is_empty()
+                    || kind.rank() == crate::kind::Rank::Free
+                    || earlier.rank() >= kind.rank(),
                 "{kind} is sent while {earlier} is unanswered"
             );
         }
@@ -211,26 +313,50 @@ impl DeltaModel {
     }
 
     fn answer(&mut self, world: &mut World<Delta>) -> bool {
-        let Some(response) = self.unanswered.pop_front() else { return false };
+        let Some(response) = self.unanswered.pop_front() else {
+            return false;
+        };
         let kind = Kind::of_type_url(&response.type_url).expect("a known type");
         let wants = self.wants.entry(kind).or_default();
         let held = self.held.entry(kind).or_default();
         let body = |r: &pb::Resource| r.resource.as_ref().expect("a body").value.clone();
         let refused = response.resources.iter().any(|r| is_bad(&body(r)));
         if !refused || self.partial {
-            for r in response.resources.iter().filter(|r| wants.wants(kind, &r.name) && !is_bad(&body(r))) {
+            for r in response
+                .resources
+                .iter()
+                .filter(|r| wants.wants(kind, &r.name) && !is_bad(&body(r)))
+            {
                 held.insert(r.name.clone(), (r.version.clone(), body(r)));
             }
             for name in &response.removed_resources {
                 held.remove(name);
             }
         }
-        let error = refused.then(|| envoy_types::pb::google::rpc::Status { code: 3, message: "bad".into(), details: vec![] });
-        self.send(world, kind, pb::DeltaDiscoveryRequest { response_nonce: response.nonce, error_detail: error, ..Default::default() });
+        let error = refused.then(|| envoy_types::pb::google::rpc::Status {
+            code: 3,
+            message: "bad".into(),
+            details: vec![],
+        });
+        self.send(
+            world,
+            kind,
+            pb::DeltaDiscoveryRequest {
+                response_nonce: response.nonce,
+                error_detail: error,
+                ..Default::default()
+            },
+        );
         true
     }
 
-    fn subscribe(&mut self, world: &mut World<Delta>, kind: Kind, subscribe: Vec<String>, unsubscribe: Vec<String>) {
+    fn subscribe(
+        &mut self,
+        world: &mut World<Delta>,
+        kind: Kind,
+        subscribe: Vec<String>,
+        unsubscribe: Vec<String>,
+    ) {
         let wants = self.wants.entry(kind).or_default();
         let first = !std::mem::replace(&mut wants.asked, true);
         // A client that opens with an unsubscription opens with nothing in `subscribe`: that is everything.
@@ -252,7 +378,13 @@ impl DeltaModel {
         let held = self.held.entry(kind).or_default();
         let wants = &self.wants[&kind];
         held.retain(|name, _| wants.wants(kind, name));
-        let initial = if first { held.iter().map(|(n, (v, _))| (n.clone(), v.clone())).collect() } else { HashMap::new() };
+        let initial = if first {
+            held.iter()
+                .map(|(n, (v, _))| (n.clone(), v.clone()))
+                .collect()
+        } else {
+            HashMap::new()
+        };
         let request = pb::DeltaDiscoveryRequest {
             resource_names_subscribe: subscribe,
             resource_names_unsubscribe: unsubscribe,
@@ -265,7 +397,10 @@ impl DeltaModel {
     fn reconnect(&mut self, world: &mut World<Delta>) {
         world.reconnect();
         self.unanswered.clear();
-        let wanted: Vec<_> = KINDS.into_iter().filter(|k| self.wants.get(k).is_some_and(|w| w.asked)).collect();
+        let wanted: Vec<_> = KINDS
+            .into_iter()
+            .filter(|k| self.wants.get(k).is_some_and(|w| w.asked))
+            .collect();
         for kind in wanted {
             let wants = self.wants.get_mut(&kind).expect("filtered");
             wants.asked = false;
@@ -387,8 +522,11 @@ struct SotwModel {
 
 impl SotwModel {
     fn wants(&self, kind: Kind, name: &str) -> bool {
-        let Some(wanted) = self.wanted.get(&kind) else { return false };
-        let everything = wanted.contains("*") || (wanted.is_empty() && !self.explicit.contains(&kind));
+        let Some(wanted) = self.wanted.get(&kind) else {
+            return false;
+        };
+        let everything =
+            wanted.contains("*") || (wanted.is_empty() && !self.explicit.contains(&kind));
         wanted.contains(name) || (everything && kind.allows_wildcard())
     }
 
@@ -397,7 +535,13 @@ impl SotwModel {
             kind,
             SotwRequest {
                 version_info: self.versions.get(&kind).cloned().unwrap_or_default(),
-                resource_names: self.wanted.get(&kind).into_iter().flatten().cloned().collect(),
+                resource_names: self
+                    .wanted
+                    .get(&kind)
+                    .into_iter()
+                    .flatten()
+                    .cloned()
+                    .collect(),
                 response_nonce: self.nonces.get(&kind).cloned().unwrap_or_default(),
                 error_detail: error.map(|message| ErrorDetail { code: 3, message }),
                 ..Default::default()
@@ -405,7 +549,12 @@ impl SotwModel {
         );
     }
 
-    fn change(&mut self, world: &mut World<Sotw>, kind: Kind, change: impl FnOnce(&mut BTreeSet<String>)) {
+    fn change(
+        &mut self,
+        world: &mut World<Sotw>,
+        kind: Kind,
+        change: impl FnOnce(&mut BTreeSet<String>),
+    ) {
         // Answer what was read first: a request speaks of the newest response.
         while self.answer(world) {}
         while self.read(world) {
@@ -425,18 +574,33 @@ impl SotwModel {
     }
 
     fn read(&mut self, world: &mut World<Sotw>) -> bool {
-        let Some((_, response)) = world.respond() else { return false };
-        let response = pb::DiscoveryResponse::decode(response.encode_to_vec().as_slice()).expect("wire-compatible");
-        assert!(!self.unanswered.iter().any(|r| r.type_url == response.type_url), "two responses of one type in flight");
+        let Some((_, response)) = world.respond() else {
+            return false;
+        };
+        let response = pb::DiscoveryResponse::decode(response.encode_to_vec().as_slice())
+            .expect("wire-compatible");
+        assert!(
+            !self
+                .unanswered
+                .iter()
+                .any(|r| r.type_url == response.type_url),
+            "two responses of one type in flight"
+        );
         self.unanswered.push_back(response);
         true
     }
 
     fn answer(&mut self, world: &mut World<Sotw>) -> bool {
-        let Some(response) = self.unanswered.pop_front() else { return false };
+        let Some(response) = self.unanswered.pop_front() else {
+            return false;
+        };
         let kind = Kind::of_type_url(&response.type_url).expect("a known type");
         self.nonces.insert(kind, response.nonce);
-        let bodies: Vec<Vec<u8>> = response.resources.into_iter().map(|any: Any| any.value).collect();
+        let bodies: Vec<Vec<u8>> = response
+            .resources
+            .into_iter()
+            .map(|any: Any| any.value)
+            .collect();
         if bodies.iter().any(|b| is_bad(b)) {
             self.send(world, kind, Some("bad".into()));
         } else {

@@ -30,7 +30,9 @@ pub struct Resource {
 #[derive(Debug, thiserror::Error)]
 pub enum ResourceError {
     /// The message is of no type this server serves.
-    #[error("{type_url} {name:?} is not a resource type of this server; expected one of LDS, RDS, SRDS, VHDS, CDS, EDS, SDS, RTDS, ECDS")]
+    #[error(
+        "{type_url} {name:?} is not a resource type of this server; expected one of LDS, RDS, SRDS, VHDS, CDS, EDS, SDS, RTDS, ECDS"
+    )]
     UnknownType {
         /// The message's type URL.
         type_url: String,
@@ -45,19 +47,36 @@ impl Resource {
     /// # Panics
     /// When `M` is none of the messages of [`Kind`]: a mistake of the caller's code, not of its data.
     /// [`Resource::try_new`] reports it instead.
-    pub fn new<M: Message + Name + PartialEq + Default>(name: impl Into<Arc<str>>, message: &M) -> Resource {
+    pub fn new<M: Message + Name + PartialEq + Default>(
+        name: impl Into<Arc<str>>,
+        message: &M,
+    ) -> Resource {
         Resource::try_new(name, message).expect("the message type is one of Kind")
     }
 
     /// Encodes `message` under `name`.
-    pub fn try_new<M: Message + Name + PartialEq + Default>(name: impl Into<Arc<str>>, message: &M) -> Result<Resource, ResourceError> {
+    pub fn try_new<M: Message + Name + PartialEq + Default>(
+        name: impl Into<Arc<str>>,
+        message: &M,
+    ) -> Result<Resource, ResourceError> {
         let name = name.into();
         let full = M::full_name();
-        let kind = Kind::ALL.into_iter().find(|k| k.type_url().rsplit('/').next() == Some(full.as_str()));
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|k| k.type_url().rsplit('/').next() == Some(full.as_str()));
         let Some(kind) = kind else {
-            return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
+            return Err(ResourceError::UnknownType {
+                type_url: M::type_url(),
+                name: name.to_string(),
+            });
         };
-        Ok(Resource::encoded(kind, name, Arc::new([]), &message.encode_to_vec(), same_value::<M>))
+        Ok(Resource::encoded(
+            kind,
+            name,
+            Arc::new([]),
+            &crate::stable::encode(message),
+            same_value::<M>,
+        ))
     }
 
     /// The same resource, also known by `aliases`: VHDS answers a request for `route/host` with the
@@ -65,15 +84,37 @@ impl Resource {
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
     pub fn with_aliases(self, aliases: Vec<String>) -> Resource {
         let body = self.body();
-        Resource::encoded(self.kind, self.name.clone(), aliases.into(), &body, self.same_value)
+        Resource::encoded(
+            self.kind,
+            self.name.clone(),
+            aliases.into(),
+            &body,
+            self.same_value,
+        )
     }
 
-    fn encoded(kind: Kind, name: Arc<str>, aliases: Arc<[String]>, body: &[u8], same_value: fn(&[u8], &[u8]) -> bool) -> Resource {
+    fn encoded(
+        kind: Kind,
+        name: Arc<str>,
+        aliases: Arc<[String]>,
+        body: &[u8],
+        same_value: fn(&[u8], &[u8]) -> bool,
+    ) -> Resource {
         let version: Arc<str> = version_of(body, &aliases).into();
         let (encoded, any_at) = encode_resource(&name, &version, &aliases, kind.type_url(), body);
         let body_at = encoded.len() - body.len();
-        let small = |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
-        Resource { kind, name, version, aliases, any_at: small(any_at), body_at: small(body_at), encoded, same_value }
+        let small =
+            |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
+        Resource {
+            kind,
+            name,
+            version,
+            aliases,
+            any_at: small(any_at),
+            body_at: small(body_at),
+            encoded,
+            same_value,
+        }
     }
 
     /// The type.
@@ -140,16 +181,26 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
         hash.update([0]);
         hash.update(alias);
     }
-    hash.finalize().iter().take(16).fold(String::with_capacity(32), |mut hex, byte| {
-        use fmt::Write;
-        write!(hex, "{byte:02x}").expect("a String takes every write");
-        hex
-    })
+    hash.finalize()
+        .iter()
+        .take(16)
+        .fold(String::with_capacity(32), |mut hex, byte| {
+            use fmt::Write;
+            write!(hex, "{byte:02x}").expect("a String takes every write");
+            hex
+        })
 }
 
 /// Never the body: it may be a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version, self.encoded.len())
+        write!(
+            f,
+            "{} {:?} @{} ({} bytes)",
+            self.kind,
+            self.name,
+            self.version,
+            self.encoded.len()
+        )
     }
 }

@@ -34,7 +34,10 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
         Ok(found) => {
             use std::os::unix::fs::FileTypeExt;
             if !found.file_type().is_socket() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} is there and is not a socket", path.display())));
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    format!("{} is there and is not a socket", path.display()),
+                ));
             }
             std::fs::remove_file(path)?;
         }
@@ -49,7 +52,12 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 impl Server {
     /// A server of `cache` to whom `authenticator` lets in.
     pub fn new(cache: Cache, authenticator: impl Authenticate) -> Server {
-        Server { cache, authenticator: Arc::new(authenticator), limits: Arc::default(), seats: Arc::default() }
+        Server {
+            cache,
+            authenticator: Arc::new(authenticator),
+            limits: Arc::default(),
+            seats: Arc::default(),
+        }
     }
 
     /// The same with other bounds.
@@ -79,7 +87,12 @@ impl Server {
     }
 
     /// Serves TLS connections of `listener` until `shutdown` ends, then closes streams and waits for them.
-    pub async fn serve_tls(&self, listener: TcpListener, tls: ServerTls, shutdown: impl Future<Output = ()>) {
+    pub async fn serve_tls(
+        &self,
+        listener: TcpListener,
+        tls: ServerTls,
+        shutdown: impl Future<Output = ()>,
+    ) {
         let (mut connections, shared) = self.connections();
         tokio::pin!(shutdown);
         loop {
@@ -120,7 +133,13 @@ impl Server {
             shutdown,
             seats: self.seats.clone(),
         };
-        (Connections { tasks: JoinSet::new(), down }, Arc::new(shared))
+        (
+            Connections {
+                tasks: JoinSet::new(),
+                down,
+            },
+            Arc::new(shared),
+        )
     }
 }
 
@@ -145,14 +164,21 @@ impl Connections {
         let _ = self.down.send(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(limits.drain, all).await.is_err() {
-            tracing::warn!(connections = self.tasks.len(), "still open after the drain time; closing");
+            tracing::warn!(
+                connections = self.tasks.len(),
+                "still open after the drain time; closing"
+            );
             self.tasks.shutdown().await;
         }
     }
 }
 
 /// Serves one connection until it closes or the server shuts down.
-async fn serve_connection(shared: Arc<Shared>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
+async fn serve_connection(
+    shared: Arc<Shared>,
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+) {
     let peer = Arc::new(peer);
     let mut shutdown = shared.shutdown.clone();
     let limits = shared.limits.clone();

@@ -35,29 +35,88 @@ pub(crate) enum Rpc {
 /// Every RPC that is served. The unary `Fetch` RPCs are not: nothing here is open to a caller that does
 /// not stay to acknowledge, and they are one more way to read keys.
 pub(crate) const RPCS: &[(&str, Rpc)] = &[
-    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", Rpc::Delta(None)),
-    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", Rpc::Sotw(None)),
-    ("/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters", Rpc::Delta(Some(Kind::Cluster))),
-    ("/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters", Rpc::Sotw(Some(Kind::Cluster))),
-    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints", Rpc::Delta(Some(Kind::Endpoints))),
-    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints", Rpc::Sotw(Some(Kind::Endpoints))),
-    ("/envoy.service.route.v3.RouteDiscoveryService/DeltaRoutes", Rpc::Delta(Some(Kind::Route))),
-    ("/envoy.service.route.v3.RouteDiscoveryService/StreamRoutes", Rpc::Sotw(Some(Kind::Route))),
-    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/DeltaScopedRoutes", Rpc::Delta(Some(Kind::Scope))),
-    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/StreamScopedRoutes", Rpc::Sotw(Some(Kind::Scope))),
-    ("/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts", Rpc::Delta(Some(Kind::VirtualHost))),
-    ("/envoy.service.listener.v3.ListenerDiscoveryService/DeltaListeners", Rpc::Delta(Some(Kind::Listener))),
-    ("/envoy.service.listener.v3.ListenerDiscoveryService/StreamListeners", Rpc::Sotw(Some(Kind::Listener))),
-    ("/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets", Rpc::Delta(Some(Kind::Secret))),
-    ("/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets", Rpc::Sotw(Some(Kind::Secret))),
-    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/DeltaRuntime", Rpc::Delta(Some(Kind::Runtime))),
-    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime", Rpc::Sotw(Some(Kind::Runtime))),
-    ("/envoy.service.extension.v3.ExtensionConfigDiscoveryService/DeltaExtensionConfigs", Rpc::Delta(Some(Kind::Extension))),
-    ("/envoy.service.extension.v3.ExtensionConfigDiscoveryService/StreamExtensionConfigs", Rpc::Sotw(Some(Kind::Extension))),
+    (
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+        Rpc::Delta(None),
+    ),
+    (
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        Rpc::Sotw(None),
+    ),
+    (
+        "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
+        Rpc::Delta(Some(Kind::Cluster)),
+    ),
+    (
+        "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
+        Rpc::Sotw(Some(Kind::Cluster)),
+    ),
+    (
+        "/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints",
+        Rpc::Delta(Some(Kind::Endpoints)),
+    ),
+    (
+        "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints",
+        Rpc::Sotw(Some(Kind::Endpoints)),
+    ),
+    (
+        "/envoy.service.route.v3.RouteDiscoveryService/DeltaRoutes",
+        Rpc::Delta(Some(Kind::Route)),
+    ),
+    (
+        "/envoy.service.route.v3.RouteDiscoveryService/StreamRoutes",
+        Rpc::Sotw(Some(Kind::Route)),
+    ),
+    (
+        "/envoy.service.route.v3.ScopedRoutesDiscoveryService/DeltaScopedRoutes",
+        Rpc::Delta(Some(Kind::Scope)),
+    ),
+    (
+        "/envoy.service.route.v3.ScopedRoutesDiscoveryService/StreamScopedRoutes",
+        Rpc::Sotw(Some(Kind::Scope)),
+    ),
+    (
+        "/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts",
+        Rpc::Delta(Some(Kind::VirtualHost)),
+    ),
+    (
+        "/envoy.service.listener.v3.ListenerDiscoveryService/DeltaListeners",
+        Rpc::Delta(Some(Kind::Listener)),
+    ),
+    (
+        "/envoy.service.listener.v3.ListenerDiscoveryService/StreamListeners",
+        Rpc::Sotw(Some(Kind::Listener)),
+    ),
+    (
+        "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets",
+        Rpc::Delta(Some(Kind::Secret)),
+    ),
+    (
+        "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",
+        Rpc::Sotw(Some(Kind::Secret)),
+    ),
+    (
+        "/envoy.service.runtime.v3.RuntimeDiscoveryService/DeltaRuntime",
+        Rpc::Delta(Some(Kind::Runtime)),
+    ),
+    (
+        "/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime",
+        Rpc::Sotw(Some(Kind::Runtime)),
+    ),
+    (
+        "/envoy.service.extension.v3.ExtensionConfigDiscoveryService/DeltaExtensionConfigs",
+        Rpc::Delta(Some(Kind::Extension)),
+    ),
+    (
+        "/envoy.service.extension.v3.ExtensionConfigDiscoveryService/StreamExtensionConfigs",
+        Rpc::Sotw(Some(Kind::Extension)),
+    ),
 ];
 
 fn rpc(path: &str) -> Option<Rpc> {
-    RPCS.iter().find(|(served, _)| *served == path).map(|(_, rpc)| *rpc)
+    RPCS.iter()
+        .find(|(served, _)| *served == path)
+        .map(|(_, rpc)| *rpc)
 }
 
 /// What all connections share.
@@ -84,10 +143,15 @@ impl Seats {
         let mut taken = self.0.lock().expect("no holder of this lock panics");
         let count = taken.entry(identity.clone()).or_default();
         if *count >= limit {
-            return Err(Status::resource_exhausted(format!("{identity} has {count} streams open; at most {limit} are allowed")));
+            return Err(Status::resource_exhausted(format!(
+                "{identity} has {count} streams open; at most {limit} are allowed"
+            )));
         }
         *count += 1;
-        Ok(Seat { seats: self.clone(), identity: identity.clone() })
+        Ok(Seat {
+            seats: self.clone(),
+            identity: identity.clone(),
+        })
     }
 }
 
@@ -104,7 +168,11 @@ impl Drop for Seat {
 }
 
 /// Answers one HTTP/2 request of `peer`.
-pub(crate) async fn respond(shared: Arc<Shared>, peer: Arc<Peer>, request: HttpRequest<Incoming>) -> Result<HttpResponse<Body>, Infallible> {
+pub(crate) async fn respond(
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    request: HttpRequest<Incoming>,
+) -> Result<HttpResponse<Body>, Infallible> {
     Ok(match admit(&shared, &peer, &request).await {
         Ok(grant) => match route(shared, grant, request).await {
             Ok(response) => response,
@@ -114,9 +182,21 @@ pub(crate) async fn respond(shared: Arc<Shared>, peer: Arc<Peer>, request: HttpR
     })
 }
 
-async fn admit(shared: &Shared, peer: &Peer, request: &HttpRequest<Incoming>) -> Result<Grant, Status> {
-    let bearer = request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
-    match shared.authenticator.authenticate(&Credentials { peer, bearer }).await {
+async fn admit(
+    shared: &Shared,
+    peer: &Peer,
+    request: &HttpRequest<Incoming>,
+) -> Result<Grant, Status> {
+    let bearer = request
+        .headers()
+        .get("authorization")
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.strip_prefix("Bearer "));
+    match shared
+        .authenticator
+        .authenticate(&Credentials { peer, bearer })
+        .await
+    {
         Ok(grant) => Ok(grant),
         Err(denied) => {
             tracing::warn!(path = request.uri().path(), %denied, "denied");
@@ -125,9 +205,16 @@ async fn admit(shared: &Shared, peer: &Peer, request: &HttpRequest<Incoming>) ->
     }
 }
 
-async fn route(shared: Arc<Shared>, grant: Grant, request: HttpRequest<Incoming>) -> Result<HttpResponse<Body>, Status> {
+async fn route(
+    shared: Arc<Shared>,
+    grant: Grant,
+    request: HttpRequest<Incoming>,
+) -> Result<HttpResponse<Body>, Status> {
     let Some(rpc) = rpc(request.uri().path()) else {
-        return Err(Status::unimplemented(format!("no RPC {} here", request.uri().path())));
+        return Err(Status::unimplemented(format!(
+            "no RPC {} here",
+            request.uri().path()
+        )));
     };
     match rpc {
         Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, request).await,
@@ -135,8 +222,15 @@ async fn route(shared: Arc<Shared>, grant: Grant, request: HttpRequest<Incoming>
     }
 }
 
-async fn streaming<D: Dialect>(shared: Arc<Shared>, grant: Grant, only: Option<Kind>, request: HttpRequest<Incoming>) -> Result<HttpResponse<Body>, Status> {
-    let seat = shared.seats.take(&grant.identity, shared.limits.streams_per_identity)?;
+async fn streaming<D: Dialect>(
+    shared: Arc<Shared>,
+    grant: Grant,
+    only: Option<Kind>,
+    request: HttpRequest<Incoming>,
+) -> Result<HttpResponse<Body>, Status> {
+    let seat = shared
+        .seats
+        .take(&grant.identity, shared.limits.streams_per_identity)?;
     let opening = Opening {
         cache: shared.cache.clone(),
         grant,
@@ -146,8 +240,11 @@ async fn streaming<D: Dialect>(shared: Arc<Shared>, grant: Grant, only: Option<K
         shutdown: shared.shutdown.clone(),
         seat,
     };
-    let mut grpc = Grpc::new(ProstCodec::<D::Response, D::Request>::default()).max_decoding_message_size(shared.limits.request_bytes);
-    Ok(grpc.streaming(Open::<D>(Some(opening), std::marker::PhantomData), request).await)
+    let mut grpc = Grpc::new(ProstCodec::<D::Response, D::Request>::default())
+        .max_decoding_message_size(shared.limits.request_bytes);
+    Ok(grpc
+        .streaming(Open::<D>(Some(opening), std::marker::PhantomData), request)
+        .await)
 }
 
 struct Open<D>(Option<Opening>, std::marker::PhantomData<fn() -> D>);
@@ -161,7 +258,9 @@ impl<D: Dialect> StreamingService<D::Request> for Open<D> {
         let opening = self.0.take();
         Box::pin(async move {
             let opening = opening.ok_or_else(|| Status::internal("a stream opens once"))?;
-            Ok(Response::new(stream::serve::<D>(opening, request.into_inner()).boxed()))
+            Ok(Response::new(
+                stream::serve::<D>(opening, request.into_inner()).boxed(),
+            ))
         })
     }
 }

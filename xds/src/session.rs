@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::debug::SubscriptionState;
 use crate::kind::Rank;
 use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name};
 use crate::view::{Generation, Tables};
@@ -42,11 +43,20 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// The client answered a response of `kind` after `after`.
-    Answered { kind: Kind, after: Duration, refused: bool },
+    Answered {
+        kind: Kind,
+        after: Duration,
+        refused: bool,
+    },
     /// The client runs these.
     Acknowledged(Vec<Arc<Resource>>),
     /// The client refuses this version.
-    Rejected { kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str> },
+    Rejected {
+        kind: Kind,
+        name: Arc<str>,
+        version: Arc<str>,
+        text: Arc<str>,
+    },
     /// The client no longer refuses this name.
     Recovered { kind: Kind, name: Arc<str> },
     /// That many on-demand secrets were taken back.
@@ -159,7 +169,11 @@ impl Session {
         let limits = match protocol {
             Protocol::Delta => limits,
             // A state-of-the-world response is the whole state, however large.
-            Protocol::Sotw => Arc::new(Limits { response_resources: usize::MAX, response_bytes: usize::MAX, ..Limits::clone(&limits) }),
+            Protocol::Sotw => Arc::new(Limits {
+                response_resources: usize::MAX,
+                response_bytes: usize::MAX,
+                ..Limits::clone(&limits)
+            }),
         };
         Session {
             protocol,
@@ -185,9 +199,27 @@ impl Session {
         self.subscriptions[kind as usize].as_deref()
     }
 
+    /// What is subscribed to, for people.
+    pub(crate) fn states(&self) -> Vec<SubscriptionState> {
+        let state = |s: &Subscription| SubscriptionState {
+            kind: s.kind.label(),
+            wildcard: s.wildcard,
+            names: s.named.len(),
+            in_flight: s.in_flight.len(),
+            considered: s.cursor,
+        };
+        self.subscriptions
+            .iter()
+            .flatten()
+            .map(|s| state(s))
+            .collect()
+    }
+
     /// The nonces of the unanswered responses of `kind`.
     pub(crate) fn unanswered(&self, kind: Kind) -> impl Iterator<Item = u64> {
-        self.subscription(kind).into_iter().flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
+        self.subscription(kind)
+            .into_iter()
+            .flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
     }
 
     /// Takes `kind` as answered up to the present, because the client proved to hold all of it.
@@ -212,12 +244,21 @@ impl Session {
 
     /// When the oldest unanswered response was sent.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        self.subscriptions.iter().flatten().filter_map(|s| Some(s.in_flight.front()?.sent)).min()
+        self.subscriptions
+            .iter()
+            .flatten()
+            .filter_map(|s| Some(s.in_flight.front()?.sent))
+            .min()
     }
 
     /// All changes up to here are considered.
     pub(crate) fn passed(&self) -> Generation {
-        self.subscriptions.iter().flatten().map(|s| s.cursor).min().unwrap_or(Generation::MAX)
+        self.subscriptions
+            .iter()
+            .flatten()
+            .map(|s| s.cursor)
+            .min()
+            .unwrap_or(Generation::MAX)
     }
 
     /// Everything subscribed to and published up to here is acknowledged or quarantined.
@@ -225,26 +266,57 @@ impl Session {
         if !self.primed {
             return 0;
         }
-        let free = self.subscriptions.iter().flatten().filter(|s| s.kind.rank() == Rank::Free).map(|s| s.settled).min();
+        let free = self
+            .subscriptions
+            .iter()
+            .flatten()
+            .filter(|s| s.kind.rank() == Rank::Free)
+            .map(|s| s.settled)
+            .min();
         free.map_or(self.ended, |free| free.min(self.ended))
     }
 
     /// Handles one request of the delta protocol.
     ///
     /// <https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#incremental-xds>
-    pub(crate) fn delta(&mut self, kind: Kind, request: DeltaRequest, tables: &Tables, now: Instant) -> Result<(), Refusal> {
-        let DeltaRequest { node: _, type_url: _, subscribe, unsubscribe, initial_resource_versions, response_nonce, error_detail } = request;
+    pub(crate) fn delta(
+        &mut self,
+        kind: Kind,
+        request: DeltaRequest,
+        tables: &Tables,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let DeltaRequest {
+            node: _,
+            type_url: _,
+            subscribe,
+            unsubscribe,
+            initial_resource_versions,
+            response_nonce,
+            error_detail,
+        } = request;
         self.requests += 1;
         self.check_names(kind, &subscribe)?;
         if !response_nonce.is_empty() {
-            self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
+            self.answer(
+                kind,
+                &response_nonce,
+                error_detail.map(|e| e.message),
+                tables,
+                now,
+            );
         }
         let first = self.subscriptions[kind as usize].is_none();
         let asked = self.requests;
         let limits = self.limits.clone();
-        let sub = self.subscriptions[kind as usize].get_or_insert_with(|| Box::new(Subscription::new(kind, tables.generation)));
+        let sub = self.subscriptions[kind as usize]
+            .get_or_insert_with(|| Box::new(Subscription::new(kind, tables.generation)));
         // Only the first request of a type on a stream may say what the client holds.
-        let held = if first { initial_resource_versions } else { HashMap::new() };
+        let held = if first {
+            initial_resource_versions
+        } else {
+            HashMap::new()
+        };
 
         // "Unsubscribing from resources": under a wildcard the server says what still is.
         for name in unsubscribe {
@@ -275,7 +347,8 @@ impl Session {
                 let known = held.get(resource.name());
                 if known.is_none_or(|v| v != resource.version()) {
                     sub.answers.insert(resource.shared_name().clone());
-                    sub.older.extend(known.map(|_| resource.shared_name().clone()));
+                    sub.older
+                        .extend(known.map(|_| resource.shared_name().clone()));
                 }
             }
         }
@@ -289,12 +362,22 @@ impl Session {
             }
             sub.explicit = true;
             let known = held.get(&name).map(String::as_str);
-            let name = tables.table(kind).intern(&name).unwrap_or_else(|| name.into());
+            let name = tables
+                .table(kind)
+                .intern(&name)
+                .unwrap_or_else(|| name.into());
             if kind != Kind::Secret || canonical_secret_name(&name) {
-                if sub.named.insert(name.clone(), asked).is_none() && on_demand(&limits, kind, &name) {
+                if sub.named.insert(name.clone(), asked).is_none()
+                    && on_demand(&limits, kind, &name)
+                {
                     sub.on_demand += 1;
                 }
-                if known.is_some_and(|v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v)) {
+                if known.is_some_and(|v| {
+                    tables
+                        .table(kind)
+                        .current(&name)
+                        .is_some_and(|r| r.version() == v)
+                }) {
                     continue;
                 }
                 sub.older.extend(known.map(|_| name.clone()));
@@ -304,12 +387,18 @@ impl Session {
         }
         // What the client holds of its subscription and is no more.
         for name in held.into_keys() {
-            if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
+            if (sub.wildcard || sub.named.contains_key(name.as_str()))
+                && tables.table(kind).current(&name).is_none()
+            {
                 sub.answers.insert(name.into());
             }
         }
         if sub.named.len() > limits.names {
-            return Err(Refusal::TooManyNames { kind, found: sub.named.len(), limit: limits.names });
+            return Err(Refusal::TooManyNames {
+                kind,
+                found: sub.named.len(),
+                limit: limits.names,
+            });
         }
         self.evict(kind);
         Ok(())
@@ -318,10 +407,18 @@ impl Session {
     fn check_names(&self, kind: Kind, names: &[String]) -> Result<(), Refusal> {
         let limit = self.limits.names;
         if names.len() > limit {
-            return Err(Refusal::TooManyNames { kind, found: names.len(), limit });
+            return Err(Refusal::TooManyNames {
+                kind,
+                found: names.len(),
+                limit,
+            });
         }
         match names.iter().map(String::len).max() {
-            Some(found) if found > self.limits.name_bytes => Err(Refusal::NameTooLong { kind, found, limit: self.limits.name_bytes }),
+            Some(found) if found > self.limits.name_bytes => Err(Refusal::NameTooLong {
+                kind,
+                found,
+                limit: self.limits.name_bytes,
+            }),
             _ => Ok(()),
         }
     }
@@ -329,13 +426,19 @@ impl Session {
     /// Takes the longest unasked on-demand secrets back, a sixteenth more than needed so that it is rare.
     fn evict(&mut self, kind: Kind) {
         let limits = self.limits.clone();
-        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else { return };
+        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
+            return;
+        };
         if sub.on_demand <= limits.on_demand_secrets {
             return;
         }
         let excess = sub.on_demand - limits.on_demand_secrets + limits.on_demand_secrets / 16;
-        let mut by_age: Vec<(u64, Arc<str>)> =
-            sub.named.iter().filter(|(n, _)| on_demand(&limits, kind, n)).map(|(n, asked)| (*asked, n.clone())).collect();
+        let mut by_age: Vec<(u64, Arc<str>)> = sub
+            .named
+            .iter()
+            .filter(|(n, _)| on_demand(&limits, kind, n))
+            .map(|(n, asked)| (*asked, n.clone()))
+            .collect();
         by_age.sort_unstable();
         by_age.truncate(excess);
         for (_, name) in &by_age {
@@ -344,18 +447,39 @@ impl Session {
             sub.taken_back.insert(name.clone());
         }
         sub.on_demand -= by_age.len();
-        self.effects.push(Effect::Evicted { kind, names: by_age.len() });
+        self.effects.push(Effect::Evicted {
+            kind,
+            names: by_age.len(),
+        });
     }
 
     /// Handles the client's answer to a response.
-    pub(crate) fn answer(&mut self, kind: Kind, nonce: &str, refusal: Option<String>, tables: &Tables, now: Instant) {
-        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else { return };
+    pub(crate) fn answer(
+        &mut self,
+        kind: Kind,
+        nonce: &str,
+        refusal: Option<String>,
+        tables: &Tables,
+        now: Instant,
+    ) {
+        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
+            return;
+        };
         let nonce = nonce.parse::<u64>().ok();
         // A nonce of no response in flight is stale, for example from before a reconnect.
-        let Some(at) = sub.in_flight.iter().position(|f| Some(f.nonce) == nonce) else { return };
-        let answered = sub.in_flight.remove(at).expect("the position was just found");
+        let Some(at) = sub.in_flight.iter().position(|f| Some(f.nonce) == nonce) else {
+            return;
+        };
+        let answered = sub
+            .in_flight
+            .remove(at)
+            .expect("the position was just found");
         let after = now.saturating_duration_since(answered.sent);
-        self.effects.push(Effect::Answered { kind, after, refused: refusal.is_some() });
+        self.effects.push(Effect::Answered {
+            kind,
+            after,
+            refused: refusal.is_some(),
+        });
         match refusal {
             None => self.accepted(kind, answered),
             Some(text) => self.refused(kind, answered, &text, tables),
@@ -363,18 +487,26 @@ impl Session {
     }
 
     fn accepted(&mut self, kind: Kind, answered: InFlight) {
-        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let sub = self.subscriptions[kind as usize]
+            .as_deref_mut()
+            .expect("the caller found it");
         let healing = !sub.quarantine.is_empty();
         let mut running = Vec::with_capacity(answered.items.len());
         for item in answered.items {
             let healed = match &item {
-                Item::Upsert(r) => sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version()),
+                Item::Upsert(r) => sub
+                    .quarantine
+                    .get(r.name())
+                    .is_some_and(|q| &*q.version != r.version()),
                 Item::Fallback(_) | Item::Withhold(_) => false,
                 Item::Remove(_) => true,
             };
             sub.older.remove(item.name());
             if healing && healed && sub.quarantine.remove(item.name()).is_some() {
-                self.effects.push(Effect::Recovered { kind, name: item.name().clone() });
+                self.effects.push(Effect::Recovered {
+                    kind,
+                    name: item.name().clone(),
+                });
             }
             if let Item::Upsert(r) = item {
                 running.push(r);
@@ -392,7 +524,9 @@ impl Session {
     }
 
     fn refused(&mut self, kind: Kind, answered: InFlight, text: &str, tables: &Tables) {
-        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let sub = self.subscriptions[kind as usize]
+            .as_deref_mut()
+            .expect("the caller found it");
         let mut items = answered.items;
         if items.len() > 1 {
             sub.probes.extend(parts(items, text));
@@ -404,17 +538,32 @@ impl Session {
                 let name = r.shared_name().clone();
                 let version: Arc<str> = r.version().into();
                 let table = tables.table(kind);
-                let good = table.good(&name).filter(|g| g.version() != &*version).cloned();
+                let good = table
+                    .good(&name)
+                    .filter(|g| g.version() != &*version)
+                    .cloned();
                 // A client that starts fresh gets the last good version; for others it changes nothing.
-                sub.probes.extend(good.clone().map(|good| vec![Item::Fallback(good)]));
+                sub.probes
+                    .extend(good.clone().map(|good| vec![Item::Fallback(good)]));
                 let elsewhere = table.entry(&name).is_some_and(|e| e.acknowledged);
                 let held = match good {
                     Some(good) => Held::Known(good),
                     None if elsewhere || sub.older.contains(&name) => Held::Unknown,
                     None => Held::Nothing,
                 };
-                sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held });
-                self.effects.push(Effect::Rejected { kind, name, version, text });
+                sub.quarantine.insert(
+                    name.clone(),
+                    Quarantined {
+                        version: version.clone(),
+                        held,
+                    },
+                );
+                self.effects.push(Effect::Rejected {
+                    kind,
+                    name,
+                    version,
+                    text,
+                });
             }
             Some(Item::Fallback(r)) => {
                 // Not even the older version: there is nothing left to try until the resource changes.
@@ -422,8 +571,20 @@ impl Session {
                     q.held = Held::Unknown;
                 }
             }
-            Some(Item::Remove(name) | Item::Withhold(name)) => self.effects.push(Effect::Rejected { kind, name, version: "".into(), text }),
-            None => self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text }),
+            Some(Item::Remove(name) | Item::Withhold(name)) => {
+                self.effects.push(Effect::Rejected {
+                    kind,
+                    name,
+                    version: "".into(),
+                    text,
+                })
+            }
+            None => self.effects.push(Effect::Rejected {
+                kind,
+                name: "".into(),
+                version: "".into(),
+                text,
+            }),
         }
         if let Some(generation) = answered.settles
             && sub.in_flight.is_empty()
@@ -463,7 +624,12 @@ impl Session {
 
     /// Notices what the view changed.
     fn collect(&mut self, tables: &Tables) {
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
+        for sub in self
+            .subscriptions
+            .iter_mut()
+            .flatten()
+            .filter(|s| s.kind.rank() == Rank::Free)
+        {
             if sub.cursor == tables.generation {
                 continue;
             }
@@ -480,24 +646,41 @@ impl Session {
             return;
         }
         let mut unsent: BTreeMap<(u8, Kind), VecDeque<Item>> = BTreeMap::new();
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() != Rank::Free) {
+        for sub in self
+            .subscriptions
+            .iter_mut()
+            .flatten()
+            .filter(|s| s.kind.rank() != Rank::Free)
+        {
             for (name, entry) in tables.table(sub.kind).changes(sub.cursor) {
                 if !sub.wants(name, entry.current.as_deref()) {
                     continue;
                 }
-                let Some(item) = sub.item(tables, name) else { continue };
+                let Some(item) = sub.item(tables, name) else {
+                    continue;
+                };
                 let removal = item.resource().is_none();
-                unsent.entry((step_of(sub.kind, removal), sub.kind)).or_default().push_back(item);
+                unsent
+                    .entry((step_of(sub.kind, removal), sub.kind))
+                    .or_default()
+                    .push_back(item);
             }
             sub.cursor = tables.generation;
         }
         self.began = tables.generation;
-        self.round = Some(Round { target: tables.generation, unsent });
+        self.round = Some(Round {
+            target: tables.generation,
+            unsent,
+        });
     }
 
     /// Whether everything of a lower rank is answered, so that `kind` may refer to it.
     fn made_before(&self, kind: Kind) -> bool {
-        self.subscriptions.iter().flatten().filter(|s| s.kind.rank() < kind.rank()).all(|s| s.answered())
+        self.subscriptions
+            .iter()
+            .flatten()
+            .filter(|s| s.kind.rank() < kind.rank())
+            .all(|s| s.answered())
     }
 
     /// What to send of `kind` now.
@@ -505,16 +688,22 @@ impl Session {
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
         let sub = self.subscriptions[kind as usize].as_deref_mut()?;
-        if made_before && (self.protocol == Protocol::Delta || sub.in_flight.is_empty()) {
-            if let Some(part) = sub.probes.pop_front() {
-                return Some(part);
-            }
+        if made_before
+            && (self.protocol == Protocol::Delta || sub.in_flight.is_empty())
+            && let Some(part) = sub.probes.pop_front()
+        {
+            return Some(part);
         }
         if !sub.in_flight.is_empty() {
             return None;
         }
-        let round_step = self.round.as_ref().and_then(|r| r.unsent.first_key_value()).map(|((step, _), _)| *step);
-        let may_answer = free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
+        let round_step = self
+            .round
+            .as_ref()
+            .and_then(|r| r.unsent.first_key_value())
+            .map(|((step, _), _)| *step);
+        let may_answer =
+            free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
         if may_answer && !(sub.answers.is_empty() && sub.taken_back.is_empty() && !sub.greet) {
             let mut page = Page::new(&self.limits);
             while let Some(name) = sub.taken_back.pop_first() {
@@ -523,7 +712,12 @@ impl Session {
             while let Some(name) = sub.answers.first() {
                 let name = name.clone();
                 // What changed since the last round came with its clusters; the coming round carries both.
-                let fresh = !free && kind.rank() != Rank::Backends && tables.table(kind).entry(&name).is_some_and(|e| e.generation > sub.cursor);
+                let fresh = !free
+                    && kind.rank() != Rank::Backends
+                    && tables
+                        .table(kind)
+                        .entry(&name)
+                        .is_some_and(|e| e.generation > sub.cursor);
                 let item = if fresh { None } else { sub.item(tables, &name) };
                 if let Some(item) = item
                     && !page.push(item)
@@ -545,10 +739,17 @@ impl Session {
     }
 
     fn next_of_round(&mut self, kind: Kind) -> Option<Vec<Item>> {
-        let step = *self.round.as_ref()?.unsent.first_key_value().map(|((step, _), _)| step)?;
+        let step = *self
+            .round
+            .as_ref()?
+            .unsent
+            .first_key_value()
+            .map(|((step, _), _)| step)?;
         // Every kind of an earlier step has answered; those of this step go on by themselves.
         let ready = self.subscriptions.iter().flatten().all(|s| {
-            s.kind.rank() == Rank::Free || s.answered() || (s.kind != kind && s.kind.rank() == kind.rank() && step < step::ROUTE_REMOVALS)
+            s.kind.rank() == Rank::Free
+                || s.answered()
+                || (s.kind != kind && s.kind.rank() == kind.rank() && step < step::ROUTE_REMOVALS)
         });
         if !ready {
             return None;
@@ -556,7 +757,7 @@ impl Session {
         let removals = step > step::LISTENERS;
         let mut items = self.round.as_mut()?.unsent.remove(&(step, kind))?;
         if removals {
-            items = items.into_iter().filter(|item| !self.defer(kind, item)).collect();
+            items.retain(|item| !self.defer(kind, item));
             if items.is_empty() {
                 return None;
             }
@@ -564,7 +765,9 @@ impl Session {
         let mut page = Page::new(&self.limits);
         if kind == Kind::Listener {
             // Removals first, all in the first page: an address may move.
-            items.make_contiguous().sort_by_key(|item| !matches!(item, Item::Remove(_)));
+            items
+                .make_contiguous()
+                .sort_by_key(|item| !matches!(item, Item::Remove(_)));
         }
         while let Some(item) = items.pop_front() {
             if let Err(item) = page.try_push(item) {
@@ -582,13 +785,18 @@ impl Session {
     /// reference is looked for as the name within the held bytes, which errs on the safe side.
     fn defer(&mut self, kind: Kind, item: &Item) -> bool {
         let name = item.name();
-        let needed = self.subscriptions.iter().flatten().filter(|s| s.kind.rank() > kind.rank() && s.kind.rank() != Rank::Free).any(|s| {
-            s.quarantine.values().any(|q| match &q.held {
-                Held::Nothing => false,
-                Held::Known(held) => mentions(&held.body(), name.as_bytes()),
-                Held::Unknown => true,
-            })
-        });
+        let needed = self
+            .subscriptions
+            .iter()
+            .flatten()
+            .filter(|s| s.kind.rank() > kind.rank() && s.kind.rank() != Rank::Free)
+            .any(|s| {
+                s.quarantine.values().any(|q| match &q.held {
+                    Held::Nothing => false,
+                    Held::Known(held) => mentions(&held.body(), name.as_bytes()),
+                    Held::Unknown => true,
+                })
+            });
         let wait = needed && self.deferred.len() < MAX_DEFERRED;
         if wait {
             self.deferred.insert((kind, name.clone()));
@@ -611,15 +819,28 @@ impl Session {
     fn send(&mut self, kind: Kind, items: Vec<Item>, now: Instant) -> Outgoing {
         self.nonces += 1;
         let nonce = self.nonces;
-        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("there is something to send of it");
-        let settles = (sub.probes.is_empty() && sub.answers.is_empty() && sub.taken_back.is_empty()).then_some(sub.cursor);
-        sub.in_flight.push_back(InFlight { nonce, items: items.clone(), sent: now, settles });
+        let sub = self.subscriptions[kind as usize]
+            .as_deref_mut()
+            .expect("there is something to send of it");
+        let settles =
+            (sub.probes.is_empty() && sub.answers.is_empty() && sub.taken_back.is_empty())
+                .then_some(sub.cursor);
+        sub.in_flight.push_back(InFlight {
+            nonce,
+            items: items.clone(),
+            sent: now,
+            settles,
+        });
         Outgoing { kind, nonce, items }
     }
 
     /// Ends the round when all of it is answered; says whether one ended or none is running.
     fn end_round(&mut self) -> bool {
-        let answered = self.subscriptions.iter().flatten().all(|s| s.kind.rank() == Rank::Free || s.answered());
+        let answered = self
+            .subscriptions
+            .iter()
+            .flatten()
+            .all(|s| s.kind.rank() == Rank::Free || s.answered());
         match &self.round {
             None => true,
             Some(round) if answered && round.unsent.is_empty() => {
@@ -638,7 +859,13 @@ impl Session {
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle()) {
             sub.settled = sub.cursor;
         }
-        let idle = |rank: fn(Rank) -> bool| self.subscriptions.iter().flatten().filter(|s| rank(s.kind.rank())).all(|s| s.idle());
+        let idle = |rank: fn(Rank) -> bool| {
+            self.subscriptions
+                .iter()
+                .flatten()
+                .filter(|s| rank(s.kind.rank()))
+                .all(|s| s.idle())
+        };
         if self.subscriptions.iter().any(Option::is_some) && idle(|r| r != Rank::Free) {
             self.ended = self.began;
             self.primed |= idle(|_| true);
@@ -655,12 +882,17 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     fn new(limits: &'a Limits) -> Page<'a> {
-        Page { limits, items: Vec::new(), bytes: 0 }
+        Page {
+            limits,
+            items: Vec::new(),
+            bytes: 0,
+        }
     }
 
     fn try_push(&mut self, item: Item) -> Result<(), Item> {
         let bytes = self.bytes + item.bytes();
-        let full = self.items.len() >= self.limits.response_resources || bytes > self.limits.response_bytes;
+        let full = self.items.len() >= self.limits.response_resources
+            || bytes > self.limits.response_bytes;
         if full && !self.items.is_empty() {
             return Err(item);
         }
@@ -677,13 +909,16 @@ impl<'a> Page<'a> {
 /// Splits a refused response so that one more round trip tells the culprits where it can.
 fn parts(items: Vec<Item>, text: &str) -> Vec<Vec<Item>> {
     let mut parts = Vec::new();
-    let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
+    let (upserts, removals): (Vec<_>, Vec<_>) =
+        items.into_iter().partition(|i| i.resource().is_some());
     if !removals.is_empty() && !upserts.is_empty() {
         parts.push(removals);
     } else if !removals.is_empty() {
         parts.extend(removals.into_iter().map(|item| vec![item]));
     }
-    let (suspects, others): (Vec<_>, Vec<_>) = upserts.into_iter().partition(|i| mentions_word(text, i.name()));
+    let (suspects, others): (Vec<_>, Vec<_>) = upserts
+        .into_iter()
+        .partition(|i| mentions_word(text, i.name()));
     if suspects.is_empty() {
         parts.extend(split(others));
     } else {
@@ -697,24 +932,36 @@ fn parts(items: Vec<Item>, text: &str) -> Vec<Vec<Item>> {
 
 /// Removals, which are never refused, in one response; each resource in its own.
 fn one_by_one(items: Vec<Item>) -> impl Iterator<Item = Vec<Item>> {
-    let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
+    let (upserts, removals): (Vec<_>, Vec<_>) =
+        items.into_iter().partition(|i| i.resource().is_some());
     let removals = (!removals.is_empty()).then_some(removals);
-    removals.into_iter().chain(upserts.into_iter().map(|item| vec![item]))
+    removals
+        .into_iter()
+        .chain(upserts.into_iter().map(|item| vec![item]))
 }
 
 fn split(items: Vec<Item>) -> Vec<Vec<Item>> {
-    let size = if items.len() <= SINGLES { 1 } else { items.len().div_ceil(16) };
+    let size = if items.len() <= SINGLES {
+        1
+    } else {
+        items.len().div_ceil(16)
+    };
     items.chunks(size).map(<[Item]>::to_vec).collect()
 }
 
 /// Whether `text` has `name` as a word of its own, so that `a.example` is not found in `a.example.com`.
 fn mentions_word(text: &str, name: &str) -> bool {
-    let boundary = |c: Option<char>| c.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/')));
+    let boundary = |c: Option<char>| {
+        c.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/')))
+    };
     !name.is_empty()
         && text.match_indices(name).any(|(at, _)| {
             let (before, after) = (&text[..at], &text[at + name.len()..]);
             // A full stop that ends a sentence is not part of a name.
-            let after = after.strip_prefix('.').filter(|rest| boundary(rest.chars().next())).unwrap_or(after);
+            let after = after
+                .strip_prefix('.')
+                .filter(|rest| boundary(rest.chars().next()))
+                .unwrap_or(after);
             boundary(before.chars().next_back()) && boundary(after.chars().next())
         })
 }

@@ -19,8 +19,12 @@ use crate::{Kind, Limits};
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         match refusal {
-            Refusal::UnknownType(_) | Refusal::WrongType { .. } => Status::invalid_argument(refusal.to_string()),
-            Refusal::TooManyNames { .. } | Refusal::NameTooLong { .. } => Status::resource_exhausted(refusal.to_string()),
+            Refusal::UnknownType(_) | Refusal::WrongType { .. } => {
+                Status::invalid_argument(refusal.to_string())
+            }
+            Refusal::TooManyNames { .. } | Refusal::NameTooLong { .. } => {
+                Status::resource_exhausted(refusal.to_string())
+            }
         }
     }
 }
@@ -39,7 +43,10 @@ pub(crate) struct Opening {
 }
 
 /// Serves one stream. The stream lives inside its response body: when the client goes, it is dropped.
-pub(crate) fn serve<D: Dialect>(opening: Opening, requests: Streaming<D::Request>) -> impl Stream<Item = Result<D::Response, Status>> + Send + 'static {
+pub(crate) fn serve<D: Dialect>(
+    opening: Opening,
+    requests: Streaming<D::Request>,
+) -> impl Stream<Item = Result<D::Response, Status>> + Send + 'static {
     let conversation = Conversation::<D>::new(opening, requests);
     futures::stream::unfold(Some(conversation), |conversation| async move {
         let mut conversation = conversation?;
@@ -84,13 +91,23 @@ impl Drop for Membership {
 
 impl<D: Dialect> Conversation<D> {
     fn new(opening: Opening, requests: Streaming<D::Request>) -> Self {
-        let Opening { cache, grant, authenticator, limits, only, shutdown, seat } = opening;
+        let Opening {
+            cache,
+            grant,
+            authenticator,
+            limits,
+            only,
+            shutdown,
+            seat,
+        } = opening;
         let shelf = cache.shelf(&grant.view);
         // Subscribe before reading, so that no publication falls between the two.
         let published = shelf.published.subscribe();
         let generation = shelf.read().generation;
         let expires = grant.expires.map(|at| {
-            let left = at.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+            let left = at
+                .duration_since(SystemTime::now())
+                .unwrap_or(Duration::ZERO);
             tokio::time::Instant::now() + left
         });
         Conversation {
@@ -117,7 +134,10 @@ impl<D: Dialect> Conversation<D> {
     async fn next(&mut self) -> Result<Option<D::Response>, Status> {
         loop {
             if !self.authenticator.still_granted(&self.grant) {
-                return Err(Status::permission_denied(format!("{} may not read this view any more", self.grant.identity)));
+                return Err(Status::permission_denied(format!(
+                    "{} may not read this view any more",
+                    self.grant.identity
+                )));
             }
             if let Some(out) = self.produce()? {
                 if let Some(response) = self.write(&out) {
@@ -125,10 +145,19 @@ impl<D: Dialect> Conversation<D> {
                 }
                 // The protocol cannot say this: nothing will answer it, so it counts as answered.
                 let tables = self.shelf.read();
-                self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, Instant::now());
+                self.session.answer(
+                    out.kind,
+                    &out.nonce.to_string(),
+                    None,
+                    &tables,
+                    Instant::now(),
+                );
                 continue;
             }
-            let unanswered = self.session.waiting_since().map(|since| tokio::time::Instant::from_std(since + self.limits.answer_within));
+            let unanswered = self
+                .session
+                .waiting_since()
+                .map(|since| tokio::time::Instant::from_std(since + self.limits.answer_within));
             let resume = self.bucket.empty_until(Instant::now());
             tokio::select! {
                 request = self.requests.message(), if resume.is_none() => match request? {
@@ -148,7 +177,9 @@ impl<D: Dialect> Conversation<D> {
         let out = {
             let tables = self.shelf.read();
             if tables.forgotten > self.session.passed() {
-                return Err(Status::aborted("too far behind the changes of the view; reconnect with the versions held"));
+                return Err(Status::aborted(
+                    "too far behind the changes of the view; reconnect with the versions held",
+                ));
             }
             self.session.next(&tables, Instant::now())
         };
@@ -163,7 +194,9 @@ impl<D: Dialect> Conversation<D> {
             sent += 1;
             bytes += resource.encoded_len();
         }
-        self.cache.counters().responded(out.kind, sent, out.items.len() - sent, bytes);
+        self.cache
+            .counters()
+            .responded(out.kind, sent, out.items.len() - sent, bytes);
         tracing::debug!(kind = %out.kind, nonce = out.nonce, resources = sent, removed = out.items.len() - sent, bytes, "sent");
         Some(response)
     }
@@ -172,14 +205,25 @@ impl<D: Dialect> Conversation<D> {
         self.bucket.take();
         let node = D::node(&mut request);
         if self.membership.is_none() {
-            let name = node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string());
+            let name = node
+                .map(|n| n.id)
+                .filter(|id| !id.is_empty())
+                .unwrap_or_else(|| self.grant.identity.to_string());
             let name: String = name.chars().take(256).collect();
-            let id = self.shelf.ledger.connect(name.into(), self.grant.identity.clone(), self.shelf.read().generation);
-            self.membership = Some(Membership { shelf: self.shelf.clone(), id });
+            let id = self.shelf.ledger.connect(
+                name.into(),
+                self.grant.identity.clone(),
+                self.shelf.read().generation,
+            );
+            self.membership = Some(Membership {
+                shelf: self.shelf.clone(),
+                id,
+            });
         }
         let kind = self.kind(D::type_url(&request))?;
         let tables = self.shelf.read();
-        self.dialect.read(&mut self.session, kind, request, &tables, Instant::now())?;
+        self.dialect
+            .read(&mut self.session, kind, request, &tables, Instant::now())?;
         Ok(())
     }
 
@@ -189,20 +233,34 @@ impl<D: Dialect> Conversation<D> {
             (Some(kind), Some(only)) if kind == only => Ok(kind),
             // A per-type service implies its type.
             (None, Some(only)) if type_url.is_empty() => Ok(only),
-            (_, Some(only)) => Err(Refusal::WrongType { expected: only.type_url(), found: type_url.to_owned() }),
+            (_, Some(only)) => Err(Refusal::WrongType {
+                expected: only.type_url(),
+                found: type_url.to_owned(),
+            }),
             (None, None) => Err(Refusal::UnknownType(type_url.to_owned())),
         }
     }
 
     /// Carries what happened into the counters, the view and the ledger.
     fn account(&mut self) {
-        let Some(id) = self.membership.as_ref().map(|m| m.id) else { return };
+        let Some(id) = self.membership.as_ref().map(|m| m.id) else {
+            return;
+        };
         let ledger = &self.shelf.ledger;
         for effect in self.session.take_effects() {
             match effect {
-                Effect::Answered { kind, after, refused } => self.cache.counters().answered(kind, after, refused),
+                Effect::Answered {
+                    kind,
+                    after,
+                    refused,
+                } => self.cache.counters().answered(kind, after, refused),
                 Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
-                Effect::Rejected { kind, name, version, text } => {
+                Effect::Rejected {
+                    kind,
+                    name,
+                    version,
+                    text,
+                } => {
                     tracing::warn!(%kind, %name, %version, %text, view = %self.shelf.view, "refused by a client; held back until it changes");
                     ledger.reject(id, kind, name, version, text);
                 }
@@ -213,7 +271,7 @@ impl<D: Dialect> Conversation<D> {
         let now = (self.serving(), self.session.passed());
         if now != self.reported {
             self.reported = now;
-            ledger.progress(id, now.0, now.1);
+            ledger.progress(id, now.0, now.1, self.session.states());
         }
     }
 
@@ -221,7 +279,11 @@ impl<D: Dialect> Conversation<D> {
     /// there are some, serves nothing yet.
     fn serving(&self) -> Generation {
         let asked = self.only.is_some() || self.session.subscription(Kind::Listener).is_some();
-        if asked || self.shelf.read().table(Kind::Listener).len() == 0 { self.session.acknowledged() } else { 0 }
+        if asked || self.shelf.read().table(Kind::Listener).len() == 0 {
+            self.session.acknowledged()
+        } else {
+            0
+        }
     }
 }
 
@@ -248,7 +310,12 @@ struct Bucket {
 
 impl Bucket {
     fn new(burst: u32, per_second: u32) -> Bucket {
-        Bucket { tokens: burst.into(), burst: burst.into(), per_second: f64::from(per_second.max(1)), filled: Instant::now() }
+        Bucket {
+            tokens: burst.into(),
+            burst: burst.into(),
+            per_second: f64::from(per_second.max(1)),
+            filled: Instant::now(),
+        }
     }
 
     fn take(&mut self) {
@@ -260,6 +327,7 @@ impl Bucket {
         let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst);
         self.filled = now;
-        (self.tokens < 1.0).then(|| now + Duration::from_secs_f64((1.0 - self.tokens) / self.per_second))
+        (self.tokens < 1.0)
+            .then(|| now + Duration::from_secs_f64((1.0 - self.tokens) / self.per_second))
     }
 }

@@ -146,7 +146,9 @@ impl Subscription {
             return gone();
         }
         let table = tables.table(self.kind);
-        let Some(current) = table.current(name) else { return gone() };
+        let Some(current) = table.current(name) else {
+            return gone();
+        };
         match self.quarantine.get(current.name()) {
             Some(q) if &*q.version == current.version() => match (&q.held, table.good(name)) {
                 (Held::Known(good), _) | (_, Some(good)) => Some(Item::Fallback(good.clone())),

@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
@@ -67,27 +70,44 @@ impl fmt::Debug for Authority {
 impl Authority {
     /// A new authority called `name`, valid for `ttl`.
     pub fn new(name: &str, ttl: Duration, now: SystemTime) -> Result<Authority, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue { name: name.to_owned(), why: e.to_string() };
+        let fail = |e: rcgen::Error| TlsError::Issue {
+            name: name.to_owned(),
+            why: e.to_string(),
+        };
         let key = KeyPair::generate().map_err(fail)?;
         let mut params = params(name, ttl, now);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).map_err(fail)?.pem();
         let pem = key.serialize_pem();
-        Ok(Authority { issuer: Issuer::new(params, key), certificate, key: pem })
+        Ok(Authority {
+            issuer: Issuer::new(params, key),
+            certificate,
+            key: pem,
+        })
     }
 
     /// The authority of an earlier [`Authority::pair`].
     pub fn load(pair: &Pair) -> Result<Authority, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Read { what: "certificate authority", why: e.to_string() };
+        let fail = |e: rcgen::Error| TlsError::Read {
+            what: "certificate authority",
+            why: e.to_string(),
+        };
         let key = KeyPair::from_pem(&pair.key).map_err(fail)?;
         let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key).map_err(fail)?;
-        Ok(Authority { issuer, certificate: pair.certificate.clone(), key: pair.key.clone() })
+        Ok(Authority {
+            issuer,
+            certificate: pair.certificate.clone(),
+            key: pair.key.clone(),
+        })
     }
 
     /// The authority's own certificate and key, to be kept.
     pub fn pair(&self) -> Pair {
-        Pair { certificate: self.certificate.clone(), key: self.key.clone() }
+        Pair {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+        }
     }
 
     /// What others trust it by.
@@ -96,7 +116,12 @@ impl Authority {
     }
 
     /// A certificate for a server reached as `names` (host names or IP addresses).
-    pub fn issue_server(&self, names: &[String], ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
+    pub fn issue_server(
+        &self,
+        names: &[String],
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<Pair, TlsError> {
         let sans = names
             .iter()
             .map(|name| match name.parse() {
@@ -104,31 +129,72 @@ impl Authority {
                 Err(_) => name.as_str().try_into().map(SanType::DnsName),
             })
             .collect::<Result<_, _>>()
-            .map_err(|e: rcgen::Error| TlsError::Issue { name: names.join(", "), why: e.to_string() })?;
-        self.issue(names.first().map_or("xds", String::as_str), sans, ExtendedKeyUsagePurpose::ServerAuth, ttl, now)
+            .map_err(|e: rcgen::Error| TlsError::Issue {
+                name: names.join(", "),
+                why: e.to_string(),
+            })?;
+        self.issue(
+            names.first().map_or("xds", String::as_str),
+            sans,
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ttl,
+            now,
+        )
     }
 
     /// A certificate for the client `identity`, a URI such as `spiffe://cluster.local/fleet/edge`.
-    pub fn issue_client(&self, identity: &str, ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
-        let uri = identity.try_into().map_err(|e: rcgen::Error| TlsError::Issue { name: identity.to_owned(), why: e.to_string() })?;
-        self.issue(identity, vec![SanType::URI(uri)], ExtendedKeyUsagePurpose::ClientAuth, ttl, now)
+    pub fn issue_client(
+        &self,
+        identity: &str,
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<Pair, TlsError> {
+        let uri = identity
+            .try_into()
+            .map_err(|e: rcgen::Error| TlsError::Issue {
+                name: identity.to_owned(),
+                why: e.to_string(),
+            })?;
+        self.issue(
+            identity,
+            vec![SanType::URI(uri)],
+            ExtendedKeyUsagePurpose::ClientAuth,
+            ttl,
+            now,
+        )
     }
 
-    fn issue(&self, name: &str, sans: Vec<SanType>, usage: ExtendedKeyUsagePurpose, ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue { name: name.to_owned(), why: e.to_string() };
+    fn issue(
+        &self,
+        name: &str,
+        sans: Vec<SanType>,
+        usage: ExtendedKeyUsagePurpose,
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<Pair, TlsError> {
+        let fail = |e: rcgen::Error| TlsError::Issue {
+            name: name.to_owned(),
+            why: e.to_string(),
+        };
         let key = KeyPair::generate().map_err(fail)?;
         let mut params = params(name, ttl, now);
         params.subject_alt_names = sans;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         let certificate = params.signed_by(&key, &self.issuer).map_err(fail)?.pem();
-        Ok(Pair { certificate, key: key.serialize_pem() })
+        Ok(Pair {
+            certificate,
+            key: key.serialize_pem(),
+        })
     }
 }
 
 fn params(name: &str, ttl: Duration, now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
+    params.distinguished_name.push(
+        DnType::CommonName,
+        name.chars().take(64).collect::<String>(),
+    );
     // Clocks differ by a little.
     params.not_before = (now - Duration::from_secs(300)).into();
     params.not_after = (now + ttl).into();
@@ -149,7 +215,10 @@ impl ServerTls {
     /// Shows `pair`. A client certificate, when shown, must chain to `client_roots` (PEM); whether one is
     /// needed is the authenticator's business, which may take a token instead.
     pub fn new(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
-        Ok(ServerTls(Arc::new(watch::Sender::new(Arc::new(config(pair, client_roots)?)))))
+        Ok(ServerTls(Arc::new(watch::Sender::new(Arc::new(config(
+            pair,
+            client_roots,
+        )?)))))
     }
 
     /// New connections see the new certificate and roots; those open go on.
@@ -168,17 +237,29 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match read {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(TlsError::Read { what, why: "no certificate in the PEM text".into() }),
-        Err(e) => Err(TlsError::Read { what, why: e.to_string() }),
+        Ok(_) => Err(TlsError::Read {
+            what,
+            why: "no certificate in the PEM text".into(),
+        }),
+        Err(e) => Err(TlsError::Read {
+            what,
+            why: e.to_string(),
+        }),
     }
 }
 
 fn config(pair: &Pair, client_roots: &str) -> Result<ServerConfig, TlsError> {
     let chain = certificates("server certificate", &pair.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|e| TlsError::Read { what: "server key", why: e.to_string() })?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|e| TlsError::Read {
+        what: "server key",
+        why: e.to_string(),
+    })?;
     let mut roots = RootCertStore::empty();
     for root in certificates("client roots", client_roots)? {
-        roots.add(root).map_err(|e| TlsError::Read { what: "client roots", why: e.to_string() })?;
+        roots.add(root).map_err(|e| TlsError::Read {
+            what: "client roots",
+            why: e.to_string(),
+        })?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());

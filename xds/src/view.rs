@@ -71,7 +71,9 @@ pub(crate) struct Table {
 impl Table {
     /// The resource called `name`, by its name or by an alias.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
-        self.entries.get(name).or_else(|| self.entries.get(self.aliases.get(name)?))
+        self.entries
+            .get(name)
+            .or_else(|| self.entries.get(self.aliases.get(name)?))
     }
 
     pub(crate) fn current(&self, name: &str) -> Option<&Arc<Resource>> {
@@ -95,7 +97,9 @@ impl Table {
 
     /// The names whose latest change came after `since`, with their entries, oldest first.
     pub(crate) fn changes(&self, since: Generation) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
-        self.log.range((since + 1, 0)..).filter_map(|(_, name)| Some((name, self.entries.get(name)?)))
+        self.log
+            .range((since + 1, 0)..)
+            .filter_map(|(_, name)| Some((name, self.entries.get(name)?)))
     }
 
     /// The interned copy of `name`, when the view knows the name.
@@ -103,7 +107,12 @@ impl Table {
         self.entries.get_key_value(name).map(|(k, _)| k.clone())
     }
 
-    fn put(&mut self, name: &Arc<str>, resource: Option<Arc<Resource>>, position: (Generation, u32)) {
+    fn put(
+        &mut self,
+        name: &Arc<str>,
+        resource: Option<Arc<Resource>>,
+        position: (Generation, u32),
+    ) {
         let previous = self.entries.remove(name);
         let mut good = None;
         if let Some(previous) = previous {
@@ -113,7 +122,11 @@ impl Table {
                     for alias in r.aliases() {
                         self.aliases.remove(alias);
                     }
-                    good = if previous.acknowledged { Some(r) } else { previous.good };
+                    good = if previous.acknowledged {
+                        Some(r)
+                    } else {
+                        previous.good
+                    };
                 }
                 None => {
                     self.tombstones.remove(&previous.position);
@@ -121,14 +134,25 @@ impl Table {
             }
         }
         match &resource {
-            Some(r) => self.aliases.extend(r.aliases().iter().map(|a| (a.clone(), name.clone()))),
+            Some(r) => self
+                .aliases
+                .extend(r.aliases().iter().map(|a| (a.clone(), name.clone()))),
             None => {
                 self.tombstones.insert(position);
                 good = None;
             }
         }
         self.log.insert(position, name.clone());
-        self.entries.insert(name.clone(), Entry { current: resource, generation: position.0, position, acknowledged: false, good });
+        self.entries.insert(
+            name.clone(),
+            Entry {
+                current: resource,
+                generation: position.0,
+                position,
+                acknowledged: false,
+                good,
+            },
+        );
     }
 
     /// Forgets removed names once every stream has passed them.
@@ -162,28 +186,45 @@ impl Tables {
     }
 
     /// Applies one group of changes at `generation`; says which were real.
-    pub(crate) fn apply(&mut self, generation: Generation, upserts: Vec<Resource>, removals: &[(Kind, String)], passed: Generation) -> Applied {
+    pub(crate) fn apply(
+        &mut self,
+        generation: Generation,
+        upserts: Vec<Resource>,
+        removals: &[(Kind, String)],
+        passed: Generation,
+    ) -> Applied {
         let mut applied = Applied::default();
         let mut at = 0;
         for resource in upserts {
             let table = &mut self.by_kind[resource.kind() as usize];
-            let held = table.entries.get(resource.shared_name()).and_then(|e| e.current.as_ref());
+            let held = table
+                .entries
+                .get(resource.shared_name())
+                .and_then(|e| e.current.as_ref());
             if held.is_some_and(|held| held.same_value(&resource)) {
                 applied.unchanged += 1;
                 continue;
             }
-            let name = table.intern(resource.name()).unwrap_or_else(|| resource.shared_name().clone());
+            let name = table
+                .intern(resource.name())
+                .unwrap_or_else(|| resource.shared_name().clone());
             applied.upserted[resource.kind() as usize] += 1;
             table.put(&name, Some(Arc::new(resource)), (generation, at));
             at += 1;
         }
         for (kind, name) in removals {
             let table = &mut self.by_kind[*kind as usize];
-            if table.entries.get(name.as_str()).is_none_or(|e| e.current.is_none()) {
+            if table
+                .entries
+                .get(name.as_str())
+                .is_none_or(|e| e.current.is_none())
+            {
                 applied.unchanged += 1;
                 continue;
             }
-            let name = table.intern(name).expect("the entry was found one line above");
+            let name = table
+                .intern(name)
+                .expect("the entry was found one line above");
             applied.removed += 1;
             table.put(&name, None, (generation, at));
             at += 1;
@@ -205,7 +246,10 @@ impl Tables {
     fn acknowledge(&mut self, resource: &Resource) {
         let table = &mut self.by_kind[resource.kind() as usize];
         if let Some(entry) = table.entries.get_mut(resource.name())
-            && entry.current.as_ref().is_some_and(|c| c.version() == resource.version())
+            && entry
+                .current
+                .as_ref()
+                .is_some_and(|c| c.version() == resource.version())
         {
             entry.acknowledged = true;
             entry.good = None;
@@ -216,7 +260,12 @@ impl Tables {
         self.table(resource.kind())
             .entries
             .get(resource.name())
-            .is_none_or(|e| e.acknowledged || e.current.as_ref().is_none_or(|c| c.version() != resource.version()))
+            .is_none_or(|e| {
+                e.acknowledged
+                    || e.current
+                        .as_ref()
+                        .is_none_or(|c| c.version() != resource.version())
+            })
     }
 }
 
@@ -238,7 +287,12 @@ pub(crate) struct Shelf {
 
 impl Shelf {
     pub(crate) fn new(view: View, ledger: Ledger) -> Shelf {
-        Shelf { view, tables: RwLock::default(), published: watch::Sender::new(0), ledger }
+        Shelf {
+            view,
+            tables: RwLock::default(),
+            published: watch::Sender::new(0),
+            ledger,
+        }
     }
 
     pub(crate) fn read(&self) -> std::sync::RwLockReadGuard<'_, Tables> {
@@ -254,7 +308,10 @@ impl Shelf {
     pub(crate) fn acknowledge<'a>(&self, resources: impl Iterator<Item = &'a Arc<Resource>>) {
         let fresh: Vec<_> = {
             let tables = self.read();
-            resources.filter(|r| !tables.is_acknowledged(r)).cloned().collect()
+            resources
+                .filter(|r| !tables.is_acknowledged(r))
+                .cloned()
+                .collect()
         };
         if !fresh.is_empty() {
             let mut tables = self.write();

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use prost::encoding::{encode_key, encode_varint, encoded_len_varint, key_len, WireType};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
 /// What a client says about itself. A hint for people, never an identity.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -124,7 +124,13 @@ pub(crate) struct SotwResponse {
 ///
 /// The `Any` is written last (fields of a message may come in any order), so that the state-of-the-world
 /// protocol, which sends bare `Any`s, uses a slice of the same bytes.
-pub(crate) fn encode_resource(name: &str, version: &str, aliases: &[String], type_url: &str, body: &[u8]) -> (Bytes, usize) {
+pub(crate) fn encode_resource(
+    name: &str,
+    version: &str,
+    aliases: &[String],
+    type_url: &str,
+    body: &[u8],
+) -> (Bytes, usize) {
     let any_len = field_len(1, type_url.len()) + field_len(2, body.len());
     let capacity = field_len(3, name.len())
         + field_len(1, version.len())
@@ -170,37 +176,85 @@ mod tests {
             nonce: "1".into(),
             removed_resources: vec!["gone".into()],
         };
-        let theirs = pb::DeltaDiscoveryResponse::decode(ours.encode_to_vec().as_slice()).expect("wire-compatible");
-        assert_eq!((theirs.nonce.as_str(), theirs.type_url.as_str(), theirs.system_version_info.as_str()), ("1", "t/x", "7"));
+        let theirs = pb::DeltaDiscoveryResponse::decode(ours.encode_to_vec().as_slice())
+            .expect("wire-compatible");
+        assert_eq!(
+            (
+                theirs.nonce.as_str(),
+                theirs.type_url.as_str(),
+                theirs.system_version_info.as_str()
+            ),
+            ("1", "t/x", "7")
+        );
         assert_eq!(theirs.removed_resources, ["gone"]);
         let r = &theirs.resources[0];
         assert_eq!((r.name.as_str(), r.version.as_str()), ("n", "v1"));
         assert_eq!(r.aliases, ["a"]);
         let any = r.resource.as_ref().expect("present");
-        assert_eq!((any.type_url.as_str(), any.value.as_slice()), ("t/x", b"body".as_slice()));
-        let bare = envoy_types::pb::google::protobuf::Any::decode(resource.slice(any_at..)).expect("the tail is the Any");
+        assert_eq!(
+            (any.type_url.as_str(), any.value.as_slice()),
+            ("t/x", b"body".as_slice())
+        );
+        let bare = envoy_types::pb::google::protobuf::Any::decode(resource.slice(any_at..))
+            .expect("the tail is the Any");
         assert_eq!(&bare, any);
     }
 
     #[test]
     fn requests_of_the_generated_type_are_read() {
         let theirs = pb::DeltaDiscoveryRequest {
-            node: Some(envoy_types::pb::envoy::config::core::v3::Node { id: "n".into(), cluster: "c".into(), user_agent_name: "envoy".into(), ..Default::default() }),
+            node: Some(envoy_types::pb::envoy::config::core::v3::Node {
+                id: "n".into(),
+                cluster: "c".into(),
+                user_agent_name: "envoy".into(),
+                ..Default::default()
+            }),
             type_url: "t".into(),
             resource_names_subscribe: vec!["a".into()],
             resource_names_unsubscribe: vec!["b".into()],
             initial_resource_versions: [("c".to_owned(), "1".to_owned())].into(),
             response_nonce: "9".into(),
-            error_detail: Some(envoy_types::pb::google::rpc::Status { code: 3, message: "no".into(), details: vec![] }),
+            error_detail: Some(envoy_types::pb::google::rpc::Status {
+                code: 3,
+                message: "no".into(),
+                details: vec![],
+            }),
             ..Default::default()
         };
-        let ours = DeltaRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
-        assert_eq!(ours.node.as_ref().map(|n| (n.id.as_str(), n.cluster.as_str(), n.user_agent_name.as_str())), Some(("n", "c", "envoy")));
-        assert_eq!((ours.subscribe, ours.unsubscribe), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        let ours =
+            DeltaRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
+        assert_eq!(
+            ours.node.as_ref().map(|n| (
+                n.id.as_str(),
+                n.cluster.as_str(),
+                n.user_agent_name.as_str()
+            )),
+            Some(("n", "c", "envoy"))
+        );
+        assert_eq!(
+            (ours.subscribe, ours.unsubscribe),
+            (vec!["a".to_owned()], vec!["b".to_owned()])
+        );
         assert_eq!(ours.initial_resource_versions["c"], "1");
-        assert_eq!(ours.error_detail.map(|e| (e.code, e.message)), Some((3, "no".into())));
-        let theirs = pb::DiscoveryRequest { version_info: "v".into(), resource_names: vec!["a".into()], type_url: "t".into(), response_nonce: "9".into(), ..Default::default() };
+        assert_eq!(
+            ours.error_detail.map(|e| (e.code, e.message)),
+            Some((3, "no".into()))
+        );
+        let theirs = pb::DiscoveryRequest {
+            version_info: "v".into(),
+            resource_names: vec!["a".into()],
+            type_url: "t".into(),
+            response_nonce: "9".into(),
+            ..Default::default()
+        };
         let ours = SotwRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
-        assert_eq!((ours.version_info.as_str(), ours.resource_names.as_slice(), ours.response_nonce.as_str()), ("v", ["a".to_owned()].as_slice(), "9"));
+        assert_eq!(
+            (
+                ours.version_info.as_str(),
+                ours.resource_names.as_slice(),
+                ours.response_nonce.as_str()
+            ),
+            ("v", ["a".to_owned()].as_slice(), "9")
+        );
     }
 }
