@@ -5,16 +5,20 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use futures::{Stream, StreamExt, future::BoxFuture};
-use hyper::body::Incoming;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::StreamExt;
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use prost::Message;
 use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
-use tonic::server::{Grpc, StreamingService};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::codec::Codec;
+use tonic::codegen::http::{
+    HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse,
+};
+use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::cache::Cache;
@@ -240,27 +244,55 @@ async fn streaming<D: Dialect>(
         shutdown: shared.shutdown.clone(),
         seat,
     };
-    let mut grpc = Grpc::new(ProstCodec::<D::Response, D::Request>::default())
-        .max_decoding_message_size(shared.limits.request_bytes);
-    Ok(grpc
-        .streaming(Open::<D>(Some(opening), std::marker::PhantomData), request)
-        .await)
+    let encoding = request.headers().get("grpc-encoding");
+    if encoding.is_some_and(|e| e != "identity") {
+        return Err(Status::unimplemented(
+            "compressed requests are not read here",
+        ));
+    }
+    let decoder = ProstCodec::<D::Response, D::Request>::default().decoder();
+    let limit = Some(shared.limits.request_bytes);
+    let requests = Streaming::new_request(decoder, request.into_body(), None, limit);
+    let frames = stream::serve::<D>(opening, requests)
+        .map(Some)
+        .chain(futures::stream::once(async { None }))
+        .scan(false, |ended, item| {
+            // The last frame is the status: of the error that ended the stream, or of its good end.
+            let frame = match item {
+                _ if *ended => None,
+                Some(Ok(response)) => Some(message(&response)),
+                Some(Err(status)) => {
+                    *ended = true;
+                    Some(trailers(&status))
+                }
+                None => Some(trailers(&Status::new(tonic::Code::Ok, ""))),
+            };
+            futures::future::ready(frame)
+        });
+    let mut response = HttpResponse::new(Body::new(StreamBody::new(frames)));
+    let grpc = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert("content-type", grpc);
+    Ok(response)
 }
 
-struct Open<D>(Option<Opening>, std::marker::PhantomData<fn() -> D>);
+/// One length-prefixed message
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#requests>), in a buffer of its own:
+/// a buffer kept for the stream's next message would stay as large as the largest one.
+fn message<M: Message>(message: &M) -> Result<Frame<Bytes>, Status> {
+    let len = message.encoded_len();
+    let prefix =
+        u32::try_from(len).map_err(|_| Status::internal(format!("a response of {len} bytes")))?;
+    let mut out = BytesMut::with_capacity(5 + len);
+    out.put_u8(0);
+    out.put_u32(prefix);
+    message
+        .encode(&mut out)
+        .expect("the buffer has room for it");
+    Ok(Frame::data(out.freeze()))
+}
 
-impl<D: Dialect> StreamingService<D::Request> for Open<D> {
-    type Response = D::Response;
-    type ResponseStream = Pin<Box<dyn Stream<Item = Result<D::Response, Status>> + Send>>;
-    type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
-
-    fn call(&mut self, request: Request<Streaming<D::Request>>) -> Self::Future {
-        let opening = self.0.take();
-        Box::pin(async move {
-            let opening = opening.ok_or_else(|| Status::internal("a stream opens once"))?;
-            Ok(Response::new(
-                stream::serve::<D>(opening, request.into_inner()).boxed(),
-            ))
-        })
-    }
+fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+    let mut headers = HeaderMap::new();
+    status.add_header(&mut headers)?;
+    Ok(Frame::trailers(headers))
 }
