@@ -26,7 +26,9 @@ fn main() -> Result<()> {
     if args.is_empty() {
         args = ["1", "10", "100", "1000"].map(str::to_owned).to_vec();
     }
-    println!("streams | change -> last ACK p50 / max ms | server CPU ms per change | resident KB per stream | bytes per change and stream | memcpy GB/s");
+    println!(
+        "streams | change -> last ACK p50 / max ms | server CPU ms per change | resident KB per stream | bytes per change and stream | memcpy GB/s"
+    );
     for arg in args {
         row(arg.parse().context("the number of streams")?)?;
     }
@@ -36,7 +38,10 @@ fn main() -> Result<()> {
 fn resource(i: usize, value: usize) -> Resource {
     let name = format!("s{i}");
     // As large as a scope with three routes.
-    let message = ScopedRouteConfiguration { name: format!("{value:0>480}"), ..Default::default() };
+    let message = ScopedRouteConfiguration {
+        name: format!("{value:0>480}"),
+        ..Default::default()
+    };
     Resource::new(name, &message)
 }
 
@@ -52,7 +57,10 @@ fn cpu() -> Result<Duration> {
 
 fn resident_kb() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .context("VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
@@ -60,7 +68,13 @@ fn resident_kb() -> Result<u64> {
 #[tokio::main(worker_threads = 1)]
 async fn serve(path: &str) -> Result<()> {
     let (cache, view) = (Cache::new(), View::new("fleet"));
-    cache.publish(&view, Update { upserts: (0..RESOURCES).map(|i| resource(i, 0)).collect(), removals: vec![] });
+    cache.publish(
+        &view,
+        Update {
+            upserts: (0..RESOURCES).map(|i| resource(i, 0)).collect(),
+            removals: vec![],
+        },
+    );
     let listener = xds::bind_unix(path.as_ref(), 0o600)?;
     let me = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path)?);
     let server = Server::new(cache.clone(), UnixPeers::new().allow(me, view.clone()));
@@ -97,14 +111,25 @@ async fn serve(path: &str) -> Result<()> {
         value += 1;
         let (before, bytes, start) = (cpu()?, cache.counts().of(Kind::Scope).bytes, Instant::now());
         let streams = cache.progress(&view).nodes.len();
-        let generation = cache.publish(&view, Update { upserts: vec![resource(17, value)], removals: vec![] });
+        let generation = cache.publish(
+            &view,
+            Update {
+                upserts: vec![resource(17, value)],
+                removals: vec![],
+            },
+        );
         while cache.progress(&view).acknowledged(generation).0 < streams {
             changes.changed().await?;
             // Looking costs time that grows with the streams; look at a few acknowledgements at once.
             tokio::time::sleep(Duration::from_micros(500)).await;
         }
         let (took, used) = (start.elapsed(), cpu()? - before);
-        println!("{} {} {}", took.as_micros(), used.as_micros(), cache.counts().of(Kind::Scope).bytes - bytes);
+        println!(
+            "{} {} {}",
+            took.as_micros(),
+            used.as_micros(),
+            cache.counts().of(Kind::Scope).bytes - bytes
+        );
     }
     drop(stop);
     serving.await?;
@@ -131,16 +156,27 @@ fn row(streams: usize) -> Result<()> {
         .spawn()?;
     let mut commands = server.stdin.take().context("a pipe")?;
     let mut answers = BufReader::new(server.stdout.take().context("a pipe")?).lines();
-    let mut answer = move || answers.next().context("the server ended")?.context("the server's answer");
+    let mut answer = move || {
+        answers
+            .next()
+            .context("the server ended")?
+            .context("the server's answer")
+    };
     answer()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
     let mut clients = runtime.block_on(async {
         let mut clients = tokio::task::JoinSet::new();
         for i in 0..streams {
-            let mut client = DeltaClient::open(unix_channel(&socket).await?, &format!("e{i}")).await?;
+            let mut client =
+                DeltaClient::open(unix_channel(&socket).await?, &format!("e{i}")).await?;
             client.forget_bodies();
             client.subscribe(Kind::Scope, &[]).await?;
-            client.run_until(|c| c.counted(Kind::Scope) >= RESOURCES).await?;
+            client
+                .run_until(|c| c.counted(Kind::Scope) >= RESOURCES)
+                .await?;
             clients.spawn(async move {
                 // Ends with the server.
                 let _ = client.run_until(|_| false).await;
@@ -153,7 +189,10 @@ fn row(streams: usize) -> Result<()> {
     let mut rows = Vec::new();
     for _ in 0..CHANGES {
         writeln!(commands, "change")?;
-        let figures: Vec<u64> = answer()?.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let figures: Vec<u64> = answer()?
+            .split(' ')
+            .map(str::parse)
+            .collect::<Result<_, _>>()?;
         rows.push(figures);
     }
     rows.sort();
