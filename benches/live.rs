@@ -124,9 +124,9 @@ impl Bench {
         let (mut bytes, mut gate) = (0, 0);
         for resource in delta.resources.values().flatten() {
             let encoded = gatewright::publish::encode(resource);
-            let size = (encoded.body.len() + encoded.name.len() + encoded.version.len()) as u64;
-            match encoded.kind {
-                xds::ResourceType::Listener => gate += size,
+            let size = (encoded.body().len() + encoded.name().len() + encoded.version().len()) as u64;
+            match encoded.kind() {
+                xds::Kind::Listener => gate += size,
                 _ => bytes += size,
             }
         }
@@ -241,7 +241,7 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     for n in count..count + CLASSIC_ROUNDS {
         let mut update = Update { upserts: listener.add(n)?, removals: Vec::new() };
         update.upserts.push(listener.encode());
-        bytes = update.upserts.iter().map(|resource| resource.body.len()).sum();
+        bytes = update.upserts.iter().map(|resource| resource.body().len()).sum();
         let cpu = world.envoy.main_thread_cpu()?;
         let start = Instant::now();
         world.acknowledged(world.publish(update)).await?;

@@ -9,10 +9,10 @@ use crate::model::{Condition, Reason, Status};
 use crate::translate::{ListenerId, ListenerStatus, ObjectStatus, RouteKey, StatusBody};
 
 /// What is known of the Envoys.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Fleet {
     /// How far each connected Envoy is.
-    pub clients: Vec<Progress>,
+    pub progress: Progress,
     /// For objects that changed, the generation that published the change.
     pub published: BTreeMap<ObjectKey, Generation>,
     /// What Envoys refused, by the listener that is not served for it.
@@ -22,10 +22,19 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// What the cache tells, and nothing refused.
+    pub fn new(progress: Progress) -> Self {
+        Self {
+            progress,
+            published: BTreeMap::new(),
+            refused_listeners: BTreeMap::new(),
+            refused_routes: BTreeMap::new(),
+        }
+    }
+
     /// How many Envoys have acknowledged a generation, and how many there are.
     pub fn acknowledged(&self, generation: Generation) -> (usize, usize) {
-        let done = self.clients.iter().filter(|client| client.acknowledged >= generation).count();
-        (done, self.clients.len())
+        self.progress.acknowledged(generation)
     }
 
     /// Lays the acknowledgements over the status of an object.
@@ -97,6 +106,8 @@ fn programmed(conditions: &mut [Condition], verdict: &Result<String, (Reason, St
 
 #[cfg(test)]
 mod tests {
+    use xds::NodeProgress;
+
     use super::*;
     use crate::inputs::Kind;
     use crate::model::ObjectName;
@@ -104,17 +115,14 @@ mod tests {
 
     fn check(acknowledged: &[Generation], published: Generation) -> (Status, Reason, String) {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
-        let client = |acknowledged: &Generation| Progress {
-            view: xds::View("v".into()),
+        let node = |acknowledged: &Generation| NodeProgress {
             node: "n".into(),
+            identity: "i".into(),
             acknowledged: *acknowledged,
-            rejections: Vec::new(),
         };
-        let fleet = Fleet {
-            clients: acknowledged.iter().map(client).collect(),
-            published: BTreeMap::from([(key.clone(), published)]),
-            ..Fleet::default()
-        };
+        let nodes = acknowledged.iter().map(node).collect();
+        let mut fleet = Fleet::new(Progress { published, nodes, rejections: Vec::new() });
+        fleet.published.insert(key.clone(), published);
         let good =
             Condition { kind: "Programmed", status: Status::True, reason: Reason::Programmed, message: String::new() };
         let gateway =

@@ -1,8 +1,6 @@
 //! From a [`Delta`] of the model to an update of the xDS cache. Pure.
 
-use std::sync::Arc;
-
-use xds::{Resource as Encoded, ResourceType, Update};
+use xds::{Kind, Resource as Encoded, Update};
 
 use crate::envoy::{self, ResourceName};
 use crate::model::Cluster;
@@ -33,20 +31,19 @@ pub fn encode(resource: &Resource) -> Encoded {
 }
 
 /// Type and name of a resource on the wire.
-pub fn name(key: &ResourceKey) -> (ResourceType, Arc<str>) {
-    let (kind, name) = match key {
-        ResourceKey::Backend(id) => (ResourceType::Cluster, id.to_string()),
+pub fn name(key: &ResourceKey) -> (Kind, String) {
+    match key {
+        ResourceKey::Backend(id) => (Kind::Cluster, id.to_string()),
         ResourceKey::SniCluster(frontend, hostname) => {
             let cluster = Cluster::Sni { frontend: frontend.clone(), hostname: hostname.clone(), port: None };
-            (ResourceType::Cluster, cluster.name())
+            (Kind::Cluster, cluster.name())
         }
-        ResourceKey::Endpoints(port) => (ResourceType::Endpoints, port.to_string()),
-        ResourceKey::Secret(name) => (ResourceType::Secret, name.to_string()),
-        ResourceKey::Scope(frontend, hostname) => (ResourceType::Scope, format!("{frontend}|{hostname}")),
-        ResourceKey::Table(table) => (ResourceType::Routes, table.resource_name()),
-        ResourceKey::Frontend(id) => (ResourceType::Listener, id.to_string()),
-    };
-    (kind, Arc::from(name))
+        ResourceKey::Endpoints(port) => (Kind::Endpoints, port.to_string()),
+        ResourceKey::Secret(name) => (Kind::Secret, name.to_string()),
+        ResourceKey::Scope(frontend, hostname) => (Kind::Scope, format!("{frontend}|{hostname}")),
+        ResourceKey::Table(table) => (Kind::Route, table.resource_name()),
+        ResourceKey::Frontend(id) => (Kind::Listener, id.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -70,7 +67,7 @@ mod tests {
             (ResourceKey::Frontend(id), Resource::Frontend(frontend)),
         ] {
             let encoded = encode(&resource);
-            assert_eq!(name(&key), (encoded.kind, encoded.name));
+            assert_eq!(name(&key), (encoded.kind(), encoded.name().to_owned()));
         }
     }
 }

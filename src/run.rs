@@ -1,6 +1,7 @@
 //! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
 
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
-use xds::{Cache, Limits, Server, View};
+use xds::{Cache, Server, UnixPeers, View};
 
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
@@ -64,7 +65,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let (stopper, stop) = watch::channel(false);
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
-    let view = View("standalone".into());
+    let view = View::new("standalone");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
     let authority = Authority::open(dir.path().join("ca")).context("the internal CA")?;
     let mut site = Site {
@@ -98,13 +99,17 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 
     let socket = dir.path().join("xds.sock");
     let mut stopped = stop.clone();
-    let server = Server::new(cache.clone(), view, Limits::default());
+    let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
+    // Envoys of the user this runs as.
+    let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
+    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()));
     tasks.spawn(async move {
         let stopped = async move {
             // An error means that whoever could stop us is gone.
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        server.serve_unix(&socket, stopped).await.context("xDS")
+        server.serve_unix(listener, stopped).await;
+        Ok(())
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
@@ -124,7 +129,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     }
 
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut progress = cache.watch_progress();
+    let mut progress = cache.watch(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let patience = tokio::time::sleep(PATIENCE);
     tokio::pin!(patience);

@@ -1,6 +1,7 @@
 //! Engine, xDS server and a real Envoy in one process: objects in, requests answered.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +13,7 @@ use gatewright::translate::{Change, Delta, Engine, Settings};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use xds::{Cache, Generation, Limits, Server, View};
+use xds::{Cache, Generation, Server, UnixPeers, View};
 
 use crate::envoy::Envoy;
 
@@ -28,7 +29,7 @@ pub struct World {
     engine: Mutex<Engine>,
     view: View,
     stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<Result<(), xds::ServeError>>,
+    server: JoinHandle<()>,
     dir: tempfile::TempDir,
 }
 
@@ -41,22 +42,22 @@ impl World {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("xds.sock");
         let cache = Cache::new();
-        let view = View("test".into());
+        let view = View::new("test");
         let settings =
             Settings { controller: CONTROLLER.to_owned(), default_addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] };
         let mut engine = Engine::new(settings);
         let delta = engine.apply(changes, SystemTime::now());
         let generation = cache.publish(&view, publish::update(&delta));
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = Server::new(cache.clone(), view.clone(), Limits::default());
-        let path = socket.clone();
+        let listener = xds::bind_unix(&socket, 0o600)?;
+        let user = std::fs::metadata(&socket)?.uid();
+        let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()));
         let server = tokio::spawn(async move {
-            server
-                .serve_unix(&path, async {
-                    // Either the world says so, or it is gone.
-                    let _ = stopped.await;
-                })
-                .await
+            let stopped = async {
+                // Either the world says so, or it is gone.
+                let _ = stopped.await;
+            };
+            server.serve_unix(listener, stopped).await;
         });
         let options = BootstrapOptions {
             node_id: "test".into(),
@@ -91,23 +92,24 @@ impl World {
     /// # Errors
     /// When it refuses something, or not everything comes in a minute.
     pub async fn acknowledged(&self, generation: Generation) -> Result<()> {
-        let mut progress = self.cache.watch_progress();
+        let mut progress = self.cache.watch(&self.view);
         let wait = async {
             loop {
                 progress.borrow_and_update();
-                let clients = self.cache.progress();
-                if let Some(rejection) = clients.iter().flat_map(|client| &client.rejections).next() {
+                let now = self.cache.progress(&self.view);
+                if let Some(rejection) = now.rejections.first() {
                     bail!("Envoy refused {rejection:?}");
                 }
-                if !clients.is_empty() && clients.iter().all(|client| client.acknowledged >= generation) {
+                let (acknowledged, connected) = now.acknowledged(generation);
+                if connected > 0 && acknowledged == connected {
                     return Ok(());
                 }
                 progress.changed().await?;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), wait)
-            .await
-            .with_context(|| format!("generation {generation}: {:?}\n{}", self.cache.progress(), self.envoy.log()))?
+        tokio::time::timeout(Duration::from_secs(60), wait).await.with_context(|| {
+            format!("generation {generation}: {:?}\n{}", self.cache.progress(&self.view), self.envoy.log())
+        })?
     }
 
     /// Applies changes, and waits for the acknowledgement.

@@ -94,18 +94,17 @@ impl Live {
 
     /// What has been acknowledged or refused since the last time.
     pub fn settled(&mut self, at: Duration) -> Vec<String> {
-        let clients = self.cache.progress();
+        let progress = self.cache.progress(&self.view);
         let mut lines = Vec::new();
-        let refused: BTreeSet<String> = clients
+        let refused: BTreeSet<String> = progress
+            .rejections
             .iter()
-            .flat_map(|client| client.rejections.iter().map(move |r| (client, r)))
-            .map(|(client, r)| format!("envoy {:?} refused {:?} {}: {}", client.node, r.kind, r.name, r.text))
+            .map(|r| format!("envoy {:?} refused {:?} {}: {}", r.node, r.kind, r.name, r.text))
             .collect();
         lines.extend(refused.difference(&self.told).cloned());
         self.told = refused;
-        let connected = clients.len();
         self.waiting.retain(|waiting| {
-            let acked = clients.iter().filter(|client| client.acknowledged >= waiting.generation).count();
+            let (acked, connected) = progress.acknowledged(waiting.generation);
             let done = connected > 0 && acked == connected;
             if done {
                 let took = at.saturating_sub(waiting.at).as_millis();
@@ -120,19 +119,16 @@ impl Live {
 
     /// Whether every connected Envoy, and at least one, has acknowledged everything.
     pub fn acknowledged(&self) -> bool {
-        let clients = self.cache.progress();
-        !clients.is_empty() && clients.iter().all(|c| c.acknowledged >= self.generation && c.rejections.is_empty())
+        let progress = self.cache.progress(&self.view);
+        let (acked, connected) = progress.acknowledged(self.generation);
+        connected > 0 && acked == connected && progress.rejections.is_empty()
     }
 
     /// What is known of the Envoys now.
     fn fleet(&self) -> Fleet {
-        let mut fleet = Fleet { clients: self.cache.progress(), ..Fleet::default() };
-        let refused: BTreeMap<_, String> = fleet
-            .clients
-            .iter()
-            .flat_map(|client| &client.rejections)
-            .map(|rejection| ((rejection.kind, rejection.name.clone()), rejection.text.clone()))
-            .collect();
+        let mut fleet = Fleet::new(self.cache.progress(&self.view));
+        let rejections = fleet.progress.rejections.iter();
+        let refused: BTreeMap<_, _> = rejections.map(|r| ((r.kind, r.name.to_string()), r.text.clone())).collect();
         if !refused.is_empty() {
             for key in self.engine.resources() {
                 let Some(text) = refused.get(&publish::name(key)) else { continue };
@@ -199,7 +195,7 @@ impl Live {
             let fleet = self.fleet();
             let (done, all) = fleet.acknowledged(published);
             let own = format!("{namespace}/{name}:");
-            let refused = fleet.clients.iter().flat_map(|client| &client.rejections).find(|r| r.name.starts_with(&own));
+            let refused = fleet.progress.rejections.iter().find(|r| r.name.starts_with(&own));
             let text = match (refused, all) {
                 (Some(refused), _) => format!("refused {}: {}", refused.name, refused.text),
                 (None, 0) => "no Envoy is connected".to_owned(),
@@ -212,23 +208,27 @@ impl Live {
 
     /// What each Envoy has.
     pub fn clients(&self) -> Value {
-        let client = |client: &xds::Progress| {
+        let progress = self.cache.progress(&self.view);
+        let rejection = |r: &xds::Rejection| {
             json!({
-                "node": &*client.node,
-                "acknowledged": client.acknowledged,
-                "rejections": client.rejections.iter().map(|r| json!({
-                    "type": format!("{:?}", r.kind), "name": &*r.name, "version": &*r.version, "text": r.text,
-                })).collect::<Vec<_>>(),
+                "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
+                "version": &*r.version, "text": &*r.text,
             })
         };
-        json!({"published": self.generation, "envoys": self.cache.progress().iter().map(client).collect::<Vec<_>>()})
+        let rejections: Vec<Value> = progress.rejections.iter().map(rejection).collect();
+        json!({
+            "published": self.generation,
+            "envoys": progress.nodes,
+            "rejections": rejections,
+            "views": self.cache.debug(),
+        })
     }
 
     /// The metrics, in the text format of Prometheus.
     pub fn metrics(&self) -> String {
-        let clients = self.cache.progress();
-        let behind = clients.iter().filter(|c| c.acknowledged < self.generation).count();
-        let refused: usize = clients.iter().map(|c| c.rejections.len()).sum();
+        let progress = self.cache.progress(&self.view);
+        let (acked, connected) = progress.acknowledged(self.generation);
+        let (behind, refused) = (connected - acked, progress.rejections.len());
         let (mut good, mut bad) = (0, 0);
         for status in self.engine.statuses().values() {
             if status.is_good() { good += 1 } else { bad += 1 }
@@ -244,7 +244,7 @@ impl Live {
         let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
         put("build_info", "gauge", "The program.", &[(&version, 1)]);
         put("changes_total", "counter", "Changes of objects taken in.", &[("", self.changes)]);
-        put("xds_connected_proxies", "gauge", "Envoys that are connected.", &[("", clients.len() as u64)]);
+        put("xds_connected_proxies", "gauge", "Envoys that are connected.", &[("", connected as u64)]);
         put(
             "xds_proxies_behind",
             "gauge",

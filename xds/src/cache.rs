@@ -1,184 +1,155 @@
-//! The cache: one encoded copy of each resource, by view.
+//! The owner's side: publish resources into views, read back what the nodes made of them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
-use crate::{Progress, Resource, ResourceType};
+use crate::counters::{Counters, Counts};
+use crate::debug::ViewState;
+use crate::ledger::{Event, Ledger, Progress};
+use crate::view::{Generation, Shelf, View};
+use crate::{Kind, Resource};
 
-/// A named set of resources. Whoever sees one view knows nothing of the others.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct View(pub Arc<str>);
-
-/// Counts publications; grows with each.
-pub type Generation = u64;
-
-/// Resources that come, change or go together.
-#[derive(Clone, Default)]
+/// A group of changes that take effect together.
+#[derive(Clone, Debug, Default)]
 pub struct Update {
-    /// New or different.
+    /// Resources to add or replace.
     pub upserts: Vec<Resource>,
-    /// Gone.
-    pub removals: Vec<(ResourceType, Arc<str>)>,
+    /// Names to remove.
+    pub removals: Vec<(Kind, String)>,
 }
 
-/// How many changes of a type are remembered; a client that is further behind is compared with everything.
-const LOG: usize = 8192;
-
-/// All resources, and what clients have of them. Cheap to clone; all clones are one.
+/// All views. Cheap to clone; all clones are one cache.
 #[derive(Clone)]
-pub struct Cache {
-    state: Arc<Mutex<State>>,
-    changed: watch::Sender<Generation>,
-    progress: watch::Sender<u64>,
-}
+pub struct Cache(Arc<Inner>);
 
-#[derive(Default)]
-struct State {
-    generation: Generation,
-    views: BTreeMap<View, BTreeMap<ResourceType, Shelf>>,
-    clients: BTreeMap<u64, Progress>,
-    last_client: u64,
-}
-
-/// The resources of one type in one view.
-#[derive(Default)]
-pub(crate) struct Shelf {
-    resources: HashMap<Arc<str>, Resource>,
-    /// Names by the generation that touched them, oldest first.
-    log: VecDeque<(Generation, Arc<str>)>,
-    /// Changes up to this generation are no longer in the log.
-    forgotten: Generation,
-}
-
-impl Shelf {
-    pub(crate) fn get(&self, name: &str) -> Option<&Resource> {
-        self.resources.get(name)
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.resources.keys()
-    }
-
-    /// Names touched after `since`, each with the generation that did; `None` when that is no longer known.
-    pub(crate) fn touched(&self, since: Generation) -> Option<impl Iterator<Item = &(Generation, Arc<str>)>> {
-        (since >= self.forgotten).then(|| {
-            let start = self.log.partition_point(|(generation, _)| *generation <= since);
-            self.log.range(start..)
-        })
-    }
-
-    fn note(&mut self, generation: Generation, name: Arc<str>) {
-        self.log.push_back((generation, name));
-        if self.log.len() > LOG
-            && let Some((generation, _)) = self.log.pop_front()
-        {
-            self.forgotten = generation;
-        }
-    }
+struct Inner {
+    generation: AtomicU64,
+    shelves: RwLock<BTreeMap<View, Arc<Shelf>>>,
+    events: broadcast::Sender<Event>,
+    counters: Counters,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self::new()
+        Cache::new()
     }
 }
 
 impl Cache {
-    /// A cache without anything.
-    pub fn new() -> Self {
-        Self { state: Arc::default(), changed: watch::Sender::new(0), progress: watch::Sender::new(0) }
+    /// An empty cache.
+    pub fn new() -> Cache {
+        let (events, _) = broadcast::channel(4096);
+        Cache(Arc::new(Inner {
+            generation: AtomicU64::new(0),
+            shelves: RwLock::default(),
+            events,
+            counters: Counters::default(),
+        }))
     }
 
-    /// Publishes a change of a view, as a whole. What says the same as what is held keeps its bytes and version.
-    /// Returns the generation that clients have to acknowledge.
+    /// Publishes a group of changes into `view`. Streams see the whole group or nothing of it.
+    ///
+    /// Resources equal to the held ones, by value, are no change and keep their bytes and version. When
+    /// nothing changes, the view's latest generation is returned: what acknowledges that has the update.
     pub fn publish(&self, view: &View, update: Update) -> Generation {
-        let mut state = self.state();
-        let generation = state.generation + 1;
-        let shelves = state.views.entry(view.clone()).or_default();
-        let mut changed = false;
-        for resource in update.upserts {
-            let shelf = shelves.entry(resource.kind).or_default();
-            if shelf.resources.get(&resource.name).is_some_and(|held| held.says_the_same(&resource)) {
-                continue;
-            }
-            shelf.note(generation, resource.name.clone());
-            shelf.resources.insert(resource.name.clone(), resource);
-            changed = true;
+        let shelf = self.shelf(view);
+        let passed = shelf.ledger.passed();
+        let (generation, applied) = {
+            let mut tables = shelf.write();
+            let next = self.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
+            let applied = tables.apply(next, update.upserts, &update.removals, passed);
+            (tables.generation, applied)
+        };
+        self.0.counters.published(&applied);
+        shelf.published.send_if_modified(|g| std::mem::replace(g, generation) != generation);
+        generation
+    }
+
+    /// Makes `view` hold exactly `resources`. Costs as much as the view is large; prefer [`Cache::publish`].
+    pub fn replace(&self, view: &View, resources: Vec<Resource>) -> Generation {
+        let wanted: std::collections::BTreeSet<(Kind, &str)> = resources.iter().map(|r| (r.kind(), r.name())).collect();
+        let removals = {
+            let shelf = self.shelf(view);
+            let tables = shelf.read();
+            Kind::ALL
+                .iter()
+                .flat_map(|kind| tables.table(*kind).resources())
+                .filter(|r| !wanted.contains(&(r.kind(), r.name())))
+                .map(|r| (r.kind(), r.name().to_owned()))
+                .collect()
+        };
+        self.publish(view, Update { upserts: resources, removals })
+    }
+
+    /// What `view` holds under `name`.
+    pub fn get(&self, view: &View, kind: Kind, name: &str) -> Option<Resource> {
+        self.existing(view)?.read().table(kind).current(name).map(|r| Resource::clone(r))
+    }
+
+    /// How many resources of `kind` the view holds.
+    pub fn len(&self, view: &View, kind: Kind) -> usize {
+        self.existing(view).map_or(0, |shelf| shelf.read().table(kind).len())
+    }
+
+    /// Whether the view holds nothing.
+    pub fn is_empty(&self, view: &View) -> bool {
+        Kind::ALL.into_iter().all(|kind| self.len(view, kind) == 0)
+    }
+
+    /// How far the nodes of `view` are, and what they refuse.
+    pub fn progress(&self, view: &View) -> Progress {
+        let shelf = self.shelf(view);
+        let published = shelf.read().generation;
+        shelf.ledger.report(published)
+    }
+
+    /// Changes whenever [`Cache::progress`] of `view` does. Changes coalesce, none is lost.
+    pub fn watch(&self, view: &View) -> watch::Receiver<u64> {
+        self.shelf(view).ledger.watch()
+    }
+
+    /// What happens from now on in all views. A receiver that falls behind by 4096 events loses some and
+    /// is told so; [`Cache::progress`] always has the present state.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.0.events.subscribe()
+    }
+
+    /// What was encoded and sent so far.
+    pub fn counts(&self) -> Counts {
+        self.0.counters.read()
+    }
+
+    /// All views and streams, for an operator to look at.
+    pub fn debug(&self) -> Vec<ViewState> {
+        let shelves: Vec<_> = self.0.shelves.read().expect("no holder of this lock panics").values().cloned().collect();
+        let state = |shelf: Arc<Shelf>| {
+            let (generation, resources) = {
+                let tables = shelf.read();
+                let counts = Kind::ALL.into_iter().map(|kind| (kind.label(), tables.table(kind).len()));
+                (tables.generation, counts.filter(|(_, n)| *n > 0).collect())
+            };
+            ViewState { view: shelf.view.name().to_owned(), generation, resources, streams: shelf.ledger.streams() }
+        };
+        shelves.into_iter().map(state).collect()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    fn existing(&self, view: &View) -> Option<Arc<Shelf>> {
+        self.0.shelves.read().expect("no holder of this lock panics").get(view).cloned()
+    }
+
+    pub(crate) fn shelf(&self, view: &View) -> Arc<Shelf> {
+        if let Some(shelf) = self.existing(view) {
+            return shelf;
         }
-        for (kind, name) in update.removals {
-            let shelf = shelves.entry(kind).or_default();
-            if shelf.resources.remove(&name).is_some() {
-                shelf.note(generation, name);
-                changed = true;
-            }
-        }
-        if changed {
-            state.generation = generation;
-            drop(state);
-            self.changed.send_replace(generation);
-            return generation;
-        }
-        state.generation
-    }
-
-    /// How far each connected client is.
-    pub fn progress(&self) -> Vec<Progress> {
-        self.state().clients.values().cloned().collect()
-    }
-
-    /// Changes whenever [`Cache::progress`] does.
-    pub fn watch_progress(&self) -> watch::Receiver<u64> {
-        self.progress.subscribe()
-    }
-
-    /// A resource of a view, as it would be sent.
-    pub fn get(&self, view: &View, kind: ResourceType, name: &str) -> Option<Resource> {
-        self.state().views.get(view)?.get(&kind)?.get(name).cloned()
-    }
-
-    /// Changes whenever something is published.
-    pub(crate) fn watch(&self) -> watch::Receiver<Generation> {
-        self.changed.subscribe()
-    }
-
-    /// Looks at the shelves of a view; nothing can change meanwhile.
-    pub(crate) fn look<T>(&self, view: &View, look: impl FnOnce(Generation, &BTreeMap<ResourceType, Shelf>) -> T) -> T {
-        static EMPTY: BTreeMap<ResourceType, Shelf> = BTreeMap::new();
-        let state = self.state();
-        look(state.generation, state.views.get(view).unwrap_or(&EMPTY))
-    }
-
-    /// Takes note of a client; the number names it from now on.
-    pub(crate) fn connect(&self, progress: Progress) -> u64 {
-        let mut state = self.state();
-        state.last_client += 1;
-        let client = state.last_client;
-        state.clients.insert(client, progress);
-        drop(state);
-        self.progress.send_modify(|count| *count += 1);
-        client
-    }
-
-    /// Takes note of how far a client is.
-    pub(crate) fn advance(&self, client: u64, progress: Progress) {
-        let mut state = self.state();
-        if state.clients.get(&client) == Some(&progress) {
-            return;
-        }
-        state.clients.insert(client, progress);
-        drop(state);
-        self.progress.send_modify(|count| *count += 1);
-    }
-
-    /// Forgets a client that is gone.
-    pub(crate) fn disconnect(&self, client: u64) {
-        self.state().clients.remove(&client);
-        self.progress.send_modify(|count| *count += 1);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it holds the cache")
+        let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
+        let new = || Arc::new(Shelf::new(view.clone(), Ledger::new(view.clone(), self.0.events.clone())));
+        shelves.entry(view.clone()).or_insert_with(new).clone()
     }
 }

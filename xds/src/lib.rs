@@ -1,24 +1,40 @@
-//! An xDS control plane: delta ADS with views, acknowledgement accounting and quarantine.
-//!
-//! In: resources, published per [`View`]. Out: what each client of that view holds, and what it refused. The crate
-//! knows Envoy's types and no Kubernetes.
-//!
-//! ```text
-//! publish ─→ Cache ─(generation)─→ Session (one a stream, pure) ─→ responses ─→ client
-//!              ↑ Progress, Rejection ←── ACK, NACK ──────────────────────────────┘
-//! ```
-//!
-//! Rules cited by page are those of <https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol>.
+#![doc = include_str!("../README.md")]
 
 mod cache;
-mod progress;
+mod counters;
+mod debug;
+mod dialect;
+mod identity;
+mod kind;
+mod ledger;
+mod limits;
+mod metrics;
+#[cfg(test)]
+mod model;
 mod resource;
 mod server;
+mod service;
 mod session;
+mod stable;
+mod stream;
 mod subscription;
+mod tls;
+mod view;
+mod wire;
 
-pub use cache::{Cache, Generation, Update, View};
-pub use progress::{Progress, Rejection};
-pub use resource::{Resource, ResourceType};
-pub use server::{ServeError, Server};
-pub use session::Limits;
+pub use cache::{Cache, Update};
+pub use counters::{Counts, KindCounts};
+pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
+pub use identity::{
+    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer, ReviewToken, Reviewed, Tokens,
+    UnixPeers, Views,
+};
+pub use kind::Kind;
+pub use ledger::{Event, NodeProgress, Progress, Rejection};
+pub use limits::Limits;
+pub use metrics::Metrics;
+pub use resource::{Resource, ResourceError};
+pub use server::{Server, bind_unix};
+pub use session::Refusal;
+pub use tls::{Authority, Pair, ServerTls, TlsError};
+pub use view::{Generation, View};

@@ -1,106 +1,166 @@
-//! Resources and their types.
+//! One xDS resource: encoded once, versioned by its content.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use envoy_types::pb::envoy::config::listener::v3::Listener;
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, ScopedRouteConfiguration};
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use prost::{Message, Name};
 use sha2::{Digest, Sha256};
 
-/// The types served, in the order in which additions are sent ("Eventual consistency considerations").
-#[allow(missing_docs, reason = "the names are the types'")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ResourceType {
-    Cluster,
-    Endpoints,
-    Secret,
-    Scope,
-    Routes,
-    Listener,
-}
+use crate::Kind;
+use crate::wire::encode_resource;
 
-impl ResourceType {
-    /// All types, in order of addition.
-    pub const ALL: [ResourceType; 6] = [
-        ResourceType::Cluster,
-        ResourceType::Endpoints,
-        ResourceType::Secret,
-        ResourceType::Scope,
-        ResourceType::Routes,
-        ResourceType::Listener,
-    ];
-
-    /// The type URL.
-    pub fn url(self) -> &'static str {
-        match self {
-            ResourceType::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-            ResourceType::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-            ResourceType::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
-            ResourceType::Scope => "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration",
-            ResourceType::Routes => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
-            ResourceType::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
-        }
-    }
-
-    /// The type with a URL, if it is served.
-    pub fn of(url: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.url() == url)
-    }
-
-    /// Whether a subscription without names means all resources ("Wildcard subscriptions": only LDS and CDS by the
-    /// protocol; Envoy subscribes to SRDS in the same way).
-    pub(crate) fn has_wildcard(self) -> bool {
-        matches!(self, ResourceType::Cluster | ResourceType::Scope | ResourceType::Listener)
-    }
-
-    /// Whether two encodings are of equal messages.
-    fn same(self, a: &[u8], b: &[u8]) -> bool {
-        fn equal<M: Message + Default + PartialEq>(a: &[u8], b: &[u8]) -> bool {
-            matches!((M::decode(a), M::decode(b)), (Ok(a), Ok(b)) if a == b)
-        }
-        match self {
-            ResourceType::Cluster => equal::<Cluster>(a, b),
-            ResourceType::Endpoints => equal::<ClusterLoadAssignment>(a, b),
-            ResourceType::Secret => equal::<Secret>(a, b),
-            ResourceType::Scope => equal::<ScopedRouteConfiguration>(a, b),
-            ResourceType::Routes => equal::<RouteConfiguration>(a, b),
-            ResourceType::Listener => equal::<Listener>(a, b),
-        }
-    }
-}
-
-/// An encoded resource. Its body is shared by all streams; it has no `Debug` that shows it, since it may be a key.
+/// One resource, ready to be sent. Cloning shares the bytes.
 #[derive(Clone)]
 pub struct Resource {
-    /// Its type.
-    pub kind: ResourceType,
-    /// Its name.
-    pub name: Arc<str>,
-    /// A hash of its body: the same after a restart, so that a client that holds it is sent nothing.
-    pub version: Arc<str>,
-    /// The encoded message.
-    pub body: Bytes,
+    kind: Kind,
+    name: Arc<str>,
+    version: Arc<str>,
+    aliases: Arc<[String]>,
+    /// `Resource { name, version, aliases, Any }` of the delta protocol.
+    encoded: Bytes,
+    /// Where the `Any` begins in `encoded`; it reaches to the end.
+    any_at: u32,
+    /// Where the message begins in `encoded`; it reaches to the end.
+    body_at: u32,
+    same_value: fn(&[u8], &[u8]) -> bool,
+}
+
+/// Why a message cannot be a resource.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceError {
+    /// The message is of no type this server serves.
+    #[error(
+        "{type_url} {name:?} is not a resource type of this server; expected one of LDS, RDS, SRDS, VHDS, CDS, EDS, SDS, RTDS, ECDS"
+    )]
+    UnknownType {
+        /// The message's type URL.
+        type_url: String,
+        /// The resource's name.
+        name: String,
+    },
 }
 
 impl Resource {
-    /// Encodes a message.
+    /// Encodes `message` under `name`.
     ///
     /// # Panics
-    /// When the message is of no type that is served, which is a mistake of the caller's.
-    pub fn new<M: Message + Name>(name: impl Into<Arc<str>>, message: &M) -> Self {
-        let kind = ResourceType::of(&M::type_url()).expect("only types that are served are published");
-        let body = Bytes::from(message.encode_to_vec());
-        let hash = Sha256::digest(&body);
-        let version: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        Self { kind, name: name.into(), version: version.into(), body }
+    /// When `M` is none of the messages of [`Kind`]: a mistake of the caller's code, not of its data.
+    /// [`Resource::try_new`] reports it instead.
+    pub fn new<M: Message + Name + PartialEq + Default>(name: impl Into<Arc<str>>, message: &M) -> Resource {
+        Resource::try_new(name, message).expect("the message type is one of Kind")
     }
 
-    /// Whether both say the same. Protobuf maps encode in any order, so bytes that differ are compared as messages.
-    pub(crate) fn says_the_same(&self, other: &Resource) -> bool {
-        self.version == other.version || self.kind.same(&self.body, &other.body)
+    /// Encodes `message` under `name`.
+    pub fn try_new<M: Message + Name + PartialEq + Default>(
+        name: impl Into<Arc<str>>,
+        message: &M,
+    ) -> Result<Resource, ResourceError> {
+        let name = name.into();
+        let full = M::full_name();
+        let kind = Kind::ALL.into_iter().find(|k| k.type_url().rsplit('/').next() == Some(full.as_str()));
+        let Some(kind) = kind else {
+            return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
+        };
+        Ok(Resource::encoded(kind, name, Arc::new([]), &crate::stable::encode(message), same_value::<M>))
+    }
+
+    /// The same resource, also known by `aliases`: VHDS answers a request for `route/host` with the
+    /// virtual host that serves it
+    /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
+    pub fn with_aliases(self, aliases: Vec<String>) -> Resource {
+        let body = self.body();
+        Resource::encoded(self.kind, self.name.clone(), aliases.into(), &body, self.same_value)
+    }
+
+    fn encoded(
+        kind: Kind,
+        name: Arc<str>,
+        aliases: Arc<[String]>,
+        body: &[u8],
+        same_value: fn(&[u8], &[u8]) -> bool,
+    ) -> Resource {
+        let version: Arc<str> = version_of(body, &aliases).into();
+        let (encoded, any_at) = encode_resource(&name, &version, &aliases, kind.type_url(), body);
+        let body_at = encoded.len() - body.len();
+        let small = |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
+        Resource { kind, name, version, aliases, any_at: small(any_at), body_at: small(body_at), encoded, same_value }
+    }
+
+    /// The type.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The name it is subscribed by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Names of other requests that this resource answers.
+    pub fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    /// A hash of the content, the same for the same content in every process.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The encoded message, without its `Any`.
+    pub fn body(&self) -> Bytes {
+        self.encoded.slice(self.body_at as usize..)
+    }
+
+    /// The encoded `Resource` message of the delta protocol.
+    pub(crate) fn delta_bytes(&self) -> Bytes {
+        self.encoded.clone()
+    }
+
+    /// The encoded `Any` of the state-of-the-world protocol.
+    pub(crate) fn any_bytes(&self) -> Bytes {
+        self.encoded.slice(self.any_at as usize..)
+    }
+
+    /// Bytes on the wire.
+    pub fn encoded_len(&self) -> usize {
+        self.encoded.len()
+    }
+
+    /// Whether both hold the same value. Maps encode in any order, so bytes that differ are decoded and
+    /// compared as messages.
+    pub fn same_value(&self, other: &Resource) -> bool {
+        self.kind == other.kind
+            && self.aliases == other.aliases
+            && (self.version == other.version || (self.same_value)(&self.body(), &other.body()))
+    }
+}
+
+fn same_value<M: Message + PartialEq + Default>(a: &[u8], b: &[u8]) -> bool {
+    matches!((M::decode(a), M::decode(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+fn version_of(body: &[u8], aliases: &[String]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(body);
+    for alias in aliases {
+        hash.update([0]);
+        hash.update(alias);
+    }
+    hash.finalize().iter().take(16).fold(String::with_capacity(32), |mut hex, byte| {
+        use fmt::Write;
+        write!(hex, "{byte:02x}").expect("a String takes every write");
+        hex
+    })
+}
+
+/// Never the body: it may be a private key.
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version, self.encoded.len())
     }
 }

@@ -1,153 +1,186 @@
-//! The gRPC server.
+//! Listening, and the life of connections.
 
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::pin::Pin;
+use std::sync::Arc;
 
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
-    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
-};
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
-use futures::Stream;
-use tokio::net::UnixListener;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
-use tonic::{Request, Response, Status, Streaming};
-use tracing::{debug, info, warn};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
-use crate::session::{Limits, Session};
-use crate::{Cache, View};
+use crate::cache::Cache;
+use crate::identity::{Authenticate, Peer};
+use crate::service::{self, Seats, Shared};
+use crate::{Limits, ServerTls};
 
-/// Serves one view of a cache.
-#[derive(Clone)]
+/// Serves a [`Cache`] to authenticated clients.
 pub struct Server {
     cache: Cache,
-    view: View,
-    limits: Limits,
+    authenticator: Arc<dyn Authenticate>,
+    limits: Arc<Limits>,
+    seats: Arc<Seats>,
 }
 
-/// Why serving ended.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The socket cannot be made.
-    #[error("cannot listen on {path}: {source}")]
-    Listen {
-        /// Where.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The transport failed.
-    #[error("xDS server: {0}")]
-    Serve(#[source] tonic::transport::Error),
+/// Listens on a Unix socket at `path` that only `mode` may connect to, in place of a stale one.
+pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) => {
+            use std::os::unix::fs::FileTypeExt;
+            if !found.file_type().is_socket() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    format!("{} is there and is not a socket", path.display()),
+                ));
+            }
+            std::fs::remove_file(path)?;
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok(listener)
 }
 
 impl Server {
-    /// A server of `view`.
-    pub fn new(cache: Cache, view: View, limits: Limits) -> Self {
-        Self { cache, view, limits }
+    /// A server of `cache` to whom `authenticator` lets in.
+    pub fn new(cache: Cache, authenticator: impl Authenticate) -> Server {
+        Server { cache, authenticator: Arc::new(authenticator), limits: Arc::default(), seats: Arc::default() }
     }
 
-    /// Serves on a Unix socket until `stop` ends. Who may open the socket is its directory's matter: it must be
-    /// private to the user.
-    ///
-    /// # Errors
-    /// When the socket cannot be made or the transport fails.
-    pub async fn serve_unix(self, path: &Path, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let listen = |source| ServeError::Listen { path: path.display().to_string(), source };
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(listen(error)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path).map_err(listen)?;
-        let limit = self.limits.message;
-        let service = AggregatedDiscoveryServiceServer::new(self).max_decoding_message_size(limit);
-        tonic::transport::Server::builder()
-            .add_service(service)
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
-            .await
-            .map_err(ServeError::Serve)
+    /// The same with other bounds.
+    pub fn with_limits(mut self, limits: Limits) -> Server {
+        self.limits = Arc::new(limits);
+        self
     }
 
-    async fn stream(self, mut requests: Streaming<DeltaDiscoveryRequest>, answers: mpsc::Sender<Answer>) {
-        let mut session = Session::new(self.view.clone(), self.limits);
-        let mut changed = self.cache.watch();
-        let client = self.cache.connect(session.progress());
+    /// Serves connections of `listener` until `shutdown` ends, then closes streams and waits for them.
+    pub async fn serve_unix(&self, listener: UnixListener, shutdown: impl Future<Output = ()>) {
+        let (mut connections, shared) = self.connections();
+        tokio::pin!(shutdown);
         loop {
-            let request = tokio::select! {
-                request = requests.message() => match request {
-                    Ok(Some(request)) => Some(request),
-                    Ok(None) => break,
-                    Err(status) => {
-                        debug!(%status, "client left");
-                        break;
-                    }
-                },
-                changed = changed.changed() => match changed {
-                    Ok(()) => None,
-                    Err(_) => break,
-                },
-            };
-            if let Some(error) = request.as_ref().and_then(|request| request.error_detail.as_ref()) {
-                warn!(text = %error.message, "client refused a response");
-            }
-            changed.mark_unchanged();
-            let responses = self.cache.look(&self.view, |now, shelves| {
-                if let Some(request) = request {
-                    session.take(request, now, shelves)?;
-                }
-                Ok::<_, String>(session.due(now, shelves))
-            });
-            self.cache.advance(client, session.progress());
-            match responses {
-                Ok(responses) => {
-                    for response in responses {
-                        if answers.send(Ok(response)).await.is_err() {
-                            break;
-                        }
+            tokio::select! {
+                () = &mut shutdown => break,
+                accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => {
+                    let peer = accepted.and_then(|(io, _)| io.peer_cred().map(|c| (io, Peer::Unix { uid: c.uid(), gid: c.gid() })));
+                    match peer {
+                        Ok((io, peer)) => connections.spawn(serve_connection(shared.clone(), io, peer)),
+                        Err(error) => connections.failed(error).await,
                     }
                 }
-                Err(text) => {
-                    info!(%text, "stream ended");
-                    // The client may be gone already, which is as good.
-                    let _ = answers.send(Err(Status::invalid_argument(text))).await;
-                    break;
-                }
+                Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => {}
             }
         }
-        self.cache.disconnect(client);
+        connections.drain(&self.limits).await;
+    }
+
+    /// Serves TLS connections of `listener` until `shutdown` ends, then closes streams and waits for them.
+    pub async fn serve_tls(&self, listener: TcpListener, tls: ServerTls, shutdown: impl Future<Output = ()>) {
+        let (mut connections, shared) = self.connections();
+        tokio::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => match accepted {
+                    Ok((tcp, address)) => {
+                        let (shared, config, patience) = (shared.clone(), tls.config(), self.limits.handshake);
+                        connections.spawn(async move {
+                            // Small responses must not wait for more to send with them; the option is a hint.
+                            let _ = tcp.set_nodelay(true);
+                            let handshake = TlsAcceptor::from(config).accept(tcp);
+                            match tokio::time::timeout(patience, handshake).await {
+                                Ok(Ok(io)) => {
+                                    let certificates = io.get_ref().1.peer_certificates().unwrap_or_default();
+                                    let peer = Peer::Tls { certificates: certificates.iter().map(|c| c.clone().into_owned()).collect() };
+                                    serve_connection(shared, io, peer).await;
+                                }
+                                Ok(Err(error)) => tracing::warn!(%address, %error, "TLS handshake failed"),
+                                Err(_) => tracing::warn!(%address, "TLS handshake took too long"),
+                            }
+                        });
+                    }
+                    Err(error) => connections.failed(error).await,
+                },
+                Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => {}
+            }
+        }
+        connections.drain(&self.limits).await;
+    }
+
+    fn connections(&self) -> (Connections, Arc<Shared>) {
+        let (down, shutdown) = watch::channel(false);
+        let shared = Shared {
+            cache: self.cache.clone(),
+            authenticator: self.authenticator.clone(),
+            limits: self.limits.clone(),
+            shutdown,
+            seats: self.seats.clone(),
+        };
+        (Connections { tasks: JoinSet::new(), down }, Arc::new(shared))
     }
 }
 
-type Answer = Result<DeltaDiscoveryResponse, Status>;
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+struct Connections {
+    tasks: JoinSet<()>,
+    down: watch::Sender<bool>,
+}
 
-#[tonic::async_trait]
-impl AggregatedDiscoveryService for Server {
-    type StreamAggregatedResourcesStream = Answers<DiscoveryResponse>;
-    type DeltaAggregatedResourcesStream = Answers<DeltaDiscoveryResponse>;
-
-    async fn stream_aggregated_resources(
-        &self,
-        _: Request<Streaming<DiscoveryRequest>>,
-    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented("use DeltaAggregatedResources: api_type DELTA_GRPC"))
+impl Connections {
+    fn spawn(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(connection);
     }
 
-    async fn delta_aggregated_resources(
-        &self,
-        request: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        let (answers, stream) = mpsc::channel(ResponseBuffer::SIZE);
-        tokio::spawn(self.clone().stream(request.into_inner(), answers));
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    /// Waits a moment when a connection cannot be accepted: out of file descriptors heals only with time.
+    async fn failed(&self, error: io::Error) {
+        tracing::warn!(%error, "cannot accept a connection");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+
+    async fn drain(mut self, limits: &Limits) {
+        // Connections may all be gone already.
+        let _ = self.down.send(true);
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(limits.drain, all).await.is_err() {
+            tracing::warn!(connections = self.tasks.len(), "still open after the drain time; closing");
+            self.tasks.shutdown().await;
+        }
     }
 }
 
-/// At most one response of each type is under way.
-struct ResponseBuffer;
-
-impl ResponseBuffer {
-    const SIZE: usize = crate::ResourceType::ALL.len();
+/// Serves one connection until it closes or the server shuts down.
+async fn serve_connection(shared: Arc<Shared>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
+    let peer = Arc::new(peer);
+    let mut shutdown = shared.shutdown.clone();
+    let limits = shared.limits.clone();
+    let service = {
+        let shared = shared.clone();
+        service_fn(move |request| service::respond(shared.clone(), peer.clone(), request))
+    };
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(limits.keepalive))
+        .keep_alive_timeout(limits.keepalive)
+        .max_concurrent_streams(limits.streams_per_connection)
+        .max_header_list_size(64 << 10)
+        .max_send_buf_size(256 << 10);
+    let connection = builder.serve_connection(TokioIo::new(io), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = crate::stream::down(&mut shutdown) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
 }

@@ -1,138 +1,799 @@
-//! One stream: requests in, responses out. Pure; the server moves the bytes.
+//! The state machine of one stream: which response comes next, and what a request changes.
+//!
+//! Requests and the tables of a view go in; responses and [`Effect`]s come out. No clock, no task and no
+//! lock: the caller passes the time and holds the view.
+//!
+//! *Rounds.* Changes of clusters, endpoints, routes and listeners are sent in rounds. A round is what the
+//! view changed up to one generation, frozen when the round begins, and sent make-before-break: clusters
+//! and endpoints, then routes, then listeners, then the removals the other way round; each step waits for
+//! the answers to the one before. What is published meanwhile coalesces into the next round. A round waits
+//! only for answers to responses already sent, never for a request, so it cannot deadlock with a client
+//! that warms what it received.
+//!
+//! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets, runtime and
+//! extensions. A new subscription to routes or listeners waits while clusters or endpoints are unanswered.
+//!
+//! *Secrets* travel one to a response, a page of them at a time. Envoy (1.40) keeps a secret it refuses
+//! and takes the same bytes without a word when they come again, so a refused batch could not be taken
+//! apart; its refusal does not name the secret either.
+//!
+//! *Quarantine.* A refused response is sent again in parts: what the refusal does not name as one, and
+//! each suspect alone, all at once. What is refused alone is the culprit. It stays out until it changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource as Wire};
-use envoy_types::pb::google::protobuf::Any;
+use crate::debug::SubscriptionState;
+use crate::kind::Rank;
+use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name};
+use crate::view::{Generation, Tables};
+use crate::wire::DeltaRequest;
+use crate::{Kind, Limits, Resource};
 
-use crate::cache::Shelf;
-use crate::subscription::{Item, Subscription};
-use crate::{Generation, Progress, ResourceType, View};
-
-/// What a client may ask of us.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Names subscribed to by one stream and type.
-    pub names: usize,
-    /// Bytes of one request.
-    pub message: usize,
+/// A response to be encoded.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) kind: Kind,
+    pub(crate) nonce: u64,
+    pub(crate) items: Vec<Item>,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { names: 100_000, message: 16 << 20 }
+/// What the owner of the view must learn.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// The client answered a response of `kind` after `after`.
+    Answered { kind: Kind, after: Duration, refused: bool },
+    /// The client runs these.
+    Acknowledged(Vec<Arc<Resource>>),
+    /// The client refuses this version.
+    Rejected { kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str> },
+    /// The client no longer refuses this name.
+    Recovered { kind: Kind, name: Arc<str> },
+    /// That many on-demand secrets were taken back.
+    Evicted { kind: Kind, names: usize },
+}
+
+/// Why a stream must end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A type URL this server does not serve.
+    #[error("type URL {0:?} is not served here")]
+    UnknownType(String),
+    /// A per-type service was asked for another type.
+    #[error("this service serves {expected}, not {found:?}")]
+    WrongType {
+        /// What it serves.
+        expected: &'static str,
+        /// What was asked.
+        found: String,
+    },
+    /// Too many names.
+    #[error("{kind} subscription of {found} names; at most {limit} are allowed")]
+    TooManyNames {
+        /// The type.
+        kind: Kind,
+        /// How many names were asked for.
+        found: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
+    /// A name too long to be one.
+    #[error("{kind} subscription to a name of {found} bytes; at most {limit} are allowed")]
+    NameTooLong {
+        /// The type.
+        kind: Kind,
+        /// Its length.
+        found: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+}
+
+/// Steps of a round, in the order they are sent.
+mod step {
+    pub(super) const BACKENDS: u8 = 0;
+    pub(super) const ROUTES: u8 = 1;
+    /// Listeners come and go in one step: Envoy removes before it adds within one response, so that an
+    /// address can move from one listener to another.
+    pub(super) const LISTENERS: u8 = 2;
+    pub(super) const ROUTE_REMOVALS: u8 = 3;
+    /// Clusters go before endpoints: the client then drops its endpoint subscription by itself.
+    pub(super) const CLUSTER_REMOVALS: u8 = 4;
+    pub(super) const ENDPOINT_REMOVALS: u8 = 5;
+}
+
+fn step_of(kind: Kind, removal: bool) -> u8 {
+    match (kind.rank(), removal) {
+        (Rank::Backends, false) => step::BACKENDS,
+        (Rank::Routes, false) => step::ROUTES,
+        (Rank::Listeners, _) => step::LISTENERS,
+        (Rank::Routes, true) => step::ROUTE_REMOVALS,
+        (Rank::Backends, true) if kind == Kind::Cluster => step::CLUSTER_REMOVALS,
+        (Rank::Backends, true) => step::ENDPOINT_REMOVALS,
+        (Rank::Free, _) => unreachable!("free kinds are answered, not sent in rounds"),
     }
 }
 
-/// The state of one delta stream.
-pub(crate) struct Session {
-    view: View,
-    node: Arc<str>,
-    limits: Limits,
-    subscriptions: BTreeMap<ResourceType, Subscription>,
-    nonce: u64,
-    seen: Generation,
+#[derive(Debug)]
+struct Round {
+    target: Generation,
+    unsent: BTreeMap<(u8, Kind), VecDeque<Item>>,
 }
 
-type Shelves = BTreeMap<ResourceType, Shelf>;
+/// How a client's protocol differs where the state machine must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Incremental: parts of a refused response are tried all at once.
+    Delta,
+    /// State of the world: one response at a time, each replacing the last.
+    Sotw,
+}
+
+/// The state of one stream.
+#[derive(Debug)]
+pub(crate) struct Session {
+    protocol: Protocol,
+    limits: Arc<Limits>,
+    subscriptions: [Option<Box<Subscription>>; Kind::COUNT],
+    round: Option<Round>,
+    /// The target of the last round that began.
+    began: Generation,
+    /// The target of the last round that ended.
+    ended: Generation,
+    /// Whether the first subscriptions were answered.
+    primed: bool,
+    /// Removals that wait because a refused resource's last good version may need what they remove.
+    deferred: BTreeSet<(Kind, Arc<str>)>,
+    nonces: u64,
+    requests: u64,
+    effects: Vec<Effect>,
+}
+
+/// More deferred removals than this are sent although a held resource may need them.
+const MAX_DEFERRED: usize = 4096;
+/// A refused response of more items than this is tried in parts of several before single items.
+const SINGLES: usize = 128;
 
 impl Session {
-    pub(crate) fn new(view: View, limits: Limits) -> Self {
-        Self { view, node: Arc::from("unknown"), limits, subscriptions: BTreeMap::new(), nonce: 0, seen: 0 }
+    pub(crate) fn new(protocol: Protocol, limits: Arc<Limits>, generation: Generation) -> Session {
+        let limits = match protocol {
+            Protocol::Delta => limits,
+            // A state-of-the-world response is the whole state, however large.
+            Protocol::Sotw => Arc::new(Limits {
+                response_resources: usize::MAX,
+                response_bytes: usize::MAX,
+                ..Limits::clone(&limits)
+            }),
+        };
+        Session {
+            protocol,
+            limits,
+            subscriptions: Default::default(),
+            round: None,
+            began: generation,
+            ended: 0,
+            primed: false,
+            deferred: BTreeSet::new(),
+            nonces: 0,
+            requests: 0,
+            effects: Vec::new(),
+        }
     }
 
-    /// Takes a request. An error ends the stream.
-    pub(crate) fn take(
-        &mut self,
-        request: DeltaDiscoveryRequest,
-        now: Generation,
-        shelves: &Shelves,
-    ) -> Result<(), String> {
-        if let Some(node) = &request.node {
-            self.node = Arc::from(node.id.chars().take(128).collect::<String>());
-        }
-        let Some(kind) = ResourceType::of(&request.type_url) else {
-            return Err(format!("type {:?} is not served", request.type_url));
+    /// What happened since the last call.
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    pub(crate) fn subscription(&self, kind: Kind) -> Option<&Subscription> {
+        self.subscriptions[kind as usize].as_deref()
+    }
+
+    /// What is subscribed to, for people.
+    pub(crate) fn states(&self) -> Vec<SubscriptionState> {
+        let state = |s: &Subscription| SubscriptionState {
+            kind: s.kind.label(),
+            wildcard: s.wildcard,
+            names: s.named.len(),
+            in_flight: s.in_flight.len(),
+            considered: s.cursor,
         };
-        let shelf = shelves.get(&kind);
-        let first = !self.subscriptions.contains_key(&kind);
-        let subscription = self.subscriptions.entry(kind).or_default();
-        if subscription.names() + request.resource_names_subscribe.len() > self.limits.names {
-            return Err(format!("more than {} names of one type", self.limits.names));
+        self.subscriptions.iter().flatten().map(|s| state(s)).collect()
+    }
+
+    /// The nonces of the unanswered responses of `kind`.
+    pub(crate) fn unanswered(&self, kind: Kind) -> impl Iterator<Item = u64> {
+        self.subscription(kind).into_iter().flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
+    }
+
+    /// Takes `kind` as answered up to the present, because the client proved to hold all of it.
+    pub(crate) fn hold_already(&mut self, kind: Kind) {
+        if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
+            sub.answers.clear();
+            sub.greet = false;
         }
-        if first {
-            let versions = request.initial_resource_versions;
-            subscription.begin(kind, &request.resource_names_subscribe, versions, shelf, now);
-        } else {
-            subscription.subscribe(kind, &request.resource_names_subscribe, shelf, now);
+    }
+
+    /// Notes that the client holds something older of all it subscribes to of `kind`.
+    pub(crate) fn held_older(&mut self, kind: Kind) {
+        if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
+            sub.older.extend(sub.answers.iter().cloned());
         }
-        subscription.unsubscribe(&request.resource_names_unsubscribe);
-        if !request.response_nonce.is_empty() {
-            let refusal = request.error_detail.as_ref().map(|status| status.message.as_str());
-            subscription.answered(kind, &request.response_nonce, refusal);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn defers(&self, kind: Kind, name: &str) -> bool {
+        self.deferred.contains(&(kind, name.into()))
+    }
+
+    /// When the oldest unanswered response was sent.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        self.subscriptions.iter().flatten().filter_map(|s| Some(s.in_flight.front()?.sent)).min()
+    }
+
+    /// All changes up to here are considered.
+    pub(crate) fn passed(&self) -> Generation {
+        self.subscriptions.iter().flatten().map(|s| s.cursor).min().unwrap_or(Generation::MAX)
+    }
+
+    /// Everything subscribed to and published up to here is acknowledged or quarantined.
+    pub(crate) fn acknowledged(&self) -> Generation {
+        if !self.primed {
+            return 0;
         }
+        let free = self.subscriptions.iter().flatten().filter(|s| s.kind.rank() == Rank::Free).map(|s| s.settled).min();
+        free.map_or(self.ended, |free| free.min(self.ended))
+    }
+
+    /// Handles one request of the delta protocol.
+    ///
+    /// <https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#incremental-xds>
+    pub(crate) fn delta(
+        &mut self,
+        kind: Kind,
+        request: DeltaRequest,
+        tables: &Tables,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let DeltaRequest {
+            node: _,
+            type_url: _,
+            subscribe,
+            unsubscribe,
+            initial_resource_versions,
+            response_nonce,
+            error_detail,
+        } = request;
+        self.requests += 1;
+        self.check_names(kind, &subscribe)?;
+        if !response_nonce.is_empty() {
+            self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
+        }
+        let first = self.subscriptions[kind as usize].is_none();
+        let asked = self.requests;
+        let limits = self.limits.clone();
+        let sub = self.subscriptions[kind as usize]
+            .get_or_insert_with(|| Box::new(Subscription::new(kind, tables.generation)));
+        // Only the first request of a type on a stream may say what the client holds.
+        let held = if first { initial_resource_versions } else { HashMap::new() };
+
+        // "Unsubscribing from resources": under a wildcard the server says what still is.
+        for name in unsubscribe {
+            if name == "*" {
+                sub.wildcard = false;
+                sub.answers.retain(|n| sub.named.contains_key(n));
+            } else if let Some((name, _)) = sub.named.remove_entry(name.as_str()) {
+                if on_demand(&limits, kind, &name) {
+                    sub.on_demand -= 1;
+                }
+                if sub.wildcard {
+                    sub.answers.insert(name);
+                } else {
+                    sub.answers.remove(&name);
+                    if sub.quarantine.remove(&name).is_some() {
+                        self.effects.push(Effect::Recovered { kind, name });
+                    }
+                }
+            }
+        }
+
+        // An empty first request, and "*", ask for everything.
+        let everything = (first && subscribe.is_empty()) || subscribe.iter().any(|n| n == "*");
+        if everything && kind.allows_wildcard() {
+            sub.wildcard = true;
+            sub.cursor = if first { tables.generation } else { sub.cursor };
+            for resource in tables.table(kind).resources() {
+                let known = held.get(resource.name());
+                if known.is_none_or(|v| v != resource.version()) {
+                    sub.answers.insert(resource.shared_name().clone());
+                    sub.older.extend(known.map(|_| resource.shared_name().clone()));
+                }
+            }
+        }
+        if everything {
+            // A client waits for its first answer even when there is nothing to be had.
+            sub.greet |= held.is_empty();
+        }
+        for name in subscribe {
+            if name == "*" {
+                continue;
+            }
+            sub.explicit = true;
+            let known = held.get(&name).map(String::as_str);
+            let name = tables.table(kind).intern(&name).unwrap_or_else(|| name.into());
+            if kind != Kind::Secret || canonical_secret_name(&name) {
+                if sub.named.insert(name.clone(), asked).is_none() && on_demand(&limits, kind, &name) {
+                    sub.on_demand += 1;
+                }
+                if known.is_some_and(|v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v)) {
+                    continue;
+                }
+                sub.older.extend(known.map(|_| name.clone()));
+            }
+            // A name asked for again is answered again: the client may have dropped the resource.
+            sub.answers.insert(name);
+        }
+        // What the client holds of its subscription and is no more.
+        for name in held.into_keys() {
+            if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
+                sub.answers.insert(name.into());
+            }
+        }
+        if sub.named.len() > limits.names {
+            return Err(Refusal::TooManyNames { kind, found: sub.named.len(), limit: limits.names });
+        }
+        self.evict(kind);
         Ok(())
     }
 
-    /// Everything that can be sent now.
-    ///
-    /// Order ("Eventual consistency considerations"): clusters and endpoints, then scopes and routes, then listeners,
-    /// each once what it refers to is acknowledged; removals the other way round. Secrets go any time.
-    pub(crate) fn due(&mut self, now: Generation, shelves: &Shelves) -> Vec<DeltaDiscoveryResponse> {
-        for (kind, subscription) in &mut self.subscriptions {
-            subscription.look(shelves.get(kind), now);
+    fn check_names(&self, kind: Kind, names: &[String]) -> Result<(), Refusal> {
+        let limit = self.limits.names;
+        if names.len() > limit {
+            return Err(Refusal::TooManyNames { kind, found: names.len(), limit });
         }
-        self.seen = now;
-        let mut responses = Vec::new();
-        for kind in ResourceType::ALL {
-            use ResourceType::{Cluster, Endpoints, Listener, Routes, Scope, Secret};
-            let adding = |kinds: &[ResourceType]| {
-                kinds.iter().any(|k| self.subscriptions.get(k).is_some_and(|s| s.adding(shelves.get(k))))
-            };
-            let busy = |kinds: &[ResourceType]| {
-                kinds.iter().any(|k| self.subscriptions.get(k).is_some_and(Subscription::busy))
-            };
-            let (add, remove) = match kind {
-                Cluster => (true, !busy(&[Scope, Routes, Listener])),
-                Endpoints => (true, true),
-                Secret => (true, !adding(&[Listener])),
-                Scope | Routes => (!adding(&[Cluster]), !busy(&[Listener])),
-                Listener => (!adding(&[Cluster, Scope]), true),
-            };
-            let nonce = (self.nonce + 1).to_string();
-            let Some(subscription) = self.subscriptions.get_mut(&kind) else { continue };
-            if let Some(items) = subscription.next(shelves.get(&kind), &nonce, add, remove) {
-                self.nonce += 1;
-                responses.push(response(kind, nonce, items));
+        match names.iter().map(String::len).max() {
+            Some(found) if found > self.limits.name_bytes => {
+                Err(Refusal::NameTooLong { kind, found, limit: self.limits.name_bytes })
             }
+            _ => Ok(()),
         }
-        responses
     }
 
-    pub(crate) fn progress(&self) -> Progress {
-        let acknowledged = self.subscriptions.values().map(Subscription::acknowledged).min().unwrap_or(0);
-        Progress {
-            view: self.view.clone(),
-            node: self.node.clone(),
-            acknowledged: acknowledged.min(self.seen),
-            rejections: self.subscriptions.values().flat_map(Subscription::rejections).cloned().collect(),
+    /// Takes the longest unasked on-demand secrets back, a sixteenth more than needed so that it is rare.
+    fn evict(&mut self, kind: Kind) {
+        let limits = self.limits.clone();
+        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
+            return;
+        };
+        if sub.on_demand <= limits.on_demand_secrets {
+            return;
+        }
+        let excess = sub.on_demand - limits.on_demand_secrets + limits.on_demand_secrets / 16;
+        let mut by_age: Vec<(u64, Arc<str>)> = sub
+            .named
+            .iter()
+            .filter(|(n, _)| on_demand(&limits, kind, n))
+            .map(|(n, asked)| (*asked, n.clone()))
+            .collect();
+        by_age.sort_unstable();
+        by_age.truncate(excess);
+        for (_, name) in &by_age {
+            sub.named.remove(name);
+            sub.answers.remove(name);
+            sub.taken_back.insert(name.clone());
+        }
+        sub.on_demand -= by_age.len();
+        self.effects.push(Effect::Evicted { kind, names: by_age.len() });
+    }
+
+    /// Handles the client's answer to a response.
+    pub(crate) fn answer(&mut self, kind: Kind, nonce: &str, refusal: Option<String>, tables: &Tables, now: Instant) {
+        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
+            return;
+        };
+        let nonce = nonce.parse::<u64>().ok();
+        // A nonce of no response in flight is stale, for example from before a reconnect.
+        let Some(at) = sub.in_flight.iter().position(|f| Some(f.nonce) == nonce) else {
+            return;
+        };
+        let answered = sub.in_flight.remove(at).expect("the position was just found");
+        let after = now.saturating_duration_since(answered.sent);
+        self.effects.push(Effect::Answered { kind, after, refused: refusal.is_some() });
+        match refusal {
+            None => self.accepted(kind, answered),
+            Some(text) => self.refused(kind, answered, &text, tables),
+        }
+    }
+
+    fn accepted(&mut self, kind: Kind, answered: InFlight) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let healing = !sub.quarantine.is_empty();
+        let mut running = Vec::with_capacity(answered.items.len());
+        for item in answered.items {
+            let healed = match &item {
+                Item::Upsert(r) => sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version()),
+                Item::Fallback(_) | Item::Withhold(_) => false,
+                Item::Remove(_) => true,
+            };
+            sub.older.remove(item.name());
+            if healing && healed && sub.quarantine.remove(item.name()).is_some() {
+                self.effects.push(Effect::Recovered { kind, name: item.name().clone() });
+            }
+            if let Item::Upsert(r) = item {
+                running.push(r);
+            }
+        }
+        if let Some(generation) = answered.settles
+            && sub.in_flight.is_empty()
+        {
+            sub.settled = sub.settled.max(generation);
+        }
+        self.effects.push(Effect::Acknowledged(running));
+        if healing {
+            self.undefer();
+        }
+    }
+
+    fn refused(&mut self, kind: Kind, answered: InFlight, text: &str, tables: &Tables) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let mut items = answered.items;
+        if items.len() > 1 {
+            sub.probes.extend(parts(items, text));
+            return;
+        }
+        let text: Arc<str> = clip(text).into();
+        match items.pop() {
+            Some(Item::Upsert(r)) => {
+                let name = r.shared_name().clone();
+                let version: Arc<str> = r.version().into();
+                let table = tables.table(kind);
+                let good = table.good(&name).filter(|g| g.version() != &*version).cloned();
+                // A client that starts fresh gets the last good version; for others it changes nothing.
+                sub.probes.extend(good.clone().map(|good| vec![Item::Fallback(good)]));
+                let elsewhere = table.entry(&name).is_some_and(|e| e.acknowledged);
+                let held = match good {
+                    Some(good) => Held::Known(good),
+                    None if elsewhere || sub.older.contains(&name) => Held::Unknown,
+                    None => Held::Nothing,
+                };
+                sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held });
+                self.effects.push(Effect::Rejected { kind, name, version, text });
+            }
+            Some(Item::Fallback(r)) => {
+                // Not even the older version: there is nothing left to try until the resource changes.
+                if let Some(q) = sub.quarantine.get_mut(r.name()) {
+                    q.held = Held::Unknown;
+                }
+            }
+            Some(Item::Remove(name) | Item::Withhold(name)) => {
+                self.effects.push(Effect::Rejected { kind, name, version: "".into(), text })
+            }
+            None => self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text }),
+        }
+        if let Some(generation) = answered.settles
+            && sub.in_flight.is_empty()
+            && sub.probes.is_empty()
+        {
+            sub.settled = sub.settled.max(generation);
+        }
+    }
+
+    /// The next response, if one can be sent now.
+    pub(crate) fn next(&mut self, tables: &Tables, now: Instant) -> Option<Outgoing> {
+        loop {
+            self.collect(tables);
+            let steps = self.steps_left();
+            for kind in Kind::ALL {
+                if let Some(items) = self.next_of(kind, tables) {
+                    return Some(self.send(kind, items, now));
+                }
+            }
+            if self.steps_left() != steps {
+                // A step whose removals all wait is over without a response.
+                continue;
+            }
+            if !self.end_round() {
+                return None;
+            }
+            if self.began == tables.generation {
+                self.settle();
+                return None;
+            }
+        }
+    }
+
+    fn steps_left(&self) -> usize {
+        self.round.as_ref().map_or(0, |r| r.unsent.len())
+    }
+
+    /// Notices what the view changed.
+    fn collect(&mut self, tables: &Tables) {
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
+            if sub.cursor == tables.generation {
+                continue;
+            }
+            let changed: Vec<_> = tables
+                .table(sub.kind)
+                .changes(sub.cursor)
+                .filter(|(name, entry)| sub.wants(name, entry.current.as_deref()))
+                .map(|(name, _)| name.clone())
+                .collect();
+            sub.answers.extend(changed);
+            sub.cursor = tables.generation;
+        }
+        if self.round.is_some() || self.began == tables.generation {
+            return;
+        }
+        let mut unsent: BTreeMap<(u8, Kind), VecDeque<Item>> = BTreeMap::new();
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() != Rank::Free) {
+            for (name, entry) in tables.table(sub.kind).changes(sub.cursor) {
+                if !sub.wants(name, entry.current.as_deref()) {
+                    continue;
+                }
+                let Some(item) = sub.item(tables, name) else {
+                    continue;
+                };
+                let removal = item.resource().is_none();
+                unsent.entry((step_of(sub.kind, removal), sub.kind)).or_default().push_back(item);
+            }
+            sub.cursor = tables.generation;
+        }
+        self.began = tables.generation;
+        self.round = Some(Round { target: tables.generation, unsent });
+    }
+
+    /// Whether everything of a lower rank is answered, so that `kind` may refer to it.
+    fn made_before(&self, kind: Kind) -> bool {
+        self.subscriptions.iter().flatten().filter(|s| s.kind.rank() < kind.rank()).all(|s| s.answered())
+    }
+
+    /// What to send of `kind` now.
+    fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
+        let free = kind.rank() == Rank::Free;
+        let made_before = free || self.made_before(kind);
+        let sub = self.subscriptions[kind as usize].as_deref_mut()?;
+        if made_before
+            && (self.protocol == Protocol::Delta || sub.in_flight.is_empty())
+            && let Some(part) = sub.probes.pop_front()
+        {
+            return Some(part);
+        }
+        if !sub.in_flight.is_empty() {
+            return None;
+        }
+        let round_step = self.round.as_ref().and_then(|r| r.unsent.first_key_value()).map(|((step, _), _)| *step);
+        let may_answer = free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
+        if may_answer && !(sub.answers.is_empty() && sub.taken_back.is_empty() && !sub.greet) {
+            let mut page = Page::new(&self.limits);
+            while let Some(name) = sub.taken_back.pop_first() {
+                page.items.push(Item::Remove(name));
+            }
+            while let Some(name) = sub.answers.first() {
+                let name = name.clone();
+                // What changed since the last round came with its clusters; the coming round carries both.
+                let fresh = !free
+                    && kind.rank() != Rank::Backends
+                    && tables.table(kind).entry(&name).is_some_and(|e| e.generation > sub.cursor);
+                let item = if fresh { None } else { sub.item(tables, &name) };
+                if let Some(item) = item
+                    && !page.push(item)
+                {
+                    break;
+                }
+                sub.answers.remove(&name);
+            }
+            let owed = std::mem::take(&mut sub.greet);
+            if kind == Kind::Secret && page.items.len() > 1 {
+                sub.probes.extend(one_by_one(page.items));
+                return sub.probes.pop_front();
+            }
+            if owed || !page.items.is_empty() {
+                return Some(page.items);
+            }
+        }
+        self.next_of_round(kind)
+    }
+
+    fn next_of_round(&mut self, kind: Kind) -> Option<Vec<Item>> {
+        let step = *self.round.as_ref()?.unsent.first_key_value().map(|((step, _), _)| step)?;
+        // Every kind of an earlier step has answered; those of this step go on by themselves.
+        let ready = self.subscriptions.iter().flatten().all(|s| {
+            s.kind.rank() == Rank::Free
+                || s.answered()
+                || (s.kind != kind && s.kind.rank() == kind.rank() && step < step::ROUTE_REMOVALS)
+        });
+        if !ready {
+            return None;
+        }
+        let removals = step > step::LISTENERS;
+        let mut items = self.round.as_mut()?.unsent.remove(&(step, kind))?;
+        if removals {
+            items.retain(|item| !self.defer(kind, item));
+            if items.is_empty() {
+                return None;
+            }
+        }
+        let mut page = Page::new(&self.limits);
+        if kind == Kind::Listener {
+            // Removals first, all in the first page: an address may move.
+            items.make_contiguous().sort_by_key(|item| !matches!(item, Item::Remove(_)));
+        }
+        while let Some(item) = items.pop_front() {
+            if let Err(item) = page.try_push(item) {
+                items.push_front(item);
+                break;
+            }
+        }
+        if !items.is_empty() {
+            self.round.as_mut()?.unsent.insert((step, kind), items);
+        }
+        Some(page.items)
+    }
+
+    /// Whether a removal must wait: some resource is held at an older version that may refer to it. The
+    /// reference is looked for as the name within the held bytes, which errs on the safe side.
+    fn defer(&mut self, kind: Kind, item: &Item) -> bool {
+        let name = item.name();
+        let needed = self
+            .subscriptions
+            .iter()
+            .flatten()
+            .filter(|s| s.kind.rank() > kind.rank() && s.kind.rank() != Rank::Free)
+            .any(|s| {
+                s.quarantine.values().any(|q| match &q.held {
+                    Held::Nothing => false,
+                    Held::Known(held) => mentions(&held.body(), name.as_bytes()),
+                    Held::Unknown => true,
+                })
+            });
+        let wait = needed && self.deferred.len() < MAX_DEFERRED;
+        if wait {
+            self.deferred.insert((kind, name.clone()));
+        }
+        wait
+    }
+
+    /// Removals that waited are said as answers once nothing refused needs them.
+    fn undefer(&mut self) {
+        for (kind, name) in std::mem::take(&mut self.deferred) {
+            if !self.defer(kind, &Item::Remove(name.clone()))
+                && let Some(sub) = self.subscriptions[kind as usize].as_deref_mut()
+                && sub.wants(&name, None)
+            {
+                sub.answers.insert(name);
+            }
+        }
+    }
+
+    fn send(&mut self, kind: Kind, items: Vec<Item>, now: Instant) -> Outgoing {
+        self.nonces += 1;
+        let nonce = self.nonces;
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("there is something to send of it");
+        let settles =
+            (sub.probes.is_empty() && sub.answers.is_empty() && sub.taken_back.is_empty()).then_some(sub.cursor);
+        sub.in_flight.push_back(InFlight { nonce, items: items.clone(), sent: now, settles });
+        Outgoing { kind, nonce, items }
+    }
+
+    /// Ends the round when all of it is answered; says whether one ended or none is running.
+    fn end_round(&mut self) -> bool {
+        let answered = self.subscriptions.iter().flatten().all(|s| s.kind.rank() == Rank::Free || s.answered());
+        match &self.round {
+            None => true,
+            Some(round) if answered && round.unsent.is_empty() => {
+                if self.primed {
+                    self.ended = round.target;
+                }
+                self.round = None;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Notes what is settled while nothing waits.
+    fn settle(&mut self) {
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle()) {
+            sub.settled = sub.cursor;
+        }
+        let idle = |rank: fn(Rank) -> bool| {
+            self.subscriptions.iter().flatten().filter(|s| rank(s.kind.rank())).all(|s| s.idle())
+        };
+        if self.subscriptions.iter().any(Option::is_some) && idle(|r| r != Rank::Free) {
+            self.ended = self.began;
+            self.primed |= idle(|_| true);
         }
     }
 }
 
-fn response(kind: ResourceType, nonce: String, items: Vec<Item>) -> DeltaDiscoveryResponse {
-    let mut response = DeltaDiscoveryResponse { type_url: kind.url().to_owned(), nonce, ..Default::default() };
-    for item in items {
-        match item {
-            Item::Removed(name) => response.removed_resources.push(name.to_string()),
-            Item::Resource(resource) => response.resources.push(Wire {
-                name: resource.name.to_string(),
-                version: resource.version.to_string(),
-                resource: Some(Any { type_url: kind.url().to_owned(), value: resource.body.to_vec() }),
-                ..Default::default()
-            }),
-        }
+/// Items of one response, within the limits.
+struct Page<'a> {
+    limits: &'a Limits,
+    items: Vec<Item>,
+    bytes: usize,
+}
+
+impl<'a> Page<'a> {
+    fn new(limits: &'a Limits) -> Page<'a> {
+        Page { limits, items: Vec::new(), bytes: 0 }
     }
-    response
+
+    fn try_push(&mut self, item: Item) -> Result<(), Item> {
+        let bytes = self.bytes + item.bytes();
+        let full = self.items.len() >= self.limits.response_resources || bytes > self.limits.response_bytes;
+        if full && !self.items.is_empty() {
+            return Err(item);
+        }
+        self.bytes = bytes;
+        self.items.push(item);
+        Ok(())
+    }
+
+    fn push(&mut self, item: Item) -> bool {
+        self.try_push(item).is_ok()
+    }
+}
+
+/// Splits a refused response so that one more round trip tells the culprits where it can.
+fn parts(items: Vec<Item>, text: &str) -> Vec<Vec<Item>> {
+    let mut parts = Vec::new();
+    let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
+    if !removals.is_empty() && !upserts.is_empty() {
+        parts.push(removals);
+    } else if !removals.is_empty() {
+        parts.extend(removals.into_iter().map(|item| vec![item]));
+    }
+    let (suspects, others): (Vec<_>, Vec<_>) = upserts.into_iter().partition(|i| mentions_word(text, i.name()));
+    if suspects.is_empty() {
+        parts.extend(split(others));
+    } else {
+        if !others.is_empty() {
+            parts.push(others);
+        }
+        parts.extend(split(suspects));
+    }
+    parts
+}
+
+/// Removals, which are never refused, in one response; each resource in its own.
+fn one_by_one(items: Vec<Item>) -> impl Iterator<Item = Vec<Item>> {
+    let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
+    let removals = (!removals.is_empty()).then_some(removals);
+    removals.into_iter().chain(upserts.into_iter().map(|item| vec![item]))
+}
+
+fn split(items: Vec<Item>) -> Vec<Vec<Item>> {
+    let size = if items.len() <= SINGLES { 1 } else { items.len().div_ceil(16) };
+    items.chunks(size).map(<[Item]>::to_vec).collect()
+}
+
+/// Whether `text` has `name` as a word of its own, so that `a.example` is not found in `a.example.com`.
+fn mentions_word(text: &str, name: &str) -> bool {
+    let boundary = |c: Option<char>| c.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/')));
+    !name.is_empty()
+        && text.match_indices(name).any(|(at, _)| {
+            let (before, after) = (&text[..at], &text[at + name.len()..]);
+            // A full stop that ends a sentence is not part of a name.
+            let after = after.strip_prefix('.').filter(|rest| boundary(rest.chars().next())).unwrap_or(after);
+            boundary(before.chars().next_back()) && boundary(after.chars().next())
+        })
+}
+
+fn mentions(haystack: &[u8], needle: &[u8]) -> bool {
+    !needle.is_empty() && haystack.windows(needle.len()).any(|w| w == needle)
+}
+
+/// A client's words, short enough for a status.
+fn clip(text: &str) -> String {
+    const MAX: usize = 2048;
+    match text.char_indices().nth(MAX) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Whether `name` is a secret Envoy fetches at a handshake and can fetch again.
+fn on_demand(limits: &Limits, kind: Kind, name: &str) -> bool {
+    kind == Kind::Secret && !name.starts_with(&limits.regular_secret_prefix)
 }

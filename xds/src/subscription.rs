@@ -1,263 +1,168 @@
-//! What one client wants and has of one type.
+//! What one stream subscribes to of one kind, and what is on its way.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
-use crate::cache::Shelf;
-use crate::{Generation, Rejection, Resource, ResourceType};
+use crate::view::{Generation, Tables};
+use crate::{Kind, Resource};
 
-/// A response may hold this many resources and bytes: what is refused, is refused as a whole.
-const BATCH: usize = 500;
-const BATCH_BYTES: usize = 3 << 20;
-
-/// One item of a response.
-#[derive(Clone)]
+/// One thing to tell a client.
+#[derive(Clone, Debug)]
 pub(crate) enum Item {
-    Resource(Resource),
-    Removed(Arc<str>),
+    /// A resource.
+    Upsert(Arc<Resource>),
+    /// An older version of a resource whose current version the client refuses.
+    Fallback(Arc<Resource>),
+    /// A name that does not exist (any more).
+    Remove(Arc<str>),
+    /// A name whose resource the client refuses and of which no good version is known: on the wire a
+    /// removal, which does not heal the refusal.
+    Withhold(Arc<str>),
 }
 
 impl Item {
     pub(crate) fn name(&self) -> &Arc<str> {
         match self {
-            Item::Resource(resource) => &resource.name,
-            Item::Removed(name) => name,
+            Item::Upsert(r) | Item::Fallback(r) => r.shared_name(),
+            Item::Remove(name) | Item::Withhold(name) => name,
         }
+    }
+
+    pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
+        match self {
+            Item::Upsert(r) | Item::Fallback(r) => Some(r),
+            Item::Remove(_) | Item::Withhold(_) => None,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.resource().map_or(0, |r| r.encoded_len()) + self.name().len() + 8
     }
 }
 
-/// A response that waits for its answer.
-struct InFlight {
-    nonce: String,
-    items: Vec<Item>,
-    oldest: Generation,
+/// A response the client has not answered yet.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) nonce: u64,
+    pub(crate) items: Vec<Item>,
+    pub(crate) sent: Instant,
+    /// What the answer settles: nothing older was waiting when this was sent.
+    pub(crate) settles: Option<Generation>,
 }
 
-/// The state of one type on one stream.
-#[derive(Default)]
+/// A version the client refuses.
+#[derive(Debug)]
+pub(crate) struct Quarantined {
+    pub(crate) version: Arc<str>,
+    /// What the client runs instead.
+    pub(crate) held: Held,
+}
+
+/// What a client runs of a resource whose current version it refuses.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// Nothing: it never had one.
+    Nothing,
+    /// This. Removals of what it refers to wait.
+    Known(Arc<Resource>),
+    /// Something from before this stream. All removals wait.
+    Unknown,
+}
+
+/// The state of one kind on one stream.
+#[derive(Debug)]
 pub(crate) struct Subscription {
-    wildcard: bool,
-    names: HashSet<Arc<str>>,
-    /// What the client has, by version.
-    held: HashMap<Arc<str>, Arc<str>>,
-    /// What has to be looked at, with the generation that touched it.
-    due: BTreeMap<Arc<str>, Generation>,
-    in_flight: Option<InFlight>,
-    /// Halves of batches that were refused, each to be sent by itself.
-    suspects: VecDeque<Vec<Arc<str>>>,
-    rejections: BTreeMap<Arc<str>, Rejection>,
-    /// Changes up to here have been looked at.
-    seen: Generation,
-    /// The first answer to a wildcard is sent even when it is empty, so that the client need not wait.
-    greeted: bool,
+    pub(crate) kind: Kind,
+    pub(crate) wildcard: bool,
+    /// Whether the client ever subscribed to a name, which ends the legacy meaning of an empty list.
+    pub(crate) explicit: bool,
+    /// Subscribed names, with the request that last asked for each.
+    pub(crate) named: HashMap<Arc<str>, u64>,
+    /// Names to be answered from the present state.
+    pub(crate) answers: BTreeSet<Arc<str>>,
+    /// Names to be taken back from the client.
+    pub(crate) taken_back: BTreeSet<Arc<str>>,
+    /// A response is owed even when it is empty.
+    pub(crate) greet: bool,
+    /// All changes of the view up to here are considered.
+    pub(crate) cursor: Generation,
+    /// All of them up to here are answered.
+    pub(crate) settled: Generation,
+    pub(crate) in_flight: VecDeque<InFlight>,
+    /// Parts of a refused response, each to be tried on its own.
+    pub(crate) probes: VecDeque<Vec<Item>>,
+    pub(crate) quarantine: BTreeMap<Arc<str>, Quarantined>,
+    /// Names the client held at another version when it came, until it acknowledges the current one.
+    pub(crate) older: BTreeSet<Arc<str>>,
+    /// How many of `named` are on-demand secrets.
+    pub(crate) on_demand: usize,
 }
 
 impl Subscription {
-    /// A first request: subscribes, and says what the client has from an earlier stream.
-    pub(crate) fn begin(
-        &mut self,
-        kind: ResourceType,
-        subscribe: &[String],
-        versions: HashMap<String, String>,
-        shelf: Option<&Shelf>,
-        now: Generation,
-    ) {
-        self.seen = now;
-        self.wildcard = subscribe.is_empty() && kind.has_wildcard();
-        self.held = versions.into_iter().map(|(name, version)| (name.into(), version.into())).collect();
-        if self.wildcard {
-            self.want_all(shelf, now);
-        }
-        self.subscribe(kind, subscribe, shelf, now);
-        // What the client still has and the view no longer: to be taken back.
-        let gone: Vec<Arc<str>> =
-            self.held.keys().filter(|name| shelf.is_none_or(|s| s.get(name).is_none())).cloned().collect();
-        self.due.extend(gone.into_iter().map(|name| (name, now)));
-    }
-
-    /// Further names. A name that is asked for is always answered, even if the client has it.
-    pub(crate) fn subscribe(&mut self, kind: ResourceType, names: &[String], shelf: Option<&Shelf>, now: Generation) {
-        for name in names {
-            if name == "*" && kind.has_wildcard() {
-                self.wildcard = true;
-                self.want_all(shelf, now);
-                continue;
-            }
-            let name: Arc<str> = Arc::from(name.as_str());
-            let known = self
-                .held
-                .get(&name)
-                .is_some_and(|held| shelf.and_then(|s| s.get(&name)).is_some_and(|r| r.version == *held));
-            // On the first request of a stream the client says what it has: that is not sent again.
-            if !known || self.greeted {
-                self.held.remove(&name);
-                self.due.insert(name.clone(), now);
-            }
-            self.names.insert(name);
+    pub(crate) fn new(kind: Kind, cursor: Generation) -> Subscription {
+        Subscription {
+            kind,
+            wildcard: false,
+            explicit: false,
+            named: HashMap::new(),
+            answers: BTreeSet::new(),
+            taken_back: BTreeSet::new(),
+            greet: false,
+            cursor,
+            settled: 0,
+            in_flight: VecDeque::new(),
+            probes: VecDeque::new(),
+            quarantine: BTreeMap::new(),
+            older: BTreeSet::new(),
+            on_demand: 0,
         }
     }
 
-    /// Names that are no longer wanted. Under a wildcard they stay held, as the client keeps them.
-    pub(crate) fn unsubscribe(&mut self, names: &[String]) {
-        for name in names {
-            if name == "*" {
-                self.wildcard = false;
-                let names = &self.names;
-                self.held.retain(|name, _| names.contains(name));
-                self.due.retain(|name, _| names.contains(name));
-                continue;
-            }
-            self.names.remove(name.as_str());
-            if !self.wildcard {
-                self.held.remove(name.as_str());
-                self.due.remove(name.as_str());
-                self.rejections.remove(name.as_str());
-            }
+    /// Nothing is on its way.
+    pub(crate) fn answered(&self) -> bool {
+        self.in_flight.is_empty() && self.probes.is_empty()
+    }
+
+    /// Nothing is on its way or waiting to be.
+    pub(crate) fn idle(&self) -> bool {
+        self.answered() && self.answers.is_empty() && self.taken_back.is_empty() && !self.greet
+    }
+
+    /// Whether a change of `name` concerns the client.
+    pub(crate) fn wants(&self, name: &str, resource: Option<&Resource>) -> bool {
+        self.wildcard
+            || self.named.contains_key(name)
+            || resource.is_some_and(|r| r.aliases().iter().any(|a| self.named.contains_key(a.as_str())))
+            // A removed virtual host is no longer known by its aliases; Envoy ignores names it has not.
+            || (self.kind == Kind::VirtualHost && resource.is_none() && !self.named.is_empty())
+    }
+
+    /// What to say about `name`: its resource, its last good version where the current one is refused,
+    /// or that it does not exist. `None` when there is nothing to say.
+    pub(crate) fn item(&self, tables: &Tables, name: &Arc<str>) -> Option<Item> {
+        let gone = || Some(Item::Remove(name.clone()));
+        if self.kind == Kind::Secret && !canonical_secret_name(name) {
+            return gone();
         }
-    }
-
-    fn want_all(&mut self, shelf: Option<&Shelf>, now: Generation) {
-        let names = shelf.into_iter().flat_map(Shelf::names);
-        self.due.extend(names.map(|name| (name.clone(), now)));
-    }
-
-    /// Looks at what was published since the last time.
-    pub(crate) fn look(&mut self, shelf: Option<&Shelf>, now: Generation) {
-        let Some(shelf) = shelf else {
-            self.seen = now;
-            return;
+        let table = tables.table(self.kind);
+        let Some(current) = table.current(name) else {
+            return gone();
         };
-        match shelf.touched(self.seen) {
-            Some(touched) => {
-                for (generation, name) in touched {
-                    if self.wildcard || self.names.contains(name) {
-                        self.due.entry(name.clone()).or_insert(*generation);
-                    }
-                }
-            }
-            None => {
-                let wanted = shelf.names().filter(|name| self.wildcard || self.names.contains(*name)).cloned();
-                let wanted: Vec<Arc<str>> = wanted.chain(self.held.keys().cloned()).collect();
-                self.due.extend(wanted.into_iter().map(|name| (name, now)));
-            }
+        match self.quarantine.get(current.name()) {
+            Some(q) if &*q.version == current.version() => match (&q.held, table.good(name)) {
+                (Held::Known(good), _) | (_, Some(good)) => Some(Item::Fallback(good.clone())),
+                // A wildcard client is told nothing; one that asks by name is always answered.
+                _ if self.named.contains_key(name) => Some(Item::Withhold(name.clone())),
+                _ => None,
+            },
+            _ => Some(Item::Upsert(current.clone())),
         }
-        self.seen = now;
     }
+}
 
-    /// An answer to a response: whether it was ours. A refused batch is halved until the culprits stand alone.
-    pub(crate) fn answered(&mut self, kind: ResourceType, nonce: &str, refusal: Option<&str>) -> bool {
-        let Some(flight) = self.in_flight.take_if(|flight| flight.nonce == nonce) else { return false };
-        match refusal {
-            None => {
-                for item in flight.items {
-                    match item {
-                        Item::Resource(resource) => {
-                            self.rejections.remove(&resource.name);
-                            self.held.insert(resource.name, resource.version);
-                        }
-                        Item::Removed(name) => {
-                            self.rejections.remove(&name);
-                            self.held.remove(&name);
-                        }
-                    }
-                }
-            }
-            Some(text) if flight.items.len() == 1 => {
-                if let Item::Resource(resource) = &flight.items[0] {
-                    let rejection = Rejection {
-                        kind,
-                        name: resource.name.clone(),
-                        version: resource.version.clone(),
-                        text: text.to_owned(),
-                    };
-                    self.rejections.insert(resource.name.clone(), rejection);
-                }
-            }
-            Some(_) => {
-                let names: Vec<Arc<str>> = flight.items.iter().map(|item| item.name().clone()).collect();
-                let (left, right) = names.split_at(names.len() / 2);
-                self.suspects.push_front(right.to_vec());
-                self.suspects.push_front(left.to_vec());
-                self.due.extend(names.iter().map(|name| (name.clone(), flight.oldest)));
-            }
-        }
-        true
-    }
-
-    /// Whether additions wait to be sent or answered.
-    pub(crate) fn adding(&self, shelf: Option<&Shelf>) -> bool {
-        let is_new = |name: &Arc<str>| shelf.is_some_and(|shelf| shelf.get(name).is_some());
-        self.in_flight.is_some() || self.due.keys().any(is_new)
-    }
-
-    /// Whether anything waits to be sent or answered.
-    pub(crate) fn busy(&self) -> bool {
-        self.in_flight.is_some() || !self.due.is_empty()
-    }
-
-    /// The next response, if there is something to send and none is under way ("at most one response in flight").
-    pub(crate) fn next(&mut self, shelf: Option<&Shelf>, nonce: &str, add: bool, remove: bool) -> Option<Vec<Item>> {
-        if self.in_flight.is_some() {
-            return None;
-        }
-        let names: Vec<(Arc<str>, Generation)> = match self.suspects.pop_front() {
-            Some(names) => names.into_iter().filter_map(|name| Some((name.clone(), self.due.remove(&name)?))).collect(),
-            None => self.due.iter().map(|(name, generation)| (name.clone(), *generation)).collect(),
-        };
-        let mut items = Vec::new();
-        let (mut bytes, mut oldest) = (0, Generation::MAX);
-        for (name, generation) in names {
-            let item = match shelf.and_then(|shelf| shelf.get(&name)) {
-                Some(resource) => {
-                    let has = self.held.get(&name) == Some(&resource.version);
-                    let refused = self.rejections.get(&name).is_some_and(|r| r.version == resource.version);
-                    if has || refused {
-                        self.due.remove(&name);
-                        continue;
-                    }
-                    if !add {
-                        continue;
-                    }
-                    bytes += resource.body.len();
-                    Item::Resource(resource.clone())
-                }
-                None if !self.held.contains_key(&name) && !self.names.contains(&name) => {
-                    self.due.remove(&name);
-                    self.rejections.remove(&name);
-                    continue;
-                }
-                // A name that is asked for and not there is answered at once; what the client has goes in its turn.
-                None if !remove && self.held.contains_key(&name) => continue,
-                None => Item::Removed(name.clone()),
-            };
-            self.due.remove(&name);
-            oldest = oldest.min(generation);
-            items.push(item);
-            if items.len() == BATCH || bytes >= BATCH_BYTES {
-                break;
-            }
-        }
-        let greet = self.wildcard && !self.greeted;
-        if items.is_empty() && !greet {
-            return None;
-        }
-        self.greeted = true;
-        let oldest = oldest.min(self.seen);
-        self.in_flight = Some(InFlight { nonce: nonce.to_owned(), items: items.clone(), oldest });
-        Some(items)
-    }
-
-    /// Everything published up to here is acknowledged or does not concern the client.
-    pub(crate) fn acknowledged(&self) -> Generation {
-        let waiting = self.due.values().copied().chain(self.in_flight.as_ref().map(|flight| flight.oldest)).min();
-        waiting.map_or(self.seen, |oldest| oldest.saturating_sub(1).min(self.seen))
-    }
-
-    pub(crate) fn rejections(&self) -> impl Iterator<Item = &Rejection> {
-        self.rejections.values()
-    }
-
-    pub(crate) fn names(&self) -> usize {
-        self.names.len()
-    }
+/// On-demand secrets are named by the SNI a client of Envoy sent. TLS names are case-insensitive (RFC
+/// 6066, 3) but Envoy keeps a secret per spelling, so exactly one spelling exists here.
+pub(crate) fn canonical_secret_name(name: &str) -> bool {
+    !name.is_empty() && !name.bytes().any(|b| b.is_ascii_uppercase())
 }

@@ -1,0 +1,285 @@
+//! A client of xDS without a data plane: speaks delta or state-of-the-world ADS, keeps what it is given,
+//! acknowledges or refuses as told, and counts.
+//!
+//! It uses the generated messages and clients of `envoy-types`, not the server's own wire types.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use envoy_types::pb::google::rpc::Status as ErrorDetail;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Status, Streaming};
+use xds::Kind;
+
+/// Connects to an xDS server on a Unix socket.
+pub async fn unix_channel(path: impl Into<PathBuf>) -> Result<Channel, tonic::transport::Error> {
+    let path = path.into();
+    Endpoint::from_static("http://xds.invalid")
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { Ok::<_, std::io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?)) }
+        }))
+        .await
+}
+
+/// What a client holds and has counted, of one type.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// Version by name.
+    pub versions: BTreeMap<String, String>,
+    /// Encoded message by name.
+    pub bodies: BTreeMap<String, Vec<u8>>,
+    /// Names the server said do not exist.
+    pub absent: BTreeSet<String>,
+    /// Responses received.
+    pub responses: usize,
+    /// Resources received.
+    pub resources: usize,
+    /// Bytes of the resources received.
+    pub bytes: usize,
+    /// Responses refused.
+    pub nacks: usize,
+}
+
+/// What to answer to a response.
+pub type Judge = Box<dyn Fn(Kind, &str, &[u8]) -> Result<(), String> + Send>;
+
+/// A delta ADS client.
+pub struct DeltaClient {
+    requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
+    node: Option<Node>,
+    held: HashMap<Kind, Held>,
+    judge: Option<Judge>,
+    /// Apply what the judge accepts of a refused response, as Envoy does with clusters and listeners.
+    pub partial: bool,
+    counting: bool,
+}
+
+impl DeltaClient {
+    /// Opens a stream as `node`.
+    pub async fn open(channel: Channel, node: &str) -> Result<DeltaClient, Status> {
+        let (requests, outgoing) = mpsc::channel(1024);
+        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
+        let node = Node { id: node.to_owned(), ..Default::default() };
+        Ok(DeltaClient {
+            requests,
+            responses,
+            node: Some(node),
+            held: HashMap::new(),
+            judge: None,
+            partial: false,
+            counting: false,
+        })
+    }
+
+    /// Refuses responses that hold a resource `judge` refuses.
+    pub fn judge(&mut self, judge: Judge) {
+        self.judge = Some(judge);
+    }
+
+    /// What the client holds of `kind`.
+    pub fn held(&self, kind: Kind) -> Held {
+        self.held.get(&kind).cloned().unwrap_or_default()
+    }
+
+    /// Keeps counts only, for loads of many clients in one process.
+    pub fn forget_bodies(&mut self) {
+        self.counting = true;
+    }
+
+    /// Resources of `kind` received.
+    pub fn counted(&self, kind: Kind) -> usize {
+        self.held.get(&kind).map_or(0, |held| held.resources)
+    }
+
+    /// Starts with what an earlier stream left, as a client that reconnects does.
+    pub fn inherit(&mut self, earlier: &DeltaClient) {
+        for (kind, held) in &earlier.held {
+            let held = Held { versions: held.versions.clone(), bodies: held.bodies.clone(), ..Default::default() };
+            self.held.insert(*kind, held);
+        }
+    }
+
+    /// Sends a request as it is.
+    pub async fn request(&mut self, mut request: DeltaDiscoveryRequest) -> Result<(), Status> {
+        request.node = self.node.take();
+        self.requests.send(request).await.map_err(|_| Status::unavailable("the stream is closed"))
+    }
+
+    /// Subscribes to names, or to everything when there are none; says what is held already.
+    pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
+        let initial = self.held(kind).versions.into_iter().collect();
+        self.request(DeltaDiscoveryRequest {
+            type_url: kind.type_url().to_owned(),
+            resource_names_subscribe: names.iter().map(|n| (*n).to_owned()).collect(),
+            initial_resource_versions: initial,
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// Takes names from the subscription and forgets them.
+    pub async fn unsubscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
+        let held = self.held.entry(kind).or_default();
+        for name in names {
+            held.versions.remove(*name);
+            held.bodies.remove(*name);
+        }
+        self.request(DeltaDiscoveryRequest {
+            type_url: kind.type_url().to_owned(),
+            resource_names_unsubscribe: names.iter().map(|n| (*n).to_owned()).collect(),
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// The next response, not applied and not answered.
+    pub async fn receive(&mut self) -> Result<DeltaDiscoveryResponse, Status> {
+        self.responses.message().await?.ok_or_else(|| Status::unavailable("the server closed the stream"))
+    }
+
+    /// Applies and answers a response as the judge says. The kind, and whether it was accepted.
+    pub async fn answer(&mut self, response: DeltaDiscoveryResponse) -> Result<(Kind, bool), Status> {
+        let kind = Kind::of_type_url(&response.type_url)
+            .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
+        let held = self.held.entry(kind).or_default();
+        held.responses += 1;
+        held.resources += response.resources.len();
+        held.bytes += response.resources.iter().map(Message::encoded_len).sum::<usize>();
+        let mut faults = Vec::new();
+        let mut good = Vec::new();
+        for resource in &response.resources {
+            let body = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
+            match self.judge.as_ref().map_or(Ok(()), |judge| judge(kind, &resource.name, body)) {
+                Ok(()) => good.push((resource, body)),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if (faults.is_empty() || self.partial) && !self.counting {
+            for (resource, body) in good {
+                held.versions.insert(resource.name.clone(), resource.version.clone());
+                held.bodies.insert(resource.name.clone(), body.to_vec());
+                held.absent.remove(&resource.name);
+            }
+            for name in &response.removed_resources {
+                held.versions.remove(name);
+                held.bodies.remove(name);
+                held.absent.insert(name.clone());
+            }
+        }
+        let accepted = faults.is_empty();
+        held.nacks += usize::from(!accepted);
+        self.request(DeltaDiscoveryRequest {
+            type_url: response.type_url,
+            response_nonce: response.nonce,
+            error_detail: (!accepted).then(|| ErrorDetail { code: 3, message: faults.join("; "), details: vec![] }),
+            ..Default::default()
+        })
+        .await?;
+        Ok((kind, accepted))
+    }
+
+    /// Receives and answers until nothing has come for `quiet`.
+    pub async fn settle(&mut self, quiet: Duration) -> Result<(), Status> {
+        while let Ok(response) = tokio::time::timeout(quiet, self.receive()).await {
+            self.answer(response?).await?;
+        }
+        Ok(())
+    }
+
+    /// Receives and answers until `done`.
+    pub async fn run_until(&mut self, done: impl Fn(&DeltaClient) -> bool) -> Result<(), Status> {
+        while !done(self) {
+            let response = self.receive().await?;
+            self.answer(response).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A state-of-the-world ADS client.
+pub struct SotwClient {
+    requests: mpsc::Sender<DiscoveryRequest>,
+    responses: Streaming<DiscoveryResponse>,
+    node: Option<Node>,
+    names: HashMap<Kind, Vec<String>>,
+    accepted: HashMap<Kind, String>,
+    nonces: HashMap<Kind, String>,
+    held: HashMap<Kind, Vec<Vec<u8>>>,
+}
+
+impl SotwClient {
+    /// Opens a stream as `node`.
+    pub async fn open(channel: Channel, node: &str) -> Result<SotwClient, Status> {
+        let (requests, outgoing) = mpsc::channel(1024);
+        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let responses = client.stream_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
+        let node = Node { id: node.to_owned(), ..Default::default() };
+        Ok(SotwClient {
+            requests,
+            responses,
+            node: Some(node),
+            names: HashMap::new(),
+            accepted: HashMap::new(),
+            nonces: HashMap::new(),
+            held: HashMap::new(),
+        })
+    }
+
+    /// The bodies of the last accepted response of `kind`.
+    pub fn held(&self, kind: Kind) -> &[Vec<u8>] {
+        self.held.get(&kind).map_or(&[], Vec::as_slice)
+    }
+
+    async fn send(&mut self, kind: Kind, error: Option<String>) -> Result<(), Status> {
+        let request = DiscoveryRequest {
+            node: self.node.take(),
+            type_url: kind.type_url().to_owned(),
+            version_info: self.accepted.get(&kind).cloned().unwrap_or_default(),
+            response_nonce: self.nonces.get(&kind).cloned().unwrap_or_default(),
+            resource_names: self.names.get(&kind).cloned().unwrap_or_default(),
+            error_detail: error.map(|message| ErrorDetail { code: 3, message, details: vec![] }),
+            ..Default::default()
+        };
+        self.requests.send(request).await.map_err(|_| Status::unavailable("the stream is closed"))
+    }
+
+    /// Replaces the subscription of `kind`.
+    pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
+        self.names.insert(kind, names.iter().map(|n| (*n).to_owned()).collect());
+        self.send(kind, None).await
+    }
+
+    /// Receives the next response and answers it; refuses it when `judge` does.
+    pub async fn step(
+        &mut self,
+        judge: impl Fn(Kind, &DiscoveryResponse) -> Result<(), String>,
+    ) -> Result<(Kind, DiscoveryResponse), Status> {
+        let response =
+            self.responses.message().await?.ok_or_else(|| Status::unavailable("the server closed the stream"))?;
+        let kind = Kind::of_type_url(&response.type_url)
+            .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
+        self.nonces.insert(kind, response.nonce.clone());
+        match judge(kind, &response) {
+            Ok(()) => {
+                self.accepted.insert(kind, response.version_info.clone());
+                self.held.insert(kind, response.resources.iter().map(|any| any.value.clone()).collect());
+                self.send(kind, None).await?;
+            }
+            Err(text) => self.send(kind, Some(text)).await?,
+        }
+        Ok((kind, response))
+    }
+}

@@ -1,0 +1,129 @@
+//! What was encoded, sent, acknowledged and refused: numbers that tests assert and metrics show.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+use crate::Kind;
+use crate::view::Applied;
+
+/// Upper bounds of the buckets of answer times, in seconds; one more bucket takes the rest.
+pub(crate) const ACK_SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+#[derive(Default)]
+struct PerKind {
+    changed: AtomicU64,
+    responses: AtomicU64,
+    sent: AtomicU64,
+    removed: AtomicU64,
+    bytes: AtomicU64,
+    acks: AtomicU64,
+    nacks: AtomicU64,
+    evicted: AtomicU64,
+    answered_within: [AtomicU64; ACK_SECONDS.len() + 1],
+    answer_micros: AtomicU64,
+}
+
+/// Counters of one cache and its streams.
+#[derive(Default)]
+pub(crate) struct Counters {
+    kinds: [PerKind; Kind::COUNT],
+    removed: AtomicU64,
+    unchanged: AtomicU64,
+}
+
+/// Counts of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KindCounts {
+    /// Resources whose published value was new.
+    pub changed: u64,
+    /// Responses sent.
+    pub responses: u64,
+    /// Resources in them.
+    pub sent: u64,
+    /// Removed names in them.
+    pub removed: u64,
+    /// Their encoded bytes.
+    pub bytes: u64,
+    /// Responses acknowledged.
+    pub acks: u64,
+    /// Responses refused.
+    pub nacks: u64,
+    /// On-demand secrets taken back because their client holds too many.
+    pub evicted: u64,
+    /// Answers by how long they took: up to 1, 2.5, 5, 10, 25, 50, 100 and 250 ms, 1, 5 and 30 s, longer.
+    pub answered_within: [u64; 12],
+    /// How long all answers took together, in microseconds.
+    pub answer_micros: u64,
+}
+
+/// All counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// By kind, in the order of [`Kind::ALL`].
+    pub kinds: [KindCounts; Kind::COUNT],
+    /// Published removals that removed something.
+    pub removed: u64,
+    /// Published changes that changed nothing.
+    pub unchanged: u64,
+}
+
+impl Counts {
+    /// The counts of `kind`.
+    pub fn of(&self, kind: Kind) -> &KindCounts {
+        &self.kinds[kind as usize]
+    }
+}
+
+impl Counters {
+    pub(crate) fn published(&self, applied: &Applied) {
+        for (kind, n) in self.kinds.iter().zip(applied.upserted) {
+            kind.changed.fetch_add(n, Relaxed);
+        }
+        self.removed.fetch_add(applied.removed, Relaxed);
+        self.unchanged.fetch_add(applied.unchanged, Relaxed);
+    }
+
+    pub(crate) fn responded(&self, kind: Kind, sent: usize, removed: usize, bytes: usize) {
+        let counters = &self.kinds[kind as usize];
+        counters.responses.fetch_add(1, Relaxed);
+        counters.sent.fetch_add(sent as u64, Relaxed);
+        counters.removed.fetch_add(removed as u64, Relaxed);
+        counters.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn answered(&self, kind: Kind, after: std::time::Duration, refused: bool) {
+        let counters = &self.kinds[kind as usize];
+        let bucket = ACK_SECONDS.iter().position(|bound| after.as_secs_f64() <= *bound).unwrap_or(ACK_SECONDS.len());
+        counters.answered_within[bucket].fetch_add(1, Relaxed);
+        counters.answer_micros.fetch_add(u64::try_from(after.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        (if refused { &counters.nacks } else { &counters.acks }).fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn evicted(&self, kind: Kind, n: usize) {
+        self.kinds[kind as usize].evicted.fetch_add(n as u64, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Counts {
+        let mut counts = Counts {
+            removed: self.removed.load(Relaxed),
+            unchanged: self.unchanged.load(Relaxed),
+            ..Default::default()
+        };
+        for (to, from) in counts.kinds.iter_mut().zip(&self.kinds) {
+            *to = KindCounts {
+                changed: from.changed.load(Relaxed),
+                responses: from.responses.load(Relaxed),
+                sent: from.sent.load(Relaxed),
+                removed: from.removed.load(Relaxed),
+                bytes: from.bytes.load(Relaxed),
+                acks: from.acks.load(Relaxed),
+                nacks: from.nacks.load(Relaxed),
+                evicted: from.evicted.load(Relaxed),
+                answered_within: std::array::from_fn(|i| from.answered_within[i].load(Relaxed)),
+                answer_micros: from.answer_micros.load(Relaxed),
+            };
+        }
+        counts
+    }
+}

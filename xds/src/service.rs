@@ -1,0 +1,219 @@
+//! All RPCs, behind one door.
+//!
+//! Every request, of whatever path, is authenticated here before anything else happens. There is no other
+//! way in: services are rows of one table, not separately registered.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::StreamExt;
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use prost::Message;
+use tokio::sync::watch;
+use tonic::body::Body;
+use tonic::codec::Codec;
+use tonic::codegen::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse};
+use tonic::{Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::cache::Cache;
+use crate::dialect::{Delta, Dialect, Sotw};
+use crate::identity::{Authenticate, Credentials, Grant, Peer};
+use crate::stream::{self, Opening};
+use crate::{Kind, Limits};
+
+/// What an RPC does; of any kind on the aggregated service, of one on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rpc {
+    /// A stream of the incremental protocol.
+    Delta(Option<Kind>),
+    /// A stream of the state-of-the-world protocol.
+    Sotw(Option<Kind>),
+}
+
+/// Every RPC that is served. The unary `Fetch` RPCs are not: nothing here is open to a caller that does
+/// not stay to acknowledge, and they are one more way to read keys.
+pub(crate) const RPCS: &[(&str, Rpc)] = &[
+    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", Rpc::Delta(None)),
+    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", Rpc::Sotw(None)),
+    ("/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters", Rpc::Delta(Some(Kind::Cluster))),
+    ("/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters", Rpc::Sotw(Some(Kind::Cluster))),
+    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints", Rpc::Delta(Some(Kind::Endpoints))),
+    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints", Rpc::Sotw(Some(Kind::Endpoints))),
+    ("/envoy.service.route.v3.RouteDiscoveryService/DeltaRoutes", Rpc::Delta(Some(Kind::Route))),
+    ("/envoy.service.route.v3.RouteDiscoveryService/StreamRoutes", Rpc::Sotw(Some(Kind::Route))),
+    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/DeltaScopedRoutes", Rpc::Delta(Some(Kind::Scope))),
+    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/StreamScopedRoutes", Rpc::Sotw(Some(Kind::Scope))),
+    ("/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts", Rpc::Delta(Some(Kind::VirtualHost))),
+    ("/envoy.service.listener.v3.ListenerDiscoveryService/DeltaListeners", Rpc::Delta(Some(Kind::Listener))),
+    ("/envoy.service.listener.v3.ListenerDiscoveryService/StreamListeners", Rpc::Sotw(Some(Kind::Listener))),
+    ("/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets", Rpc::Delta(Some(Kind::Secret))),
+    ("/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets", Rpc::Sotw(Some(Kind::Secret))),
+    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/DeltaRuntime", Rpc::Delta(Some(Kind::Runtime))),
+    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime", Rpc::Sotw(Some(Kind::Runtime))),
+    (
+        "/envoy.service.extension.v3.ExtensionConfigDiscoveryService/DeltaExtensionConfigs",
+        Rpc::Delta(Some(Kind::Extension)),
+    ),
+    (
+        "/envoy.service.extension.v3.ExtensionConfigDiscoveryService/StreamExtensionConfigs",
+        Rpc::Sotw(Some(Kind::Extension)),
+    ),
+];
+
+fn rpc(path: &str) -> Option<Rpc> {
+    RPCS.iter().find(|(served, _)| *served == path).map(|(_, rpc)| *rpc)
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) cache: Cache,
+    pub(crate) authenticator: Arc<dyn Authenticate>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) shutdown: watch::Receiver<bool>,
+    pub(crate) seats: Arc<Seats>,
+}
+
+/// Streams by identity.
+#[derive(Default)]
+pub(crate) struct Seats(Mutex<HashMap<Arc<str>, usize>>);
+
+/// One stream of an identity.
+pub(crate) struct Seat {
+    seats: Arc<Seats>,
+    identity: Arc<str>,
+}
+
+impl Seats {
+    fn take(self: &Arc<Self>, identity: &Arc<str>, limit: usize) -> Result<Seat, Status> {
+        let mut taken = self.0.lock().expect("no holder of this lock panics");
+        let count = taken.entry(identity.clone()).or_default();
+        if *count >= limit {
+            return Err(Status::resource_exhausted(format!(
+                "{identity} has {count} streams open; at most {limit} are allowed"
+            )));
+        }
+        *count += 1;
+        Ok(Seat { seats: self.clone(), identity: identity.clone() })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.0.lock().expect("no holder of this lock panics");
+        if let Some(count) = taken.get_mut(&self.identity) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.identity);
+            }
+        }
+    }
+}
+
+/// Answers one HTTP/2 request of `peer`.
+pub(crate) async fn respond(
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    request: HttpRequest<Incoming>,
+) -> Result<HttpResponse<Body>, Infallible> {
+    Ok(match admit(&shared, &peer, &request).await {
+        Ok(grant) => match route(shared, grant, request).await {
+            Ok(response) => response,
+            Err(status) => status.into_http(),
+        },
+        Err(status) => status.into_http(),
+    })
+}
+
+async fn admit(shared: &Shared, peer: &Peer, request: &HttpRequest<Incoming>) -> Result<Grant, Status> {
+    let bearer =
+        request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
+    match shared.authenticator.authenticate(&Credentials { peer, bearer }).await {
+        Ok(grant) => Ok(grant),
+        Err(denied) => {
+            tracing::warn!(path = request.uri().path(), %denied, "denied");
+            Err(denied.into())
+        }
+    }
+}
+
+async fn route(
+    shared: Arc<Shared>,
+    grant: Grant,
+    request: HttpRequest<Incoming>,
+) -> Result<HttpResponse<Body>, Status> {
+    let Some(rpc) = rpc(request.uri().path()) else {
+        return Err(Status::unimplemented(format!("no RPC {} here", request.uri().path())));
+    };
+    match rpc {
+        Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, request).await,
+        Rpc::Sotw(only) => streaming::<Sotw>(shared, grant, only, request).await,
+    }
+}
+
+async fn streaming<D: Dialect>(
+    shared: Arc<Shared>,
+    grant: Grant,
+    only: Option<Kind>,
+    request: HttpRequest<Incoming>,
+) -> Result<HttpResponse<Body>, Status> {
+    let seat = shared.seats.take(&grant.identity, shared.limits.streams_per_identity)?;
+    let opening = Opening {
+        cache: shared.cache.clone(),
+        grant,
+        authenticator: shared.authenticator.clone(),
+        limits: shared.limits.clone(),
+        only,
+        shutdown: shared.shutdown.clone(),
+        seat,
+    };
+    let encoding = request.headers().get("grpc-encoding");
+    if encoding.is_some_and(|e| e != "identity") {
+        return Err(Status::unimplemented("compressed requests are not read here"));
+    }
+    let decoder = ProstCodec::<D::Response, D::Request>::default().decoder();
+    let limit = Some(shared.limits.request_bytes);
+    let requests = Streaming::new_request(decoder, request.into_body(), None, limit);
+    let frames = stream::serve::<D>(opening, requests).map(Some).chain(futures::stream::once(async { None })).scan(
+        false,
+        |ended, item| {
+            // The last frame is the status: of the error that ended the stream, or of its good end.
+            let frame = match item {
+                _ if *ended => None,
+                Some(Ok(response)) => Some(message(&response)),
+                Some(Err(status)) => {
+                    *ended = true;
+                    Some(trailers(&status))
+                }
+                None => Some(trailers(&Status::new(tonic::Code::Ok, ""))),
+            };
+            futures::future::ready(frame)
+        },
+    );
+    let mut response = HttpResponse::new(Body::new(StreamBody::new(frames)));
+    let grpc = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert("content-type", grpc);
+    Ok(response)
+}
+
+/// One length-prefixed message
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#requests>), in a buffer of its own:
+/// a buffer kept for the stream's next message would stay as large as the largest one.
+fn message<M: Message>(message: &M) -> Result<Frame<Bytes>, Status> {
+    let len = message.encoded_len();
+    let prefix = u32::try_from(len).map_err(|_| Status::internal(format!("a response of {len} bytes")))?;
+    let mut out = BytesMut::with_capacity(5 + len);
+    out.put_u8(0);
+    out.put_u32(prefix);
+    message.encode(&mut out).expect("the buffer has room for it");
+    Ok(Frame::data(out.freeze()))
+}
+
+fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+    let mut headers = HeaderMap::new();
+    status.add_header(&mut headers)?;
+    Ok(Frame::trailers(headers))
+}

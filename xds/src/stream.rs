@@ -1,0 +1,286 @@
+//! One stream: requests in, responses out, effects into the ledger.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures::Stream;
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tonic::{Status, Streaming};
+
+use crate::cache::Cache;
+use crate::dialect::Dialect;
+use crate::identity::{Authenticate, Grant};
+use crate::ledger::StreamId;
+use crate::session::{Effect, Outgoing, Refusal, Session};
+use crate::view::{Generation, Shelf};
+use crate::{Kind, Limits};
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        match refusal {
+            Refusal::UnknownType(_) | Refusal::WrongType { .. } => Status::invalid_argument(refusal.to_string()),
+            Refusal::TooManyNames { .. } | Refusal::NameTooLong { .. } => {
+                Status::resource_exhausted(refusal.to_string())
+            }
+        }
+    }
+}
+
+/// What a stream is opened with.
+pub(crate) struct Opening {
+    pub(crate) cache: Cache,
+    pub(crate) grant: Grant,
+    pub(crate) authenticator: Arc<dyn Authenticate>,
+    pub(crate) limits: Arc<Limits>,
+    /// The one kind of a per-type service; any on an aggregated stream.
+    pub(crate) only: Option<Kind>,
+    pub(crate) shutdown: watch::Receiver<bool>,
+    /// Counts the stream for its identity until it ends.
+    pub(crate) seat: crate::service::Seat,
+}
+
+/// Serves one stream. The stream lives inside its response body: when the client goes, it is dropped.
+pub(crate) fn serve<D: Dialect>(
+    opening: Opening,
+    requests: Streaming<D::Request>,
+) -> impl Stream<Item = Result<D::Response, Status>> + Send + 'static {
+    let conversation = Conversation::<D>::new(opening, requests);
+    futures::stream::unfold(Some(conversation), |conversation| async move {
+        let mut conversation = conversation?;
+        match conversation.next().await {
+            Ok(Some(response)) => Some((Ok(response), Some(conversation))),
+            Ok(None) => None,
+            Err(status) => Some((Err(status), None)),
+        }
+    })
+}
+
+struct Conversation<D: Dialect> {
+    dialect: D,
+    session: Session,
+    requests: Streaming<D::Request>,
+    shelf: Arc<Shelf>,
+    published: watch::Receiver<Generation>,
+    shutdown: watch::Receiver<bool>,
+    cache: Cache,
+    grant: Grant,
+    authenticator: Arc<dyn Authenticate>,
+    limits: Arc<Limits>,
+    only: Option<Kind>,
+    bucket: Bucket,
+    expires: Option<tokio::time::Instant>,
+    membership: Option<Membership>,
+    reported: (Generation, Generation),
+    _seat: crate::service::Seat,
+}
+
+/// Signs the stream off the ledger when it ends, however it ends.
+struct Membership {
+    shelf: Arc<Shelf>,
+    id: StreamId,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.shelf.ledger.disconnect(self.id);
+    }
+}
+
+impl<D: Dialect> Conversation<D> {
+    fn new(opening: Opening, requests: Streaming<D::Request>) -> Self {
+        let Opening { cache, grant, authenticator, limits, only, shutdown, seat } = opening;
+        let shelf = cache.shelf(&grant.view);
+        // Subscribe before reading, so that no publication falls between the two.
+        let published = shelf.published.subscribe();
+        let generation = shelf.read().generation;
+        let expires = grant.expires.map(|at| {
+            let left = at.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+            tokio::time::Instant::now() + left
+        });
+        Conversation {
+            dialect: D::new(),
+            session: Session::new(D::PROTOCOL, limits.clone(), generation),
+            requests,
+            shelf,
+            published,
+            shutdown,
+            cache,
+            grant,
+            authenticator,
+            only,
+            bucket: Bucket::new(limits.request_burst, limits.requests_per_second),
+            limits,
+            expires,
+            membership: None,
+            reported: (0, 0),
+            _seat: seat,
+        }
+    }
+
+    /// The next response; `None` when the client closed its side.
+    async fn next(&mut self) -> Result<Option<D::Response>, Status> {
+        loop {
+            if !self.authenticator.still_granted(&self.grant) {
+                return Err(Status::permission_denied(format!(
+                    "{} may not read this view any more",
+                    self.grant.identity
+                )));
+            }
+            if let Some(out) = self.produce()? {
+                if let Some(response) = self.write(&out) {
+                    return Ok(Some(response));
+                }
+                // The protocol cannot say this: nothing will answer it, so it counts as answered.
+                let tables = self.shelf.read();
+                self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, Instant::now());
+                continue;
+            }
+            let unanswered = self
+                .session
+                .waiting_since()
+                .map(|since| tokio::time::Instant::from_std(since + self.limits.answer_within));
+            let resume = self.bucket.empty_until(Instant::now());
+            tokio::select! {
+                request = self.requests.message(), if resume.is_none() => match request? {
+                    Some(request) => self.read(request)?,
+                    None => return Ok(None),
+                },
+                () = until(resume.map(tokio::time::Instant::from_std)) => {}
+                changed = self.published.changed() => changed.map_err(|_| Status::unavailable("the view is gone"))?,
+                () = down(&mut self.shutdown) => return Err(Status::unavailable("the server is shutting down")),
+                () = until(unanswered) => return Err(Status::deadline_exceeded(format!("no answer to a response within {:?}", self.limits.answer_within))),
+                () = until(self.expires) => return Err(Status::unauthenticated("the credential of this stream has expired; connect with a new one")),
+            }
+        }
+    }
+
+    fn produce(&mut self) -> Result<Option<Outgoing>, Status> {
+        let out = {
+            let tables = self.shelf.read();
+            if tables.forgotten > self.session.passed() {
+                return Err(Status::aborted(
+                    "too far behind the changes of the view; reconnect with the versions held",
+                ));
+            }
+            self.session.next(&tables, Instant::now())
+        };
+        self.account();
+        Ok(out)
+    }
+
+    fn write(&mut self, out: &Outgoing) -> Option<D::Response> {
+        let response = self.dialect.write(out, self.session.passed())?;
+        let (mut sent, mut bytes) = (0, 0);
+        for resource in out.items.iter().filter_map(|i| i.resource()) {
+            sent += 1;
+            bytes += resource.encoded_len();
+        }
+        self.cache.counters().responded(out.kind, sent, out.items.len() - sent, bytes);
+        tracing::debug!(kind = %out.kind, nonce = out.nonce, resources = sent, removed = out.items.len() - sent, bytes, "sent");
+        Some(response)
+    }
+
+    fn read(&mut self, mut request: D::Request) -> Result<(), Status> {
+        self.bucket.take();
+        let node = D::node(&mut request);
+        if self.membership.is_none() {
+            let name =
+                node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string());
+            let name: String = name.chars().take(256).collect();
+            let id = self.shelf.ledger.connect(name.into(), self.grant.identity.clone(), self.shelf.read().generation);
+            self.membership = Some(Membership { shelf: self.shelf.clone(), id });
+        }
+        let kind = self.kind(D::type_url(&request))?;
+        let tables = self.shelf.read();
+        self.dialect.read(&mut self.session, kind, request, &tables, Instant::now())?;
+        Ok(())
+    }
+
+    fn kind(&self, type_url: &str) -> Result<Kind, Refusal> {
+        match (Kind::of_type_url(type_url), self.only) {
+            (Some(kind), None) => Ok(kind),
+            (Some(kind), Some(only)) if kind == only => Ok(kind),
+            // A per-type service implies its type.
+            (None, Some(only)) if type_url.is_empty() => Ok(only),
+            (_, Some(only)) => Err(Refusal::WrongType { expected: only.type_url(), found: type_url.to_owned() }),
+            (None, None) => Err(Refusal::UnknownType(type_url.to_owned())),
+        }
+    }
+
+    /// Carries what happened into the counters, the view and the ledger.
+    fn account(&mut self) {
+        let Some(id) = self.membership.as_ref().map(|m| m.id) else {
+            return;
+        };
+        let ledger = &self.shelf.ledger;
+        for effect in self.session.take_effects() {
+            match effect {
+                Effect::Answered { kind, after, refused } => self.cache.counters().answered(kind, after, refused),
+                Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
+                Effect::Rejected { kind, name, version, text } => {
+                    tracing::warn!(%kind, %name, %version, %text, view = %self.shelf.view, "refused by a client; held back until it changes");
+                    ledger.reject(id, kind, name, version, text);
+                }
+                Effect::Recovered { kind, name } => ledger.recover(id, kind, name),
+                Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
+            }
+        }
+        let now = (self.serving(), self.session.passed());
+        if now != self.reported {
+            self.reported = now;
+            ledger.progress(id, now.0, now.1, self.session.states());
+        }
+    }
+
+    /// What the client has acknowledged. An aggregated client that has not asked for listeners yet, while
+    /// there are some, serves nothing yet.
+    fn serving(&self) -> Generation {
+        let asked = self.only.is_some() || self.session.subscription(Kind::Listener).is_some();
+        if asked || self.shelf.read().table(Kind::Listener).len() == 0 { self.session.acknowledged() } else { 0 }
+    }
+}
+
+/// Ends when the server shuts down.
+pub(crate) async fn down(shutdown: &mut watch::Receiver<bool>) {
+    // A closed channel is a server that is gone.
+    let _ = shutdown.wait_for(|down| *down).await;
+}
+
+async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Bounds the rate of requests; a client beyond it is read later, not refused.
+struct Bucket {
+    tokens: f64,
+    burst: f64,
+    per_second: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    fn new(burst: u32, per_second: u32) -> Bucket {
+        Bucket {
+            tokens: burst.into(),
+            burst: burst.into(),
+            per_second: f64::from(per_second.max(1)),
+            filled: Instant::now(),
+        }
+    }
+
+    fn take(&mut self) {
+        self.tokens -= 1.0;
+    }
+
+    /// `None` when a request may be read now.
+    fn empty_until(&mut self, now: Instant) -> Option<Instant> {
+        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst);
+        self.filled = now;
+        (self.tokens < 1.0).then(|| now + Duration::from_secs_f64((1.0 - self.tokens) / self.per_second))
+    }
+}

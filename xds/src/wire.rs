@@ -1,0 +1,233 @@
+//! The discovery messages as they are on the wire, reduced to the fields the server reads or writes.
+//!
+//! They are wire-compatible with `envoy.service.discovery.v3` (asserted by the tests below) and differ
+//! from the generated types in one thing that matters: a resource inside a response is `Bytes`, encoded
+//! once and shared by all streams. A length-delimited message and a `bytes` field look the same on the wire.
+
+use std::collections::HashMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+
+/// What a client says about itself. A hint for people, never an identity.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Node {
+    /// An opaque name of the client.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// The service the client belongs to.
+    #[prost(string, tag = "2")]
+    pub cluster: String,
+    /// For example `envoy`.
+    #[prost(string, tag = "6")]
+    pub user_agent_name: String,
+}
+
+/// `google.rpc.Status`: why a client refuses a response.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ErrorDetail {
+    /// A gRPC code.
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+    /// The client's words.
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
+
+/// `DeltaDiscoveryRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct DeltaRequest {
+    /// Sent on the first message of a stream.
+    #[prost(message, optional, tag = "1")]
+    pub node: Option<Node>,
+    /// The type this request is about.
+    #[prost(string, tag = "2")]
+    pub type_url: String,
+    /// Names added to the subscription.
+    #[prost(string, repeated, tag = "3")]
+    pub subscribe: Vec<String>,
+    /// Names taken from the subscription.
+    #[prost(string, repeated, tag = "4")]
+    pub unsubscribe: Vec<String>,
+    /// What the client holds already; first request of a type on a stream only.
+    #[prost(map = "string, string", tag = "5")]
+    pub initial_resource_versions: HashMap<String, String>,
+    /// The response this request acknowledges or refuses.
+    #[prost(string, tag = "6")]
+    pub response_nonce: String,
+    /// Present when the response is refused.
+    #[prost(message, optional, tag = "7")]
+    pub error_detail: Option<ErrorDetail>,
+}
+
+/// `DeltaDiscoveryResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct DeltaResponse {
+    /// For people who debug; here the generation.
+    #[prost(string, tag = "1")]
+    pub system_version_info: String,
+    /// Encoded `Resource` messages.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub resources: Vec<Bytes>,
+    /// The type this response is about.
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    /// Echoed by the client.
+    #[prost(string, tag = "5")]
+    pub nonce: String,
+    /// Names that do not exist (any more).
+    #[prost(string, repeated, tag = "6")]
+    pub removed_resources: Vec<String>,
+}
+
+/// `DiscoveryRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SotwRequest {
+    /// The last version the client accepted.
+    #[prost(string, tag = "1")]
+    pub version_info: String,
+    /// Sent on the first message of a stream.
+    #[prost(message, optional, tag = "2")]
+    pub node: Option<Node>,
+    /// All names the client subscribes to.
+    #[prost(string, repeated, tag = "3")]
+    pub resource_names: Vec<String>,
+    /// The type this request is about.
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    /// The response this request acknowledges or refuses.
+    #[prost(string, tag = "5")]
+    pub response_nonce: String,
+    /// Present when the response is refused.
+    #[prost(message, optional, tag = "6")]
+    pub error_detail: Option<ErrorDetail>,
+}
+
+/// `DiscoveryResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SotwResponse {
+    /// The version of this whole response.
+    #[prost(string, tag = "1")]
+    pub version_info: String,
+    /// Encoded `google.protobuf.Any` messages.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub resources: Vec<Bytes>,
+    /// The type this response is about.
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    /// Echoed by the client.
+    #[prost(string, tag = "5")]
+    pub nonce: String,
+}
+
+/// One encoded `Resource { name, version, aliases, resource: Any }`, and where its `Any` begins.
+///
+/// The `Any` is written last (fields of a message may come in any order), so that the state-of-the-world
+/// protocol, which sends bare `Any`s, uses a slice of the same bytes.
+pub(crate) fn encode_resource(
+    name: &str,
+    version: &str,
+    aliases: &[String],
+    type_url: &str,
+    body: &[u8],
+) -> (Bytes, usize) {
+    let any_len = field_len(1, type_url.len()) + field_len(2, body.len());
+    let capacity = field_len(3, name.len())
+        + field_len(1, version.len())
+        + aliases.iter().map(|a| field_len(4, a.len())).sum::<usize>()
+        + field_len(2, any_len);
+    let mut out = BytesMut::with_capacity(capacity);
+    put(&mut out, 3, name.as_bytes());
+    put(&mut out, 1, version.as_bytes());
+    for alias in aliases {
+        put(&mut out, 4, alias.as_bytes());
+    }
+    encode_key(2, WireType::LengthDelimited, &mut out);
+    encode_varint(any_len as u64, &mut out);
+    let any_at = out.len();
+    put(&mut out, 1, type_url.as_bytes());
+    put(&mut out, 2, body);
+    (out.freeze(), any_at)
+}
+
+fn field_len(tag: u32, len: usize) -> usize {
+    key_len(tag) + encoded_len_varint(len as u64) + len
+}
+
+fn put(out: &mut BytesMut, tag: u32, bytes: &[u8]) {
+    encode_key(tag, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.put_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use envoy_types::pb::envoy::service::discovery::v3 as pb;
+    use prost::Message;
+
+    #[test]
+    fn a_delta_response_is_read_by_the_generated_type() {
+        let (resource, any_at) = encode_resource("n", "v1", &["a".into()], "t/x", b"body");
+        let ours = DeltaResponse {
+            system_version_info: "7".into(),
+            resources: vec![resource.clone()],
+            type_url: "t/x".into(),
+            nonce: "1".into(),
+            removed_resources: vec!["gone".into()],
+        };
+        let theirs = pb::DeltaDiscoveryResponse::decode(ours.encode_to_vec().as_slice()).expect("wire-compatible");
+        assert_eq!(
+            (theirs.nonce.as_str(), theirs.type_url.as_str(), theirs.system_version_info.as_str()),
+            ("1", "t/x", "7")
+        );
+        assert_eq!(theirs.removed_resources, ["gone"]);
+        let r = &theirs.resources[0];
+        assert_eq!((r.name.as_str(), r.version.as_str()), ("n", "v1"));
+        assert_eq!(r.aliases, ["a"]);
+        let any = r.resource.as_ref().expect("present");
+        assert_eq!((any.type_url.as_str(), any.value.as_slice()), ("t/x", b"body".as_slice()));
+        let bare =
+            envoy_types::pb::google::protobuf::Any::decode(resource.slice(any_at..)).expect("the tail is the Any");
+        assert_eq!(&bare, any);
+    }
+
+    #[test]
+    fn requests_of_the_generated_type_are_read() {
+        let theirs = pb::DeltaDiscoveryRequest {
+            node: Some(envoy_types::pb::envoy::config::core::v3::Node {
+                id: "n".into(),
+                cluster: "c".into(),
+                user_agent_name: "envoy".into(),
+                ..Default::default()
+            }),
+            type_url: "t".into(),
+            resource_names_subscribe: vec!["a".into()],
+            resource_names_unsubscribe: vec!["b".into()],
+            initial_resource_versions: [("c".to_owned(), "1".to_owned())].into(),
+            response_nonce: "9".into(),
+            error_detail: Some(envoy_types::pb::google::rpc::Status { code: 3, message: "no".into(), details: vec![] }),
+            ..Default::default()
+        };
+        let ours = DeltaRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
+        assert_eq!(
+            ours.node.as_ref().map(|n| (n.id.as_str(), n.cluster.as_str(), n.user_agent_name.as_str())),
+            Some(("n", "c", "envoy"))
+        );
+        assert_eq!((ours.subscribe, ours.unsubscribe), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        assert_eq!(ours.initial_resource_versions["c"], "1");
+        assert_eq!(ours.error_detail.map(|e| (e.code, e.message)), Some((3, "no".into())));
+        let theirs = pb::DiscoveryRequest {
+            version_info: "v".into(),
+            resource_names: vec!["a".into()],
+            type_url: "t".into(),
+            response_nonce: "9".into(),
+            ..Default::default()
+        };
+        let ours = SotwRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
+        assert_eq!(
+            (ours.version_info.as_str(), ours.resource_names.as_slice(), ours.response_nonce.as_str()),
+            ("v", ["a".to_owned()].as_slice(), "9")
+        );
+    }
+}
