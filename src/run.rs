@@ -149,7 +149,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
-            _ = certificates.tick() => site.certify(),
+            _ = certificates.tick() => site.tend(),
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
                 Ok(Err(error)) => break Err(error),
@@ -216,6 +216,15 @@ impl Site {
         for line in self.live.settled(self.start.elapsed()) {
             info!("{line}");
         }
+    }
+
+    /// Does what time asks for: certificates begin and cease to be valid, and have to be renewed.
+    fn tend(&mut self) {
+        let now = SystemTime::now();
+        if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.apply(Vec::new());
+        }
+        self.certify();
     }
 
     /// Fulfils wishes for certificates. What comes of it are Secrets, which wish for nothing.

@@ -161,3 +161,33 @@ async fn a_wildcard_without_its_certificate_closes_and_holds_nobody_back() -> Re
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn hosts_under_a_wildcard_are_served_however_many_they_are() -> Result<()> {
+    let port = free_port()?;
+    let echo = Echo::start("web").await?;
+    let listeners = [https("wild", port, "*.wild.example.org")];
+    let mut changes = vec![
+        class(),
+        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        secret("wild", "*.wild.example.org")?,
+    ];
+    changes.extend(service("web", echo.address()));
+    let host = |n: usize| format!("h{n}.wild.example.org");
+    changes.extend((0..20).map(|n| route(&format!("r{n}"), "wild", &[&host(n)], "web")));
+    let world = World::start(changes).await?;
+    // Few share a table: a connection for one finds the others.
+    assert_eq!(to(port, &host(0)).authority(&host(1)).send().await?.status, 200);
+    assert_eq!(to(port, "unknown.wild.example.org").authority(&host(1)).send().await?.status, 200);
+    for n in (20..100).step_by(10) {
+        world.settle((n..n + 10).map(|n| route(&format!("r{n}"), "wild", &[&host(n)], "web")).collect()).await?;
+        for n in [0, 7, n, n + 9] {
+            assert_eq!(to(port, &host(n)).send().await?.status, 200, "host {n}");
+        }
+        assert_eq!(to(port, "unknown.wild.example.org").send().await?.status, 404);
+    }
+    // Many have a scope each: a connection for one is sent to the other's own.
+    assert_eq!(to(port, &host(0)).authority(&host(1)).send().await?.status, 421);
+    Ok(())
+}

@@ -103,7 +103,10 @@ fn name(value: &Value) -> Option<String> {
     let kind = value.get("kind")?.as_str()?;
     let meta = value.get("metadata")?;
     let name = meta.get("name")?.as_str()?;
-    let namespace = meta.get("namespace").and_then(Value::as_str).map(|ns| format!("{ns}/")).unwrap_or_default();
+    let namespace = match kind {
+        "Namespace" | "GatewayClass" => String::new(),
+        _ => format!("{}/", meta.get("namespace").and_then(Value::as_str).unwrap_or("default")),
+    };
     Some(format!("{} {namespace}{name}", kind.to_lowercase()))
 }
 
@@ -187,7 +190,7 @@ mod tests {
         let broken = "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec:\n  prots: []\n";
         let parsed = check(&format!("{broken}---\n{SERVICE}---\na: [\n"));
         assert_eq!(parsed.objects.len(), 1);
-        assert_eq!(parsed.problems[0].to_string(), "x.yaml:5: service bad: unknown field spec.prots");
+        assert_eq!(parsed.problems[0].to_string(), "x.yaml:5: service default/bad: unknown field spec.prots");
         assert!(
             parsed.problems[1].reason.starts_with("not YAML") && parsed.problems[1].line >= 12,
             "{:?}",

@@ -27,6 +27,30 @@ pub struct Outcome {
     pub problems: Vec<Problem>,
 }
 
+impl Outcome {
+    /// Adds what came later: of two changes of one object the later one counts.
+    pub fn append(&mut self, later: Outcome) {
+        self.changes.extend(later.changes);
+        self.problems.extend(later.problems);
+    }
+
+    /// Leaves out changes that a later one overtook.
+    pub fn settled(mut self) -> Self {
+        let key = |change: &Change| match change {
+            Change::Put(object) => object.key(),
+            Change::Delete(key) => key.clone(),
+        };
+        let last: BTreeMap<ObjectKey, usize> =
+            self.changes.iter().enumerate().map(|(place, change)| (key(change), place)).collect();
+        let mut place = 0;
+        self.changes.retain(|change| {
+            place += 1;
+            last.get(&key(change)) == Some(&(place - 1))
+        });
+        self
+    }
+}
+
 impl Folder {
     /// A file has this in it now. Where a part of it could not be read, objects that it had before and that are not
     /// there any more are kept: they may be in the broken part.
@@ -156,6 +180,16 @@ mod tests {
             Change::Delete(key) => format!("delete {key}"),
         };
         (outcome.changes.iter().map(change).collect(), outcome.problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn of_two_changes_of_one_object_the_later_counts() {
+        let mut folder = Folder::default();
+        put(&mut folder, "a.yaml", &service("a", 80));
+        put(&mut folder, "b.yaml", &service("a", 90));
+        let mut outcome = folder.remove(Path::new("a.yaml"));
+        outcome.append(folder.remove(Path::new("b.yaml")));
+        assert_eq!(told(outcome.settled()).0, ["delete service default/a"]);
     }
 
     #[test]

@@ -99,8 +99,8 @@ impl Watcher {
             let due: BTreeSet<PathBuf> =
                 self.doubtful.iter().filter(|(_, at)| **at <= Instant::now()).map(|(path, _)| path.clone()).collect();
             let again = self.look(&due, false);
-            outcome.changes.extend(again.changes);
-            outcome.problems.extend(again.problems);
+            outcome.append(again);
+            let outcome = outcome.settled();
             if !outcome.changes.is_empty() || !outcome.problems.is_empty() {
                 return outcome;
             }
@@ -126,16 +126,16 @@ impl Watcher {
             let gone: Vec<PathBuf> = self.folder.under(path).into_iter().filter(|file| !files.contains(file)).collect();
             for file in gone.into_iter().filter(|file| is_manifest(file)) {
                 self.doubtful.remove(&file);
-                add(&mut all, self.folder.remove(&file));
+                all.append(self.folder.remove(&file));
             }
             for problem in problems {
                 let place = problem.path.to_path_buf();
                 let parsed = super::Parsed { objects: Vec::new(), problems: vec![problem] };
-                add(&mut all, self.folder.put(&place, parsed));
+                all.append(self.folder.put(&place, parsed));
             }
             for file in files {
                 let Some(parsed) = read(&self.root, &file, self.safety) else {
-                    add(&mut all, self.folder.remove(&file));
+                    all.append(self.folder.remove(&file));
                     continue;
                 };
                 if patient && !parsed.problems.is_empty() {
@@ -143,14 +143,9 @@ impl Watcher {
                     continue;
                 }
                 self.doubtful.remove(&file);
-                add(&mut all, self.folder.put(&file, parsed));
+                all.append(self.folder.put(&file, parsed));
             }
         }
         all
     }
-}
-
-fn add(all: &mut Outcome, outcome: Outcome) {
-    all.changes.extend(outcome.changes);
-    all.problems.extend(outcome.problems);
 }

@@ -264,7 +264,7 @@ fn label(changes: &[Change]) -> String {
         Change::Delete(key) => format!("{key} deleted"),
     };
     match changes {
-        [] => "nothing".to_owned(),
+        [] => "validity of certificates".to_owned(),
         [one] => key(one),
         [first, rest @ ..] => format!("{} and {} more", key(first), rest.len()),
     }

@@ -132,7 +132,7 @@ impl Engine {
         }
         let beneath = frontend.winners.keys().filter(|name| *name != wide && wide.covers(name));
         let hosts = frontend.beneath.get(wide).into_iter().flatten();
-        let scoped = hosts.filter(|name| frontend.placed.get(name).is_none());
+        let scoped = hosts.filter(|name| !frontend.placed.contains_key(*name));
         let misdirected: BTreeSet<Hostname> = beneath.chain(scoped).cloned().collect();
         virtual_hosts.retain(|host| !misdirected.contains(&host.hostname));
         let others = if frontend.winners.len() > 1 { Others::Misdirected } else { Others::NotFound };
