@@ -1,0 +1,140 @@
+//! Secrets that are asked for at the handshake.
+
+use crate::fleet::*;
+use crate::resources::*;
+
+use std::time::Duration;
+
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::config::listener::v3 as listener;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use prost::Message;
+use xds::{Kind, Resource, Update, View};
+
+/// A listener whose certificates are fetched by the name of the handshake.
+fn on_demand_listener(name: &str, port: u16) -> Resource {
+    use envoy_types::pb::envoy::extensions::transport_sockets::tls::{
+        cert_mappers::sni, cert_selectors::on_demand_secret,
+    };
+    let mapper = core::TypedExtensionConfig {
+        name: "sni".into(),
+        typed_config: Some(any(&sni::v3::Sni { default_value: "-".into() })),
+    };
+    let selector = on_demand_secret::v3::Config {
+        config_source: Some(ads()),
+        certificate_mapper: Some(mapper),
+        ..Default::default()
+    };
+    let context = tls::DownstreamTlsContext {
+        common_tls_context: Some(tls::CommonTlsContext {
+            custom_tls_certificate_selector: Some(core::TypedExtensionConfig {
+                name: "on_demand".into(),
+                typed_config: Some(any(&selector)),
+            }),
+            ..Default::default()
+        }),
+        disable_stateful_session_resumption: true,
+        session_ticket_keys_type: Some(
+            tls::downstream_tls_context::SessionTicketKeysType::DisableStatelessSessionResumption(true),
+        ),
+        ..Default::default()
+    };
+    let plain = http_listener(
+        name,
+        port,
+        hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes("inline", vec![respond(prefix(), 200)])),
+    );
+    let mut message = listener::Listener::decode(plain.body()).expect("just encoded");
+    message.filter_chains[0].transport_socket = Some(core::TransportSocket {
+        name: "tls".into(),
+        config_type: Some(core::transport_socket::ConfigType::TypedConfig(any(&context))),
+    });
+    let inspector = envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector::default();
+    message.listener_filters = vec![listener::ListenerFilter {
+        name: "tls_inspector".into(),
+        config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(&inspector))),
+        ..Default::default()
+    }];
+    Resource::new(name, &message)
+}
+
+/// The serial of the certificate `host` is answered with, or the error.
+async fn handshake(port: u16, root: &str, host: &str) -> Result<Vec<u8>, std::io::Error> {
+    use rustls_pki_types::pem::PemObject;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls_pki_types::CertificateDer::from_pem_slice(root.as_bytes()).expect("PEM")).expect("a root");
+    let config =
+        rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+    let name = rustls_pki_types::ServerName::try_from(host.to_owned()).expect("a name");
+    let tcp = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let handshake = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config)).connect(name, tcp);
+    // Envoy leaves a handshake hanging as long as its secret is unanswered.
+    let tls = tokio::time::timeout(PATIENCE, handshake).await.expect("the name is answered")?;
+    Ok(tls.get_ref().1.peer_certificates().expect("shown")[0].to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn secrets_are_fetched_at_the_handshake_by_their_own_view_only() {
+    let now = std::time::SystemTime::now();
+    let hour = Duration::from_secs(3600);
+    let authority = xds::Authority::new("test", hour, now).expect("an authority");
+    let host = |name: &str| {
+        let pair = authority.issue_server(&[name.to_owned()], hour, now).expect("issued");
+        secret(name, &pair.certificate, &pair.key)
+    };
+    let mut fleet = Fleet::start();
+    let port = free_port();
+    let _envoy = fleet.envoy("one");
+    // Another tenant's view holds a host that this one does not.
+    fleet.cache.publish(&View::new("other"), Update { upserts: vec![host("theirs.test")], removals: vec![] });
+    let mut hosts: Vec<_> = (0..300).map(|i| host(&format!("h{i}.test"))).collect();
+    hosts.push(on_demand_listener("front", port));
+    let generation = fleet.publish(hosts, vec![]);
+    fleet.live(generation, 1).await;
+    let sent = |fleet: &Fleet| fleet.cache.counts().of(Kind::Secret).sent;
+    assert_eq!(sent(&fleet), 0, "nobody asked yet");
+
+    let mut first = Vec::new();
+    for i in 0..200 {
+        first.push(handshake(port, authority.certificate(), &format!("h{i}.test")).await.expect("served"));
+    }
+    assert_eq!(sent(&fleet), 200, "one fetch for each host in use");
+    assert!(handshake(port, authority.certificate(), "theirs.test").await.is_err(), "another view's host");
+    assert!(handshake(port, authority.certificate(), "unknown.test").await.is_err());
+    assert!(
+        handshake(port, authority.certificate(), "H250.test").await.is_err(),
+        "an odd spelling would be kept beside the canonical one"
+    );
+
+    // A name refused before works once it is published.
+    let generation = fleet.publish(vec![host("unknown.test")], vec![]);
+    fleet.live(generation, 1).await;
+    handshake(port, authority.certificate(), "unknown.test").await.expect("served");
+
+    // A rotation reaches the host in use and only that.
+    let before = sent(&fleet);
+    let generation = fleet.publish(vec![host("h7.test"), host("h299.test")], vec![]);
+    fleet.live(generation, 1).await;
+    assert_eq!(sent(&fleet), before + 1);
+    assert_ne!(handshake(port, authority.certificate(), "h7.test").await.expect("served"), first[7]);
+
+    // A reconnect with 201 secrets in use resends none.
+    let before = sent(&fleet);
+    fleet.stop().await;
+    fleet.serve();
+    fleet.live(generation, 1).await;
+    handshake(port, authority.certificate(), "h280.test").await.expect("a new host is served after the reconnect");
+    assert_eq!(sent(&fleet), before + 1, "only the new host");
+
+    // A removed host is refused from then on.
+    let generation = fleet.publish(vec![], vec![(Kind::Secret, "h9.test".into())]);
+    fleet.live(generation, 1).await;
+    assert!(handshake(port, authority.certificate(), "h9.test").await.is_err());
+    fleet.stop().await;
+}

@@ -1,0 +1,107 @@
+//! Taking a refused response apart, until the culprits stand alone.
+
+use super::*;
+
+impl Session {
+    pub(super) fn refused(&mut self, kind: Kind, answered: InFlight, text: &str, tables: &Tables) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let mut items = answered.items;
+        if items.len() > 1 {
+            sub.probes.extend(parts(items, text));
+            return;
+        }
+        let text: Arc<str> = clip(text).into();
+        match items.pop() {
+            Some(Item::Upsert(r)) => {
+                let name = r.shared_name().clone();
+                let version: Arc<str> = r.version().into();
+                let table = tables.table(kind);
+                let good = table.good(&name).filter(|g| g.version() != &*version).cloned();
+                // A client that starts fresh gets the last good version; for others it changes nothing.
+                sub.probes.extend(good.clone().map(|good| vec![Item::Fallback(good)]));
+                let elsewhere = table.entry(&name).is_some_and(|e| e.acknowledged);
+                let held = match good {
+                    Some(good) => Held::Known(good),
+                    None if elsewhere || sub.older.contains(&name) => Held::Unknown,
+                    None => Held::Nothing,
+                };
+                sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held });
+                self.effects.push(Effect::Rejected { kind, name, version, text });
+            }
+            Some(Item::Fallback(r)) => {
+                // Not even the older version: there is nothing left to try until the resource changes.
+                if let Some(q) = sub.quarantine.get_mut(r.name()) {
+                    q.held = Held::Unknown;
+                }
+            }
+            Some(Item::Remove(name) | Item::Withhold(name)) => {
+                self.effects.push(Effect::Rejected { kind, name, version: "".into(), text })
+            }
+            None => self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text }),
+        }
+        if let Some(generation) = answered.settles
+            && sub.in_flight.is_empty()
+            && sub.probes.is_empty()
+        {
+            sub.settled = sub.settled.max(generation);
+        }
+    }
+}
+
+/// Splits a refused response so that one more round trip tells the culprits where it can.
+fn parts(items: Vec<Item>, text: &str) -> Vec<Vec<Item>> {
+    let mut parts = Vec::new();
+    let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
+    if !removals.is_empty() && !upserts.is_empty() {
+        parts.push(removals);
+    } else if !removals.is_empty() {
+        parts.extend(removals.into_iter().map(|item| vec![item]));
+    }
+    let (suspects, others): (Vec<_>, Vec<_>) = upserts.into_iter().partition(|i| mentions_word(text, i.name()));
+    if suspects.is_empty() {
+        parts.extend(split(others));
+    } else {
+        if !others.is_empty() {
+            parts.push(others);
+        }
+        parts.extend(split(suspects));
+    }
+    parts
+}
+
+/// Removals, which are never refused, in one response; each resource in its own.
+pub(super) fn one_by_one(items: Vec<Item>) -> impl Iterator<Item = Vec<Item>> {
+    let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
+    let removals = (!removals.is_empty()).then_some(removals);
+    removals.into_iter().chain(upserts.into_iter().map(|item| vec![item]))
+}
+
+fn split(items: Vec<Item>) -> Vec<Vec<Item>> {
+    let size = if items.len() <= SINGLES { 1 } else { items.len().div_ceil(16) };
+    items.chunks(size).map(<[Item]>::to_vec).collect()
+}
+
+/// Whether `text` has `name` as a word of its own, so that `a.example` is not found in `a.example.com`.
+fn mentions_word(text: &str, name: &str) -> bool {
+    let boundary = |c: Option<char>| c.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/')));
+    !name.is_empty()
+        && text.match_indices(name).any(|(at, _)| {
+            let (before, after) = (&text[..at], &text[at + name.len()..]);
+            // A full stop that ends a sentence is not part of a name.
+            let after = after.strip_prefix('.').filter(|rest| boundary(rest.chars().next())).unwrap_or(after);
+            boundary(before.chars().next_back()) && boundary(after.chars().next())
+        })
+}
+
+pub(super) fn mentions(haystack: &[u8], needle: &[u8]) -> bool {
+    !needle.is_empty() && haystack.windows(needle.len()).any(|w| w == needle)
+}
+
+/// A client's words, short enough for a status.
+fn clip(text: &str) -> String {
+    const MAX: usize = 2048;
+    match text.char_indices().nth(MAX) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_owned(),
+    }
+}

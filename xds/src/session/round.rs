@@ -1,0 +1,261 @@
+//! Rounds: which response comes next, make before break.
+
+use super::quarantine::{mentions, one_by_one};
+use super::*;
+
+impl Session {
+    /// The next response, if one can be sent now.
+    pub(crate) fn next(&mut self, tables: &Tables, now: Instant) -> Option<Outgoing> {
+        loop {
+            self.collect(tables);
+            let steps = self.steps_left();
+            for kind in Kind::ALL {
+                if let Some(items) = self.next_of(kind, tables) {
+                    return Some(self.send(kind, items, now));
+                }
+            }
+            if self.steps_left() != steps {
+                // A step whose removals all wait is over without a response.
+                continue;
+            }
+            if !self.end_round() {
+                return None;
+            }
+            if self.began == tables.generation {
+                self.settle();
+                return None;
+            }
+        }
+    }
+
+    pub(super) fn steps_left(&self) -> usize {
+        self.round.as_ref().map_or(0, |r| r.unsent.len())
+    }
+
+    /// Notices what the view changed.
+    pub(super) fn collect(&mut self, tables: &Tables) {
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
+            if sub.cursor == tables.generation {
+                continue;
+            }
+            let changed: Vec<_> = tables
+                .table(sub.kind)
+                .changes(sub.cursor)
+                .filter(|(name, entry)| sub.wants(name, entry.current.as_deref()))
+                .map(|(name, _)| name.clone())
+                .collect();
+            sub.answers.extend(changed);
+            sub.cursor = tables.generation;
+        }
+        if self.round.is_some() || self.began == tables.generation {
+            return;
+        }
+        let mut unsent: BTreeMap<(u8, Kind), VecDeque<Item>> = BTreeMap::new();
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() != Rank::Free) {
+            for (name, entry) in tables.table(sub.kind).changes(sub.cursor) {
+                if !sub.wants(name, entry.current.as_deref()) {
+                    continue;
+                }
+                let Some(item) = sub.item(tables, name) else {
+                    continue;
+                };
+                let removal = item.resource().is_none();
+                unsent.entry((step_of(sub.kind, removal), sub.kind)).or_default().push_back(item);
+            }
+            sub.cursor = tables.generation;
+        }
+        self.began = tables.generation;
+        self.round = Some(Round { target: tables.generation, unsent });
+    }
+
+    /// Whether everything of a lower rank is answered, so that `kind` may refer to it.
+    pub(super) fn made_before(&self, kind: Kind) -> bool {
+        self.subscriptions.iter().flatten().filter(|s| s.kind.rank() < kind.rank()).all(|s| s.answered())
+    }
+
+    /// What to send of `kind` now.
+    pub(super) fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
+        let free = kind.rank() == Rank::Free;
+        let made_before = free || self.made_before(kind);
+        let sub = self.subscriptions[kind as usize].as_deref_mut()?;
+        if made_before
+            && (self.protocol == Protocol::Delta || sub.in_flight.is_empty())
+            && let Some(part) = sub.probes.pop_front()
+        {
+            return Some(part);
+        }
+        if !sub.in_flight.is_empty() {
+            return None;
+        }
+        let round_step = self.round.as_ref().and_then(|r| r.unsent.first_key_value()).map(|((step, _), _)| *step);
+        let may_answer = free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
+        if may_answer && !(sub.answers.is_empty() && sub.taken_back.is_empty() && !sub.greet) {
+            let mut page = Page::new(&self.limits);
+            while let Some(name) = sub.taken_back.pop_first() {
+                page.items.push(Item::Remove(name));
+            }
+            while let Some(name) = sub.answers.first() {
+                let name = name.clone();
+                // What changed since the last round came with its clusters; the coming round carries both.
+                let fresh = !free
+                    && kind.rank() != Rank::Backends
+                    && tables.table(kind).entry(&name).is_some_and(|e| e.generation > sub.cursor);
+                let item = if fresh { None } else { sub.item(tables, &name) };
+                if let Some(item) = item
+                    && !page.push(item)
+                {
+                    break;
+                }
+                sub.answers.remove(&name);
+            }
+            let owed = std::mem::take(&mut sub.greet);
+            if kind == Kind::Secret && page.items.len() > 1 {
+                sub.probes.extend(one_by_one(page.items));
+                return sub.probes.pop_front();
+            }
+            if owed || !page.items.is_empty() {
+                return Some(page.items);
+            }
+        }
+        self.next_of_round(kind)
+    }
+
+    pub(super) fn next_of_round(&mut self, kind: Kind) -> Option<Vec<Item>> {
+        let step = *self.round.as_ref()?.unsent.first_key_value().map(|((step, _), _)| step)?;
+        // Every kind of an earlier step has answered; those of this step go on by themselves.
+        let ready = self.subscriptions.iter().flatten().all(|s| {
+            s.kind.rank() == Rank::Free
+                || s.answered()
+                || (s.kind != kind && s.kind.rank() == kind.rank() && step < step::ROUTE_REMOVALS)
+        });
+        if !ready {
+            return None;
+        }
+        let removals = step > step::LISTENERS;
+        let mut items = self.round.as_mut()?.unsent.remove(&(step, kind))?;
+        if removals {
+            items.retain(|item| !self.defer(kind, item));
+            if items.is_empty() {
+                return None;
+            }
+        }
+        let mut page = Page::new(&self.limits);
+        if kind == Kind::Listener {
+            // Removals first, all in the first page: an address may move.
+            items.make_contiguous().sort_by_key(|item| !matches!(item, Item::Remove(_)));
+        }
+        while let Some(item) = items.pop_front() {
+            if let Err(item) = page.try_push(item) {
+                items.push_front(item);
+                break;
+            }
+        }
+        if !items.is_empty() {
+            self.round.as_mut()?.unsent.insert((step, kind), items);
+        }
+        Some(page.items)
+    }
+
+    /// Whether a removal must wait: some resource is held at an older version that may refer to it. The
+    /// reference is looked for as the name within the held bytes, which errs on the safe side.
+    pub(super) fn defer(&mut self, kind: Kind, item: &Item) -> bool {
+        let name = item.name();
+        let needed = self
+            .subscriptions
+            .iter()
+            .flatten()
+            .filter(|s| s.kind.rank() > kind.rank() && s.kind.rank() != Rank::Free)
+            .any(|s| {
+                s.quarantine.values().any(|q| match &q.held {
+                    Held::Nothing => false,
+                    Held::Known(held) => mentions(&held.body(), name.as_bytes()),
+                    Held::Unknown => true,
+                })
+            });
+        let wait = needed && self.deferred.len() < MAX_DEFERRED;
+        if wait {
+            self.deferred.insert((kind, name.clone()));
+        }
+        wait
+    }
+
+    /// Removals that waited are said as answers once nothing refused needs them.
+    pub(super) fn undefer(&mut self) {
+        for (kind, name) in std::mem::take(&mut self.deferred) {
+            if !self.defer(kind, &Item::Remove(name.clone()))
+                && let Some(sub) = self.subscriptions[kind as usize].as_deref_mut()
+                && sub.wants(&name, None)
+            {
+                sub.answers.insert(name);
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, now: Instant) -> Outgoing {
+        self.nonces += 1;
+        let nonce = self.nonces;
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("there is something to send of it");
+        let settles =
+            (sub.probes.is_empty() && sub.answers.is_empty() && sub.taken_back.is_empty()).then_some(sub.cursor);
+        sub.in_flight.push_back(InFlight { nonce, items: items.clone(), sent: now, settles });
+        Outgoing { kind, nonce, items }
+    }
+
+    /// Ends the round when all of it is answered; says whether one ended or none is running.
+    pub(super) fn end_round(&mut self) -> bool {
+        let answered = self.subscriptions.iter().flatten().all(|s| s.kind.rank() == Rank::Free || s.answered());
+        match &self.round {
+            None => true,
+            Some(round) if answered && round.unsent.is_empty() => {
+                if self.primed {
+                    self.ended = round.target;
+                }
+                self.round = None;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Notes what is settled while nothing waits.
+    pub(super) fn settle(&mut self) {
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle()) {
+            sub.settled = sub.cursor;
+        }
+        let idle = |rank: fn(Rank) -> bool| {
+            self.subscriptions.iter().flatten().filter(|s| rank(s.kind.rank())).all(|s| s.idle())
+        };
+        if self.subscriptions.iter().any(Option::is_some) && idle(|r| r != Rank::Free) {
+            self.ended = self.began;
+            self.primed |= idle(|_| true);
+        }
+    }
+}
+
+/// Items of one response, within the limits.
+struct Page<'a> {
+    limits: &'a Limits,
+    items: Vec<Item>,
+    bytes: usize,
+}
+
+impl<'a> Page<'a> {
+    fn new(limits: &'a Limits) -> Page<'a> {
+        Page { limits, items: Vec::new(), bytes: 0 }
+    }
+
+    fn try_push(&mut self, item: Item) -> Result<(), Item> {
+        let bytes = self.bytes + item.bytes();
+        let full = self.items.len() >= self.limits.response_resources || bytes > self.limits.response_bytes;
+        if full && !self.items.is_empty() {
+            return Err(item);
+        }
+        self.bytes = bytes;
+        self.items.push(item);
+        Ok(())
+    }
+
+    fn push(&mut self, item: Item) -> bool {
+        self.try_push(item).is_ok()
+    }
+}
