@@ -7,7 +7,6 @@ mod resources;
 use fleet::*;
 use resources::*;
 
-
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use xds::{Cache, Kind, Resource};
 
