@@ -191,3 +191,26 @@ async fn hosts_under_a_wildcard_are_served_however_many_they_are() -> Result<()>
     assert_eq!(to(port, &host(0)).authority(&host(1)).send().await?.status, 421);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn regular_expressions_that_pass_are_taken() -> Result<()> {
+    let port = free_port()?;
+    let (world, _echo) = world(port).await?;
+    let route = |pattern: &str| {
+        let path = json!({"type": "RegularExpression", "value": pattern});
+        let rule = json!({"matches": [{"path": path}], "backendRefs": [{"name": "web", "port": 80}]});
+        let parent = json!([{"name": "edge", "sectionName": "exact"}]);
+        api("HTTPRoute", "app", json!({"parentRefs": parent, "rules": [rule]}))
+    };
+    for (pattern, path) in [
+        ("/[a-z]{1,900}", "/abc"),
+        ("/users/[0-9]{1,64}/(?i)Profile|/x", "/users/7/profile"),
+        (r"/[[:alpha:]_-]+\.(?:png|jpe?g)", "/a_b.jpg"),
+        (r"/\p{Greek}?\pL+", "/abc"),
+    ] {
+        world.settle(vec![route(pattern)]).await?;
+        assert_eq!(to(port, "app.example.org").path(path).send().await?.status, 200, "{pattern}");
+    }
+    Ok(())
+}

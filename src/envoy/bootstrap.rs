@@ -66,6 +66,9 @@ pub enum Admin {
 /// our other names, would be a protocol error.
 const ADS_CLUSTER: &str = "gatewright-xds";
 
+/// The largest regular expression Envoy takes, in instructions of RE2.
+const REGEX_INSTRUCTIONS: u32 = 100_000;
+
 /// The bootstrap as JSON, which is also YAML.
 pub fn bootstrap(options: &BootstrapOptions) -> Value {
     bootstrap_with_static(options, &[])
@@ -93,7 +96,11 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
         "stats_config": { "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } } },
         "layered_runtime": { "layers": [
-            { "name": "gatewright", "static_layer": {} },
+            // Envoy takes 100 instructions by default, fewer than `/[a-z]{1,64}` has. What may come is bounded by us.
+            { "name": "gatewright", "static_layer": {
+                "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
+                "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
+            } },
             // What an operator sets by hand over the admin interface.
             { "name": "admin", "admin_layer": {} },
         ] },

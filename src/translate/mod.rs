@@ -22,6 +22,7 @@ mod index;
 mod key;
 mod parent;
 mod precedence;
+mod re2;
 mod report;
 mod resolve;
 mod status;

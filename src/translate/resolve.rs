@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key::Verdict;
+use super::re2;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
     Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, PathMatch, Reason, Rewrite, Rule, ServicePort,
@@ -211,12 +212,6 @@ fn checked(m: &Match) -> Result<Match, String> {
         StringMatch::Regex(text) => Some(text.as_str()),
         StringMatch::Exact(_) => None,
     }));
-    for text in texts {
-        // Both this crate and RE2 leave out look-around and back references; the size limit keeps far below Envoy's.
-        regex::RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|error| {
-            let line = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
-            format!("regular expression {text:?} is not valid RE2 ({line})")
-        })?;
-    }
+    texts.into_iter().try_for_each(re2::check)?;
     Ok(m.clone())
 }
