@@ -9,4 +9,5 @@ pub mod offline;
 pub mod programmed;
 pub mod publish;
 pub mod store;
+pub mod tenancy;
 pub mod translate;

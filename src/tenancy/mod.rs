@@ -1,0 +1,12 @@
+//! Tenancy: from TenantGateways, namespaces and routes to Gateway API objects, certificates and verdicts on hostnames.
+//!
+//! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here reads, writes or knows the time.
+//! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
+
+pub mod names;
+mod tenant_gateway;
+
+pub use tenant_gateway::{
+    CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53, SecretKey,
+    Spec, TenantGateway,
+};
