@@ -3,9 +3,13 @@
 //! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here reads, writes or knows the time.
 //! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
 
+mod claim;
 pub mod names;
+mod render;
 mod tenant_gateway;
 
+pub use claim::{ClaimKey, ClaimKind, Claimant};
+pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
 pub use tenant_gateway::{
     CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53, SecretKey,
     Spec, TenantGateway,
