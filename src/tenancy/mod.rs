@@ -4,11 +4,19 @@
 //! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
 
 mod claim;
+#[cfg(test)]
+mod confluence;
 pub mod names;
+mod delta;
+mod engine;
 mod render;
+mod report;
+mod settle;
 mod tenant_gateway;
 
 pub use claim::{ClaimKey, ClaimKind, Claimant};
+pub use delta::{Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Readiness, Settings, Verdict};
+pub use engine::{Counters, Tenancy};
 pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
 pub use tenant_gateway::{
     CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53, SecretKey,

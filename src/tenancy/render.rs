@@ -124,7 +124,7 @@ pub(super) fn host_certificate(tenant: &TenantGateway, hostname: &str) -> Value 
 }
 
 /// The wildcard certificate: apex and `*.apex`, then each child and `*.child`.
-pub(super) fn wildcard_certificate<'a>(tenant: &TenantGateway, children: impl Iterator<Item = &'a str>) -> Value {
+pub(super) fn wildcard_certificate<'a>(tenant: &'a TenantGateway, children: impl Iterator<Item = &'a str>) -> Value {
     let all = std::iter::once(tenant.spec.apex.as_str()).chain(children);
     let names = all.flat_map(|apex| [apex.to_owned(), format!("*.{apex}")]).collect();
     certificate(tenant, &names::wildcard_certificate(&tenant.name.name), &[], names)
