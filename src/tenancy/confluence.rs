@@ -85,7 +85,10 @@ fn http01_has_a_listener_and_a_certificate_per_host_between_http_and_passthrough
     let mut engine = engine();
     engine.apply(family(json!({"apex": "a.org", "tlsPassthroughServices": ["api", "api"]})));
     engine.apply(vec![http("tenant-a", "r", &["y.a.org", "x.a.org"])]);
-    assert_eq!(names_of(&engine), ["http", &names::host_listener("x.a.org"), &names::host_listener("y.a.org"), "tls-api"]);
+    assert_eq!(
+        names_of(&engine),
+        ["http", &names::host_listener("x.a.org"), &names::host_listener("y.a.org"), "tls-api"]
+    );
     let certificate = ObjectName::new("tenant-a", names::host_certificate("cozystack", "x.a.org"));
     let certificate = &engine.objects()[&Derived { kind: DerivedKind::Certificate, name: certificate }];
     assert_eq!(certificate["spec"]["dnsNames"], json!(["x.a.org"]));
@@ -98,7 +101,10 @@ fn removing_the_winner_promotes_exactly_the_next_and_narrows_only_in_conflict() 
     let mut changes = family(json!({"apex": "a.org"}));
     changes.extend(routes.map(|(namespace, name)| http(namespace, name, &["h.a.org"])));
     engine.apply(changes);
-    let selector = |engine: &Tenancy| listeners(engine)[1]["allowedRoutes"]["namespaces"]["selector"]["matchLabels"]["kubernetes.io/metadata.name"].clone();
+    let selector = |engine: &Tenancy| {
+        listeners(engine)[1]["allowedRoutes"]["namespaces"]["selector"]["matchLabels"]["kubernetes.io/metadata.name"]
+            .clone()
+    };
     for (index, (namespace, route)) in routes.iter().enumerate() {
         assert_eq!(engine.owner(&name(), &Hostname::parse("h.a.org").expect("a name")), Some(key(namespace, route)));
         for (loser_namespace, loser) in &routes[index + 1..] {
@@ -133,7 +139,10 @@ fn what_is_refused_hurts_nobody_else() {
     engine.apply(vec![route("TLSRoute", "cozy-x", "t", "tenant-a", &["api.a.org"])]);
     let tls = ClaimKey { kind: ClaimKind::TlsRoute, name: ObjectName::new("cozy-x", "t") };
     assert_eq!(engine.verdict(&tls, &name()).map(|v| v.reason), Some("Accepted"));
-    assert!(!names_of(&engine).contains(&names::host_listener("api.a.org")), "no terminating listener beside passthrough");
+    assert!(
+        !names_of(&engine).contains(&names::host_listener("api.a.org")),
+        "no terminating listener beside passthrough"
+    );
 }
 
 #[test]
@@ -144,7 +153,10 @@ fn of_two_hosts_with_one_listener_name_the_later_is_told() {
     engine.apply(vec![namespace("tenant-a", "tenant-a", "alice.example.org"), tenant("tenant-a", spec)]);
     engine.apply(vec![http("tenant-a", "late", &["app.154363.alice.example.org"])]);
     engine.apply(vec![http("tenant-a", "early", &["app.134599.alice.example.org"])]);
-    assert_eq!((reason(&engine, "tenant-a", "late"), reason(&engine, "tenant-a", "early")), ("Accepted", "NameCollision"));
+    assert_eq!(
+        (reason(&engine, "tenant-a", "late"), reason(&engine, "tenant-a", "early")),
+        ("Accepted", "NameCollision")
+    );
     engine.apply(vec![gone(http("tenant-a", "late", &[]))]);
     assert_eq!(reason(&engine, "tenant-a", "early"), "Accepted");
 }
@@ -174,7 +186,8 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
     assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("Reconciled"));
     let issuer = Derived { kind: DerivedKind::Issuer, name: ObjectName::new("tenant-a", "cozystack-gateway") };
-    let delta = engine.apply(vec![Change::Existing(issuer.clone(), Some(Existing { owner: "other".into(), ..Existing::default() }))]);
+    let delta = engine
+        .apply(vec![Change::Existing(issuer.clone(), Some(Existing { owner: "other".into(), ..Existing::default() }))]);
     assert_eq!(delta.objects.keys().collect::<Vec<_>>(), [&issuer]);
     assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("ForeignObject"));
 }
@@ -192,19 +205,21 @@ fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
     }
     changes.extend((0..hosts).map(host));
     engine.apply(changes);
-    [host(hosts), gone(host(70))].map(|change| {
-        let before = engine.counters();
-        let delta = engine.apply(vec![change]);
-        let after = engine.counters();
-        let work = Counters {
-            tenants: after.tenants - before.tenants,
-            claimants: after.claimants - before.claimants,
-            hosts: after.hosts - before.hosts,
-            shards: after.shards - before.shards,
-            verdicts: after.verdicts - before.verdicts,
-        };
-        (work, delta.objects.len())
-    }).to_vec()
+    [host(hosts), gone(host(70))]
+        .map(|change| {
+            let before = engine.counters();
+            let delta = engine.apply(vec![change]);
+            let after = engine.counters();
+            let work = Counters {
+                tenants: after.tenants - before.tenants,
+                claimants: after.claimants - before.claimants,
+                hosts: after.hosts - before.hosts,
+                shards: after.shards - before.shards,
+                verdicts: after.verdicts - before.verdicts,
+            };
+            (work, delta.objects.len())
+        })
+        .to_vec()
 }
 
 #[test]
@@ -238,6 +253,8 @@ fn view(engine: &Tenancy) -> View {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
     #[test]
     fn any_order_ends_as_one_start_from_nothing(events in proptest::collection::vec((event(), any::<bool>()), 1..20)) {
         let mut engine = engine();
@@ -309,4 +326,28 @@ fn derived_gateways_are_gateways_to_the_next_stage() {
         let ObjectKey { name, .. } = read.key();
         assert_eq!(&*name.namespace, "tenant-a");
     }
+}
+
+#[test]
+fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
+    let mut engine = engine();
+    let bare = |name: &str| namespace(name, "", "");
+    let spec = |apex: &str| json!({"apex": apex, "attachedNamespaces": ["shared", "taken"]});
+    let delta =
+        engine.apply(vec![bare("x"), bare("shared"), namespace("taken", "other", ""), tenant("x", spec("x.org"))]);
+    assert_eq!(delta.namespaces.get("shared"), Some(&Patch::Set("x".into())));
+    assert_eq!(delta.namespaces.get("taken"), None);
+    let labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), "x".to_owned())]);
+    let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), "x".to_owned())]);
+    engine.apply(vec![Change::Namespace("shared".into(), Some(Namespace { labels, annotations }))]);
+    engine.apply(vec![bare("b"), tenant("b", spec("b.org"))]);
+    assert_eq!(engine.gateway_of(&"shared".into()).as_deref(), Some("x"));
+    let second = engine.readiness(&ObjectName::new("b", "cozystack")).map(|readiness| readiness.reason);
+    assert_eq!(second, Some("NamespaceAttachedElsewhere"));
+    let delta = engine.apply(vec![gone(tenant("x", spec("x.org")))]);
+    assert_eq!(
+        delta.namespaces.get("shared"),
+        Some(&Patch::Set("b".into())),
+        "the next owner takes over what is freed"
+    );
 }

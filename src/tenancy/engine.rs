@@ -293,7 +293,9 @@ impl Tenancy {
     /// Marks the TenantGateways that a namespace inherits from: its apex is part of their wildcards.
     fn touch_family(&self, namespace: &Arc<str>, dirty: &mut Dirty) {
         if let Some(gateway) = self.gateway_of(namespace) {
-            for tenant in self.tenants_in.of(&gateway).filter(|t| self.valid.get(*t).is_some_and(|v| !v.mode.per_host())) {
+            for tenant in
+                self.tenants_in.of(&gateway).filter(|t| self.valid.get(*t).is_some_and(|v| !v.mode.per_host()))
+            {
                 dirty.tenants.insert(tenant.clone());
             }
         }

@@ -6,9 +6,9 @@
 mod claim;
 #[cfg(test)]
 mod confluence;
-pub mod names;
 mod delta;
 mod engine;
+pub mod names;
 mod render;
 mod report;
 mod settle;

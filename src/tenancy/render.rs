@@ -90,7 +90,12 @@ pub(super) fn gateway(tenant: &TenantGateway, mode: Mode, items: Vec<Value>, ove
     if overflows {
         spec["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
     }
-    object("gateway.networking.k8s.io/v1", "Gateway", meta(tenant, &tenant.name.name, &[("cozystack.io/gateway", namespace)]), spec)
+    object(
+        "gateway.networking.k8s.io/v1",
+        "Gateway",
+        meta(tenant, &tenant.name.name, &[("cozystack.io/gateway", namespace)]),
+        spec,
+    )
 }
 
 /// How many listeners of a Gateway are no items.
@@ -166,7 +171,9 @@ fn provider(tenant: &TenantGateway) -> Option<Value> {
     let dns01 = tenant.spec.dns01.as_ref()?;
     let secret = |key: &SecretKey| json!({"name": key.name, "key": key.key});
     Some(match dns01.provider.as_str() {
-        "cloudflare" => json!({"cloudflare": {"apiTokenSecretRef": secret(&dns01.cloudflare.as_ref()?.api_token_secret_ref)}}),
+        "cloudflare" => {
+            json!({"cloudflare": {"apiTokenSecretRef": secret(&dns01.cloudflare.as_ref()?.api_token_secret_ref)}})
+        }
         "route53" => {
             let given = dns01.route53.as_ref()?;
             let mut block = json!({"region": given.region, "accessKeyID": given.access_key_id});
@@ -176,7 +183,9 @@ fn provider(tenant: &TenantGateway) -> Option<Value> {
             }
             json!({"route53": block})
         }
-        "digitalocean" => json!({"digitalocean": {"tokenSecretRef": secret(&dns01.digitalocean.as_ref()?.token_secret_ref)}}),
+        "digitalocean" => {
+            json!({"digitalocean": {"tokenSecretRef": secret(&dns01.digitalocean.as_ref()?.token_secret_ref)}})
+        }
         _ => {
             let given = dns01.rfc2136.as_ref()?;
             let algorithm = Some(given.tsig_algorithm.as_str()).filter(|a| !a.is_empty()).unwrap_or("HMACSHA256");

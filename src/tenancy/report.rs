@@ -130,7 +130,8 @@ impl Tenancy {
         }
         let place = self.places.get(&id).filter(|place| place.hostname == host.hostname)?;
         let set = self.reaches(self.claimants.get(key)?, tenant, place.shard).err()?;
-        let text = format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
+        let text =
+            format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
         Some(("ListenerSetParentRequired", text))
     }
 
@@ -142,18 +143,25 @@ impl Tenancy {
         let new = self.given.get(tenant).and(self.valid.get(tenant)).map(|valid| {
             let mut findings: Vec<(&'static str, String)> = Vec::new();
             for key in self.foreign.of(tenant).take(10) {
-                findings.push(("ForeignObject", format!("{:?} {} is not owned by TenantGateway {tenant}", key.kind, key.name)));
+                findings.push((
+                    "ForeignObject",
+                    format!("{:?} {} is not owned by TenantGateway {tenant}", key.kind, key.name),
+                ));
             }
-            for namespace in valid.object.spec.attached_namespaces.iter().filter(|ns| self.namespaces.contains_key(ns.as_str())) {
+            for namespace in
+                valid.object.spec.attached_namespaces.iter().filter(|ns| self.namespaces.contains_key(ns.as_str()))
+            {
                 let namespace = std::sync::Arc::from(namespace.as_str());
                 if self.gateway_of(&namespace).is_some_and(|of| of != tenant.namespace) {
-                    let text = format!("spec.attachedNamespaces: {namespace} is attached elsewhere; its label is left alone");
+                    let text =
+                        format!("spec.attachedNamespaces: {namespace} is attached elsewhere; its label is left alone");
                     findings.push(("NamespaceAttachedElsewhere", text));
                 }
             }
             let children = self.child_hosts.range(start(tenant)..).take_while(|host| host.tenant == *tenant);
             if valid.mode == Mode::Dns01 && children.count() > NAMES / 2 - 1 {
-                let text = format!("more than {} child apexes: a certificate has room for {NAMES} names", NAMES / 2 - 1);
+                let text =
+                    format!("more than {} child apexes: a certificate has room for {NAMES} names", NAMES / 2 - 1);
                 findings.push(("TooManyNames", text));
             }
             let reason = findings.first().map_or("Reconciled", |(reason, _)| *reason);

@@ -125,12 +125,15 @@ impl Tenancy {
                 Err(("NamespaceNotLabelled", text))
             }
             Some(host) if !within(&apex, &host.to_ascii_lowercase()) => {
-                let text = format!("spec.apex: {apex} is not below {host}, which label {HOST_LABEL} of {namespace} allows");
+                let text =
+                    format!("spec.apex: {apex} is not below {host}, which label {HOST_LABEL} of {namespace} allows");
                 Err(("ApexNotAllowed", text))
             }
             _ => match labels.and_then(|labels| labels.get(GATEWAY_LABEL)) {
                 Some(other) if **other != **namespace => {
-                    let text = format!("namespace {namespace} has label {GATEWAY_LABEL}={other}: set it to {namespace}, or delete this TenantGateway");
+                    let text = format!(
+                        "namespace {namespace} has label {GATEWAY_LABEL}={other}: set it to {namespace}, or delete this TenantGateway"
+                    );
                     Err(("NamespaceInheritsElsewhere", text))
                 }
                 _ => Ok(Valid { object: tenant.clone(), apex, mode }),
@@ -161,7 +164,9 @@ impl Tenancy {
     }
 
     fn touch_hosts(&self, name: &ObjectName, dirty: &mut Dirty) {
-        dirty.hosts.extend(self.bids.from(start(name)).map(|(host, _)| host).take_while(|h| h.tenant == *name).cloned());
+        dirty
+            .hosts
+            .extend(self.bids.from(start(name)).map(|(host, _)| host).take_while(|h| h.tenant == *name).cloned());
         let placed = self.places.range((name.clone(), String::new())..).take_while(|(key, _)| key.0 == *name);
         dirty.hosts.extend(placed.map(|(_, place)| Host::new(name, &place.hostname)));
     }
@@ -290,7 +295,9 @@ impl Tenancy {
         match (wanted, placed) {
             (true, false) => self.place(host, &listener, dirty),
             (false, true) => self.take(&host.tenant, &listener, dirty),
-            (true, true) if moved || was != contested => drop(dirty.shards.insert((host.tenant.clone(), self.places[&id].shard))),
+            (true, true) if moved || was != contested => {
+                drop(dirty.shards.insert((host.tenant.clone(), self.places[&id].shard)))
+            }
             _ => {}
         }
         if !wanted {

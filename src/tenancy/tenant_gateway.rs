@@ -223,7 +223,10 @@ impl TenantGateway {
             None => false,
             Some("internal-ca") => true,
             Some(other) => {
-                return invalid(format!("metadata.annotations[{ISSUER}]"), format!("{other:?} is not known: internal-ca is"));
+                return invalid(
+                    format!("metadata.annotations[{ISSUER}]"),
+                    format!("{other:?} is not known: internal-ca is"),
+                );
             }
         };
         match self.spec.cert_mode.as_str() {
