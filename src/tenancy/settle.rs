@@ -184,7 +184,9 @@ impl Tenancy {
                         Err(error) => refused.push(("InvalidHostname", error.to_string())),
                         Ok(hostname) => match self.refusal(key, hostname, valid) {
                             Some(refusal) => refused.push(refusal),
-                            None => drop(bids.insert(Host::new(tenant, hostname))),
+                            None => {
+                                bids.insert(Host::new(tenant, hostname));
+                            }
                         },
                     }
                 }
@@ -296,7 +298,7 @@ impl Tenancy {
             (true, false) => self.place(host, &listener, dirty),
             (false, true) => self.take(&host.tenant, &listener, dirty),
             (true, true) if moved || was != contested => {
-                drop(dirty.shards.insert((host.tenant.clone(), self.places[&id].shard)))
+                dirty.shards.insert((host.tenant.clone(), self.places[&id].shard));
             }
             _ => {}
         }
