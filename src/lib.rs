@@ -12,4 +12,5 @@ pub mod publish;
 pub mod run;
 pub mod standalone;
 pub mod store;
+pub mod tenancy;
 pub mod translate;

@@ -1,0 +1,358 @@
+//! Properties and rules of the engine: order, restart, ownership, packing, locality.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::inputs::{Object, ObjectKey};
+use crate::model::{Hostname, ObjectName};
+
+fn engine() -> Tenancy {
+    Tenancy::new(Settings { own_class: "gatewright".to_owned(), listener_sets: true })
+}
+
+fn tenant(namespace: &str, spec: Value) -> Change {
+    let value = json!({"metadata": {"namespace": namespace, "name": "cozystack", "uid": namespace}, "spec": spec});
+    let tenant = TenantGateway::parse(&value).expect("a TenantGateway");
+    Change::TenantGateway(tenant.name.clone(), Some(tenant))
+}
+
+fn namespace(name: &str, gateway: &str, host: &str) -> Change {
+    let labels = [(GATEWAY_LABEL, gateway), (HOST_LABEL, host)].into_iter().filter(|(_, value)| !value.is_empty());
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    Change::Namespace(Arc::from(name), Some(Namespace { labels, annotations: BTreeMap::new() }))
+}
+
+fn route(kind: &str, namespace: &str, name: &str, gateway: &str, hostnames: &[&str]) -> Change {
+    let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"hostnames": hostnames, "rules": [{"backendRefs": [{"name": "web", "port": 80}]}],
+            "parentRefs": [{"namespace": gateway, "name": "cozystack"}]}});
+    let Object::Route(route) = Object::parse(value).expect("a route") else { unreachable!("a route kind") };
+    let claimant = Claimant::from(&route);
+    Change::Claimant(claimant.key.clone(), Some(claimant))
+}
+
+fn http(namespace: &str, name: &str, hostnames: &[&str]) -> Change {
+    route("HTTPRoute", namespace, name, "tenant-a", hostnames)
+}
+
+fn gone(change: Change) -> Change {
+    match change {
+        Change::TenantGateway(name, _) => Change::TenantGateway(name, None),
+        Change::Namespace(name, _) => Change::Namespace(name, None),
+        Change::Claimant(key, _) => Change::Claimant(key, None),
+        Change::Existing(key, _) => Change::Existing(key, None),
+    }
+}
+
+fn key(namespace: &str, name: &str) -> ClaimKey {
+    ClaimKey { kind: ClaimKind::HttpRoute, name: ObjectName::new(namespace, name) }
+}
+
+fn name() -> ObjectName {
+    ObjectName::new("tenant-a", "cozystack")
+}
+
+fn family(spec: Value) -> Vec<Change> {
+    vec![
+        namespace("tenant-a", "tenant-a", "a.org"),
+        namespace("tenant-a-b", "tenant-a", "b.a.org"),
+        namespace("tenant-a-c", "tenant-a", "a.org"),
+        namespace("cozy-x", "tenant-a", ""),
+        tenant("tenant-a", spec),
+    ]
+}
+
+fn listeners(engine: &Tenancy) -> Vec<Value> {
+    let gateway = &engine.objects()[&Derived { kind: DerivedKind::Gateway, name: name() }];
+    gateway["spec"]["listeners"].as_array().expect("listeners").clone()
+}
+
+fn names_of(engine: &Tenancy) -> Vec<String> {
+    listeners(engine).iter().map(|l| l["name"].as_str().expect("named").to_owned()).collect()
+}
+
+fn reason(engine: &Tenancy, namespace: &str, route: &str) -> &'static str {
+    engine.verdict(&key(namespace, route), &name()).map_or("none", |verdict| verdict.reason)
+}
+
+#[test]
+fn http01_has_a_listener_and_a_certificate_per_host_between_http_and_passthrough() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org", "tlsPassthroughServices": ["api", "api"]})));
+    engine.apply(vec![http("tenant-a", "r", &["y.a.org", "x.a.org"])]);
+    assert_eq!(
+        names_of(&engine),
+        ["http", &names::host_listener("x.a.org"), &names::host_listener("y.a.org"), "tls-api"]
+    );
+    let certificate = ObjectName::new("tenant-a", names::host_certificate("cozystack", "x.a.org"));
+    let certificate = &engine.objects()[&Derived { kind: DerivedKind::Certificate, name: certificate }];
+    assert_eq!(certificate["spec"]["dnsNames"], json!(["x.a.org"]));
+}
+
+#[test]
+fn removing_the_winner_promotes_exactly_the_next_and_narrows_only_in_conflict() {
+    let mut engine = engine();
+    let routes = [("cozy-x", "z"), ("tenant-a", "m"), ("tenant-a-c", "a")];
+    let mut changes = family(json!({"apex": "a.org"}));
+    changes.extend(routes.map(|(namespace, name)| http(namespace, name, &["h.a.org"])));
+    engine.apply(changes);
+    let selector = |engine: &Tenancy| {
+        listeners(engine)[1]["allowedRoutes"]["namespaces"]["selector"]["matchLabels"]["kubernetes.io/metadata.name"]
+            .clone()
+    };
+    for (index, (namespace, route)) in routes.iter().enumerate() {
+        assert_eq!(engine.owner(&name(), &Hostname::parse("h.a.org").expect("a name")), Some(key(namespace, route)));
+        for (loser_namespace, loser) in &routes[index + 1..] {
+            assert_eq!(reason(&engine, loser_namespace, loser), "HostnameConflict");
+        }
+        assert_eq!(selector(&engine), if index < 2 { json!(namespace) } else { Value::Null });
+        engine.apply(vec![gone(http(namespace, route, &[]))]);
+    }
+    assert_eq!(names_of(&engine), ["http"]);
+}
+
+#[test]
+fn what_is_refused_hurts_nobody_else() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org", "tlsPassthroughServices": ["api"]})));
+    for (hostnames, expected) in [
+        (&["x.other.org"][..], "HostnameNotAllowed"),
+        (&["xa.org"], "HostnameNotAllowed"),
+        (&["*.a.org"], "WildcardNotIssuable"),
+        (&["api.a.org"], "HostnameConflict"),
+        (&["A.a.org"], "InvalidHostname"),
+        (&[], "HostnameRequired"),
+        (&["fine.a.org"], "Accepted"),
+    ] {
+        engine.apply(vec![http("tenant-a", "r", hostnames), http("tenant-a-c", "s", &["ok.a.org"])]);
+        assert_eq!(reason(&engine, "tenant-a", "r"), expected, "{hostnames:?}");
+        assert_eq!(reason(&engine, "tenant-a-c", "s"), "Accepted");
+    }
+    engine.apply(vec![http("tenant-a-b", "child", &["x.a.org"]), http("stranger", "r", &["y.a.org"])]);
+    assert_eq!(reason(&engine, "tenant-a-b", "child"), "HostnameNotAllowed");
+    assert_eq!(reason(&engine, "stranger", "r"), "none");
+    engine.apply(vec![route("TLSRoute", "cozy-x", "t", "tenant-a", &["api.a.org"])]);
+    let tls = ClaimKey { kind: ClaimKind::TlsRoute, name: ObjectName::new("cozy-x", "t") };
+    assert_eq!(engine.verdict(&tls, &name()).map(|v| v.reason), Some("Accepted"));
+    assert!(
+        !names_of(&engine).contains(&names::host_listener("api.a.org")),
+        "no terminating listener beside passthrough"
+    );
+}
+
+#[test]
+fn of_two_hosts_with_one_listener_name_the_later_is_told() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org"})));
+    let spec = json!({"apex": "alice.example.org"});
+    engine.apply(vec![namespace("tenant-a", "tenant-a", "alice.example.org"), tenant("tenant-a", spec)]);
+    engine.apply(vec![http("tenant-a", "late", &["app.154363.alice.example.org"])]);
+    engine.apply(vec![http("tenant-a", "early", &["app.134599.alice.example.org"])]);
+    assert_eq!(
+        (reason(&engine, "tenant-a", "late"), reason(&engine, "tenant-a", "early")),
+        ("Accepted", "NameCollision")
+    );
+    engine.apply(vec![gone(http("tenant-a", "late", &[]))]);
+    assert_eq!(reason(&engine, "tenant-a", "early"), "Accepted");
+}
+
+#[test]
+fn under_a_wildcard_the_contested_host_gets_a_listener_of_its_own() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}})));
+    assert_eq!(names_of(&engine), ["http", "https", "https-apex", &names::child_listener("b.a.org")]);
+    engine.apply(vec![http("tenant-a", "wild", &["*.b.a.org"]), http("tenant-a-b", "own", &["x.b.a.org"])]);
+    assert_eq!(reason(&engine, "tenant-a-b", "own"), "HostnameConflict");
+    let contested = names::host_listener("x.b.a.org");
+    assert!(names_of(&engine).contains(&contested));
+    engine.apply(vec![gone(http("tenant-a", "wild", &[]))]);
+    assert_eq!(reason(&engine, "tenant-a-b", "own"), "Accepted");
+    assert!(!names_of(&engine).contains(&contested));
+}
+
+#[test]
+fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
+    let delta = engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
+    assert!(delta.objects.is_empty() && delta.verdicts.is_empty(), "{delta:?}");
+    assert!(engine.readiness(&name()).is_some_and(|r| r.frozen && r.message.starts_with("spec.apex")));
+    engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+    assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("Reconciled"));
+    let issuer = Derived { kind: DerivedKind::Issuer, name: ObjectName::new("tenant-a", "cozystack-gateway") };
+    let delta = engine
+        .apply(vec![Change::Existing(issuer.clone(), Some(Existing { owner: "other".into(), ..Existing::default() }))]);
+    assert_eq!(delta.objects.keys().collect::<Vec<_>>(), [&issuer]);
+    assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("ForeignObject"));
+}
+
+fn host(n: usize) -> Change {
+    http("tenant-a", &format!("r{n}"), &[&format!("h{n}.a.org")])
+}
+
+/// The work of one added and one removed host, and how many objects each changed.
+fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
+    let mut engine = engine();
+    let mut changes = family(json!({"apex": "a.org", "gatewayClassName": "gatewright"}));
+    for n in 0..tenants {
+        changes.push(tenant(&format!("other-{n}"), json!({"apex": format!("o{n}.org")})));
+    }
+    changes.extend((0..hosts).map(host));
+    engine.apply(changes);
+    [host(hosts), gone(host(70))]
+        .map(|change| {
+            let before = engine.counters();
+            let delta = engine.apply(vec![change]);
+            let after = engine.counters();
+            let work = Counters {
+                tenants: after.tenants - before.tenants,
+                claimants: after.claimants - before.claimants,
+                hosts: after.hosts - before.hosts,
+                shards: after.shards - before.shards,
+                verdicts: after.verdicts - before.verdicts,
+            };
+            (work, delta.objects.len())
+        })
+        .to_vec()
+}
+
+#[test]
+fn work_does_not_grow_with_hosts_or_tenants() {
+    let few = work(100, 10);
+    assert_eq!(few[0], (Counters { tenants: 0, claimants: 1, hosts: 1, shards: 2, verdicts: 1 }, 2));
+    assert_eq!(few, work(1_000, 10));
+    assert_eq!(few, work(10_000, 1_000));
+}
+
+fn event() -> impl Strategy<Value = Change> {
+    let pick = |options: &'static [&'static str]| proptest::sample::select(options);
+    let hosts: &[&str] = &["x.a.org", "y.a.org", "x.b.a.org", "*.b.a.org", "api.a.org", "a.org", "z.org"];
+    let spaces: &[&str] = &["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x", "default"];
+    let routes = (pick(spaces), pick(&["r", "q"]), proptest::collection::vec(pick(hosts), 0..3))
+        .prop_map(|(namespace, name, hosts)| http(namespace, name, &hosts));
+    let spaces = (pick(spaces), pick(&["tenant-a", "tenant-z", "tenant-a"]), pick(&["a.org", "b.a.org", ""]))
+        .prop_map(|(name, gateway, host)| namespace(name, gateway, host));
+    let specs = proptest::sample::select(vec![
+        json!({"apex": "a.org"}),
+        json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
+        json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}}),
+    ]);
+    prop_oneof![5 => routes, 2 => spaces, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
+}
+
+type View = (BTreeMap<Derived, Value>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
+
+fn view(engine: &Tenancy) -> View {
+    (engine.desired.clone(), engine.verdicts.clone())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_order_ends_as_one_start_from_nothing(events in proptest::collection::vec((event(), proptest::bool::weighted(0.2)), 1..40)) {
+        let mut engine = engine();
+        // A TenantGateway that never becomes invalid: one that does keeps what was live, which a fresh start cannot know.
+        engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+        let mut last = BTreeMap::new();
+        let fixed = [namespace("tenant-a", "tenant-a", "a.org")];
+        for (change, remove) in fixed.into_iter().map(|c| (c, false)).chain(events) {
+            if matches!(&change, Change::Namespace(name, Some(ns)) if **name == *"tenant-a" && (ns.labels.get(GATEWAY_LABEL).is_none_or(|g| g != "tenant-a") || ns.labels.get(HOST_LABEL).is_none_or(|h| h != "a.org"))) {
+                continue;
+            }
+            let remove = remove && matches!(change, Change::Claimant(..));
+            let change = if remove { gone(change) } else { change };
+            let id = match &change {
+                Change::TenantGateway(name, _) => format!("t{name}"),
+                Change::Namespace(name, _) => format!("n{name}"),
+                Change::Claimant(key, _) => format!("c{key:?}"),
+                Change::Existing(key, _) => format!("e{key:?}"),
+            };
+            last.insert(id, change.clone());
+            engine.apply(vec![change]);
+        }
+        last.entry("ttenant-a/cozystack".to_owned()).or_insert(tenant("tenant-a", json!({"apex": "a.org"})));
+        let mut fresh = self::engine();
+        fresh.apply(last.into_values().collect());
+        prop_assert_eq!(view(&engine), view(&fresh));
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn packing_is_stable_and_survives_a_restart(steps in proptest::collection::vec((0usize..180, any::<bool>()), 1..60)) {
+        let mut engine = engine();
+        let base = family(json!({"apex": "a.org"}));
+        let mut changes = base.clone();
+        changes.extend((0..150).map(host));
+        engine.apply(changes);
+        let mut there: std::collections::BTreeSet<usize> = (0..150).collect();
+        for (n, add) in steps {
+            let before = engine.places.clone();
+            engine.apply(vec![if add { host(n) } else { gone(host(n)) }]);
+            if add { there.insert(n); } else { there.remove(&n); }
+            for (id, place) in &engine.places {
+                prop_assert!(before.get(id).is_none_or(|old| old == place), "moved {id:?}");
+            }
+            prop_assert!(listeners(&engine).len() <= 64);
+        }
+        let mut all = base;
+        all.extend(there.into_iter().map(host));
+        let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
+        for (derived, object) in engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind)) {
+            let listeners = object["spec"]["listeners"].as_array().expect("listeners").iter().filter(|l| l["port"] == 443);
+            let text = |value: &Value| value.as_str().expect("a text").to_owned();
+            let hosts = listeners.map(|l| (text(&l["name"]), Hostname::parse(&text(&l["hostname"])).expect("a name"))).collect();
+            all.push(Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts })));
+        }
+        let mut fresh = self::engine();
+        fresh.apply(all);
+        prop_assert_eq!(view(&engine), view(&fresh));
+    }
+}
+
+/// Objects are read by kind elsewhere; here only that the key type is the one of the inputs.
+#[test]
+fn derived_gateways_are_gateways_to_the_next_stage() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply((0..100).map(host).collect());
+    for object in engine.objects().values().filter(|o| o["apiVersion"] == "gateway.networking.k8s.io/v1") {
+        let read = Object::parse(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
+        let ObjectKey { name, .. } = read.key();
+        assert_eq!(&*name.namespace, "tenant-a");
+    }
+}
+
+#[test]
+fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
+    let mut engine = engine();
+    let bare = |name: &str| namespace(name, "", "");
+    let spec = |apex: &str| json!({"apex": apex, "attachedNamespaces": ["shared", "taken"]});
+    let delta =
+        engine.apply(vec![bare("x"), bare("shared"), namespace("taken", "other", ""), tenant("x", spec("x.org"))]);
+    assert_eq!(delta.namespaces.get("shared"), Some(&Patch::Set("x".into())));
+    assert_eq!(delta.namespaces.get("taken"), None);
+    let labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), "x".to_owned())]);
+    let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), "x".to_owned())]);
+    engine.apply(vec![Change::Namespace("shared".into(), Some(Namespace { labels, annotations }))]);
+    engine.apply(vec![bare("b"), tenant("b", spec("b.org"))]);
+    assert_eq!(engine.gateway_of(&"shared".into()).as_deref(), Some("x"));
+    let second = engine.readiness(&ObjectName::new("b", "cozystack")).map(|readiness| readiness.reason);
+    assert_eq!(second, Some("NamespaceAttachedElsewhere"));
+    let delta = engine.apply(vec![gone(tenant("x", spec("x.org")))]);
+    assert_eq!(
+        delta.namespaces.get("shared"),
+        Some(&Patch::Set("b".into())),
+        "the next owner takes over what is freed"
+    );
+}

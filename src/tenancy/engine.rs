@@ -1,0 +1,366 @@
+//! The engine: keeps what has been decided, and redoes only what a change touches.
+//!
+//! ```text
+//! TenantGateway, namespace, claimant → bids → owner of each host → place in a shard → shard, certificate, verdict
+//! ```
+//!
+//! Where a host stands (Gateway or which ListenerSet) is remembered, and after a restart read back from the objects
+//! that are there: a host that carries traffic is not moved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::claim::{Rank, reversed};
+use super::delta::{Change, Delta, Derived, Existing, Namespace, Patch, Settings};
+use super::render::{ATTACHED_BY, GATEWAY_LABEL};
+use super::{ClaimKey, Claimant, Mode, Readiness, TenantGateway, Verdict};
+use crate::model::{Hostname, ObjectName};
+use crate::translate::Index;
+
+/// A TenantGateway that can be carried out.
+pub(super) struct Valid {
+    pub(super) object: TenantGateway,
+    pub(super) apex: Hostname,
+    pub(super) mode: Mode,
+}
+
+/// A hostname of a TenantGateway, in the order in which owners are decided: what covers a name goes before it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Host {
+    pub(super) tenant: ObjectName,
+    pub(super) reversed: String,
+    pub(super) hostname: Hostname,
+}
+
+impl Host {
+    pub(super) fn new(tenant: &ObjectName, hostname: &Hostname) -> Self {
+        Self { tenant: tenant.clone(), reversed: reversed(hostname), hostname: hostname.clone() }
+    }
+}
+
+/// A listener's place: its shard, 0 for the Gateway, and whose name it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place {
+    pub(super) shard: usize,
+    pub(super) hostname: Hostname,
+}
+
+/// A shard of a TenantGateway's listeners.
+pub(super) type Shard = (ObjectName, usize);
+
+/// How much work was done since the engine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// TenantGateways evaluated.
+    pub tenants: usize,
+    /// Claimants admitted or refused.
+    pub claimants: usize,
+    /// Hosts whose owner was decided.
+    pub hosts: usize,
+    /// Gateways and ListenerSets rendered.
+    pub shards: usize,
+    /// Verdicts made.
+    pub verdicts: usize,
+}
+
+/// Keeps what has been decided.
+pub struct Tenancy {
+    pub(super) settings: Settings,
+    pub(super) given: BTreeMap<ObjectName, TenantGateway>,
+    pub(super) valid: BTreeMap<ObjectName, Valid>,
+    pub(super) tenants_in: Index<Arc<str>, ObjectName>,
+    pub(super) namespaces: BTreeMap<Arc<str>, Namespace>,
+    pub(super) expecting: Index<Arc<str>, ObjectName>,
+    /// The gateway of each namespace, and back.
+    pub(super) members: BTreeMap<Arc<str>, Arc<str>>,
+    pub(super) children: Index<Arc<str>, Arc<str>>,
+    pub(super) child_hosts: BTreeSet<Host>,
+    pub(super) claimants: BTreeMap<ClaimKey, Claimant>,
+    pub(super) by_tenant: Index<ObjectName, ClaimKey>,
+    pub(super) by_namespace: Index<Arc<str>, ClaimKey>,
+    pub(super) bids: Index<Host, Rank>,
+    pub(super) bids_of: Index<(ClaimKey, ObjectName), Host>,
+    pub(super) refused: BTreeMap<(ClaimKey, ObjectName), Vec<(&'static str, String)>>,
+    pub(super) owners: BTreeMap<Host, Rank>,
+    /// Hosts whose exact name others contend for from another namespace.
+    pub(super) contested: BTreeSet<Host>,
+    pub(super) places: BTreeMap<(ObjectName, String), Place>,
+    pub(super) shards: BTreeMap<Shard, BTreeMap<Hostname, String>>,
+    /// Shards with room, so that finding one costs the same however many there are.
+    pub(super) room: BTreeSet<Shard>,
+    /// Hosts that have no place, by the name they wait for; the empty name is room.
+    pub(super) waiting: Index<(ObjectName, String), Host>,
+    pub(super) existing: BTreeMap<Derived, Existing>,
+    pub(super) desired: BTreeMap<Derived, Value>,
+    pub(super) wished: BTreeMap<ObjectName, Hostname>,
+    pub(super) foreign: Index<ObjectName, Derived>,
+    pub(super) patches: BTreeMap<Arc<str>, Patch>,
+    pub(super) verdicts: BTreeMap<(ClaimKey, ObjectName), Verdict>,
+    pub(super) readiness: BTreeMap<ObjectName, Readiness>,
+    pub(super) counters: Counters,
+}
+
+/// What has to be redone.
+#[derive(Default)]
+pub(super) struct Dirty {
+    pub(super) namespaces: BTreeSet<Arc<str>>,
+    pub(super) tenants: BTreeSet<ObjectName>,
+    pub(super) claims: BTreeSet<(ClaimKey, ObjectName)>,
+    pub(super) hosts: BTreeSet<Host>,
+    pub(super) shards: BTreeSet<Shard>,
+    pub(super) verdicts: BTreeSet<(ClaimKey, ObjectName)>,
+    pub(super) readiness: BTreeSet<ObjectName>,
+    pub(super) delta: Delta,
+}
+
+impl Tenancy {
+    /// An engine that has seen nothing.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            given: BTreeMap::new(),
+            valid: BTreeMap::new(),
+            tenants_in: Index::default(),
+            namespaces: BTreeMap::new(),
+            expecting: Index::default(),
+            members: BTreeMap::new(),
+            children: Index::default(),
+            child_hosts: BTreeSet::new(),
+            claimants: BTreeMap::new(),
+            by_tenant: Index::default(),
+            by_namespace: Index::default(),
+            bids: Index::default(),
+            bids_of: Index::default(),
+            refused: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            contested: BTreeSet::new(),
+            places: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            room: BTreeSet::new(),
+            waiting: Index::default(),
+            existing: BTreeMap::new(),
+            desired: BTreeMap::new(),
+            wished: BTreeMap::new(),
+            foreign: Index::default(),
+            patches: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            readiness: BTreeMap::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes in changes and says what they lead to. After a restart everything there is comes in one call.
+    pub fn apply(&mut self, changes: Vec<Change>) -> Delta {
+        let mut dirty = Dirty::default();
+        // Where hosts stand can only be read back once the TenantGateways are known.
+        let (there, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|c| matches!(c, Change::Existing(..)));
+        for change in rest.into_iter().chain(there) {
+            self.take_in(change, &mut dirty);
+        }
+        while let Some(namespace) = dirty.namespaces.pop_first() {
+            self.label(&namespace, &mut dirty);
+        }
+        while let Some(tenant) = dirty.tenants.pop_first() {
+            self.evaluate(&tenant, &mut dirty);
+        }
+        while let Some((claim, tenant)) = dirty.claims.pop_first() {
+            self.admit(&claim, &tenant, &mut dirty);
+        }
+        while let Some(host) = dirty.hosts.pop_first() {
+            self.settle(&host, &mut dirty);
+        }
+        while let Some(shard) = dirty.shards.pop_first() {
+            self.compile(&shard, &mut dirty);
+        }
+        while let Some((claim, tenant)) = dirty.verdicts.pop_first() {
+            self.judge(&claim, &tenant, &mut dirty);
+        }
+        while let Some(tenant) = dirty.readiness.pop_first() {
+            self.report(&tenant, &mut dirty);
+        }
+        dirty.delta
+    }
+
+    /// How much work was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// All desired objects.
+    pub fn objects(&self) -> &BTreeMap<Derived, Value> {
+        &self.desired
+    }
+
+    /// The verdict on a claim under a TenantGateway.
+    pub fn verdict(&self, claim: &ClaimKey, tenant: &ObjectName) -> Option<&Verdict> {
+        self.verdicts.get(&(claim.clone(), tenant.clone()))
+    }
+
+    /// Who owns a hostname of a TenantGateway.
+    pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
+        self.owners.get(&Host::new(tenant, hostname)).map(Rank::key)
+    }
+
+    /// How ready a TenantGateway is.
+    pub fn readiness(&self, tenant: &ObjectName) -> Option<&Readiness> {
+        self.readiness.get(tenant)
+    }
+
+    fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
+        match change {
+            Change::TenantGateway(name, new) => {
+                let old = self.given.get(&name).cloned();
+                if old == new {
+                    return;
+                }
+                for (tenant, there) in [(&old, false), (&new, true)] {
+                    let Some(tenant) = tenant else { continue };
+                    let attached = tenant.spec.attached_namespaces.iter().filter(|ns| !ns.is_empty());
+                    let own = std::iter::once(name.namespace.clone());
+                    for namespace in own.chain(attached.map(|ns| Arc::from(ns.as_str()))) {
+                        if there {
+                            self.expecting.insert(namespace.clone(), name.clone());
+                        } else {
+                            self.expecting.remove(&namespace, &name);
+                        }
+                        dirty.namespaces.insert(namespace);
+                    }
+                }
+                match new {
+                    Some(new) => {
+                        self.tenants_in.insert(name.namespace.clone(), name.clone());
+                        self.given.insert(name.clone(), new);
+                    }
+                    None => {
+                        self.tenants_in.remove(&name.namespace, &name);
+                        self.given.remove(&name);
+                    }
+                }
+                dirty.tenants.extend(self.tenants_in.of(&name.namespace).cloned());
+                dirty.tenants.insert(name);
+            }
+            Change::Namespace(name, new) => {
+                if self.namespaces.get(&name) == new.as_ref() {
+                    return;
+                }
+                match new {
+                    Some(new) => self.namespaces.insert(name.clone(), new),
+                    None => self.namespaces.remove(&name),
+                };
+                dirty.tenants.extend(self.tenants_in.of(&name).cloned());
+                self.touch_claims(&name, dirty);
+                self.touch_family(&name, dirty);
+                dirty.namespaces.insert(name);
+            }
+            Change::Claimant(key, new) => {
+                let old = self.claimants.get(&key).cloned();
+                if old == new {
+                    return;
+                }
+                for tenant in old.iter().flat_map(Claimant::tenants) {
+                    self.by_tenant.remove(&tenant, &key);
+                    dirty.claims.insert((key.clone(), tenant));
+                }
+                for tenant in new.iter().flat_map(Claimant::tenants) {
+                    self.by_tenant.insert(tenant.clone(), key.clone());
+                    dirty.claims.insert((key.clone(), tenant));
+                }
+                match new {
+                    Some(new) => {
+                        self.by_namespace.insert(key.name.namespace.clone(), key.clone());
+                        self.claimants.insert(key, new);
+                    }
+                    None => {
+                        self.by_namespace.remove(&key.name.namespace, &key);
+                        self.claimants.remove(&key);
+                    }
+                }
+            }
+            Change::Existing(key, new) => self.observe(key, new, dirty),
+        }
+    }
+
+    /// Marks the claims of a namespace's objects.
+    pub(super) fn touch_claims(&self, namespace: &Arc<str>, dirty: &mut Dirty) {
+        for key in self.by_namespace.of(namespace) {
+            let tenants = self.claimants.get(key).map(Claimant::tenants).unwrap_or_default();
+            dirty.claims.extend(tenants.into_iter().map(|tenant| (key.clone(), tenant)));
+        }
+    }
+
+    /// Marks the TenantGateways that a namespace inherits from: its apex is part of their wildcards.
+    fn touch_family(&self, namespace: &Arc<str>, dirty: &mut Dirty) {
+        if let Some(gateway) = self.gateway_of(namespace) {
+            for tenant in
+                self.tenants_in.of(&gateway).filter(|t| self.valid.get(*t).is_some_and(|v| !v.mode.per_host()))
+            {
+                dirty.tenants.insert(tenant.clone());
+            }
+        }
+    }
+
+    /// The namespace whose Gateway a namespace may attach to: its label, or what we are about to write.
+    pub(super) fn gateway_of(&self, namespace: &Arc<str>) -> Option<Arc<str>> {
+        match self.patches.get(namespace) {
+            Some(Patch::Set(gateway)) => Some(gateway.clone()),
+            Some(Patch::Strip) => None,
+            Some(Patch::Leave) | None => {
+                let label = self.namespaces.get(namespace)?.labels.get(GATEWAY_LABEL)?;
+                Some(Arc::from(label.as_str()))
+            }
+        }
+    }
+
+    /// Decides a namespace's label. A label that others wrote is never touched; of two owners the first keeps it.
+    fn label(&mut self, name: &Arc<str>, dirty: &mut Dirty) {
+        let before = self.gateway_of(name);
+        let patch = match self.namespaces.get(name) {
+            None => Patch::Leave,
+            Some(namespace) => {
+                let label = namespace.labels.get(GATEWAY_LABEL);
+                let by = namespace.annotations.get(ATTACHED_BY);
+                let kept = by.filter(|by| self.expecting.of(name).any(|tenant| *tenant.namespace == **by));
+                match (label, by, kept) {
+                    (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,
+                    (_, Some(_), Some(kept)) => Patch::Set(Arc::from(kept.as_str())),
+                    (Some(label), Some(by), None) if label != by => Patch::Strip,
+                    (None, ..) | (Some(_), Some(_), None) => match self.expecting.first(name) {
+                        Some(first) => Patch::Set(first.namespace.clone()),
+                        None if by.is_some() => Patch::Strip,
+                        None => Patch::Leave,
+                    },
+                    (Some(_), None, _) => Patch::Leave,
+                }
+            }
+        };
+        let there = self.patches.get(name).unwrap_or(&Patch::Leave);
+        if *there != patch {
+            dirty.delta.namespaces.insert(name.clone(), patch.clone());
+            if patch == Patch::Leave {
+                self.patches.remove(name);
+            } else {
+                self.patches.insert(name.clone(), patch);
+            }
+        }
+        let after = self.gateway_of(name);
+        let member = self.members.get(name).cloned();
+        for gateway in before.iter().chain(&member).chain(&after) {
+            let wildcard = |t: &&ObjectName| self.valid.get(*t).is_none_or(|v| !v.mode.per_host());
+            dirty.tenants.extend(self.tenants_in.of(gateway).filter(wildcard).cloned());
+        }
+        if member != after {
+            if let Some(gateway) = &member {
+                self.children.remove(gateway, name);
+                self.members.remove(name);
+            }
+            if let Some(gateway) = after {
+                self.children.insert(gateway.clone(), name.clone());
+                self.members.insert(name.clone(), gateway);
+            }
+            self.touch_claims(name, dirty);
+        }
+        dirty.readiness.extend(self.expecting.of(name).cloned());
+    }
+}

@@ -1,0 +1,86 @@
+//! Names of derived objects and listeners, exactly as on the Cozystack gateway page, so that taking over an
+//! installation renames nothing.
+
+use sha2::{Digest, Sha256};
+
+/// First label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
+///
+/// Thirty-two bits collide on demand: whoever uses such a name must see whether another hostname holds it.
+fn short(hostname: &str) -> String {
+    let hostname = hostname.to_ascii_lowercase();
+    let label = hostname.split('.').next().unwrap_or_default();
+    let hash = Sha256::digest(hostname.as_bytes());
+    format!("{label}-{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3])
+}
+
+/// The listener of one host.
+pub fn host_listener(hostname: &str) -> String {
+    format!("https-{}", short(hostname))
+}
+
+/// The listener of `*.apex` of an inheriting child.
+pub fn child_listener(apex: &str) -> String {
+    format!("https-child-{}", short(apex))
+}
+
+/// The listener of a passthrough service.
+pub fn passthrough_listener(service: &str) -> String {
+    format!("tls-{service}")
+}
+
+/// The Certificate of one host, and its Secret.
+pub fn host_certificate(tenant: &str, hostname: &str) -> String {
+    format!("{tenant}-{}-tls", short(hostname))
+}
+
+/// The wildcard Certificate, and its Secret.
+pub fn wildcard_certificate(tenant: &str) -> String {
+    format!("{tenant}-gateway-tls")
+}
+
+/// The Issuer.
+pub fn issuer(tenant: &str) -> String {
+    format!("{tenant}-gateway")
+}
+
+/// The Secret with the ACME account's key.
+pub fn acme_account(tenant: &str) -> String {
+    format!("{tenant}-acme-account")
+}
+
+/// The route that sends port 80 to HTTPS.
+pub fn redirect(tenant: &str) -> String {
+    format!("{tenant}-http-redirect")
+}
+
+/// The ListenerSet that takes what a Gateway has no room for; numbered from 1.
+pub fn overflow(tenant: &str, number: usize) -> String {
+    format!("{tenant}-overflow-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_the_page() {
+        for (hostname, listener) in [
+            ("harbor.foo.example.com", "https-harbor-760d5a8a"),
+            ("harbor.alice.example.org", "https-harbor-45348fe9"),
+            ("dashboard.example.org", "https-dashboard-dfe8b0e4"),
+            ("API.foo.example.com", "https-api-0d0905b9"),
+        ] {
+            assert_eq!(host_listener(hostname), listener);
+        }
+        assert_eq!(child_listener("alice.foo.example.com"), "https-child-alice-f2dcb550");
+        assert_eq!(child_listener("bob.example.org"), "https-child-bob-116343d5");
+        assert_eq!(host_certificate("cozystack", "dashboard.example.org"), "cozystack-dashboard-dfe8b0e4-tls");
+    }
+
+    #[test]
+    fn thirty_two_bits_collide() {
+        for hostname in ["app.134599.alice.example.org", "app.154363.alice.example.org"] {
+            assert_eq!(host_listener(hostname), "https-app-40b9adbd");
+        }
+    }
+}

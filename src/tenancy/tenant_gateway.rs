@@ -1,0 +1,352 @@
+//! The TenantGateway: `gateway.cozystack.io/v1alpha1`, upstream's schema and defaults, and what is wrong with one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::inputs::ParseError;
+use crate::model::{Hostname, ObjectName};
+
+/// Chooses the internal CA in place of the Issuer; `spec` stays as upstream's schema wants it.
+pub const ISSUER: &str = "gatewright.io/issuer";
+/// Names an ACME directory other than those of `spec.issuerName`.
+pub const DIRECTORY: &str = "gatewright.io/acme-directory";
+/// The generated objects' custom resource definition.
+pub const CRD: &str = include_str!("crd.yaml");
+
+/// A TenantGateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TenantGateway {
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// `metadata.uid`, which ownership of derived objects is told by.
+    pub uid: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// What is asked for.
+    pub spec: Spec,
+}
+
+/// `spec`, with upstream's defaults.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    /// The hostname below which everything lives.
+    #[serde(default)]
+    pub apex: String,
+    /// `http01`, `dns01` or `existingSecret`.
+    #[serde(default = "http01")]
+    pub cert_mode: String,
+    /// `letsencrypt-prod` or `letsencrypt-stage`.
+    #[serde(default = "prod")]
+    pub issuer_name: String,
+    /// How DNS-01 challenges are answered; read in dns01 mode only.
+    pub dns01: Option<Dns01>,
+    /// The Secret of existingSecret mode.
+    pub wildcard_secret_ref: Option<LocalObject>,
+    /// Namespaces that may attach beside those that inherit.
+    #[serde(default)]
+    pub attached_namespaces: Vec<String>,
+    /// Services whose TLS is passed through.
+    #[serde(default)]
+    pub tls_passthrough_services: Vec<String>,
+    /// The class of the Gateway.
+    #[serde(default = "cilium")]
+    pub gateway_class_name: String,
+}
+
+/// `spec.dns01`: a provider and its block. Blocks go into the Issuer key by key.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dns01 {
+    /// `cloudflare`, `route53`, `digitalocean` or `rfc2136`.
+    #[serde(default = "cloudflare")]
+    pub provider: String,
+    /// Cloudflare.
+    pub cloudflare: Option<Cloudflare>,
+    /// Route 53.
+    pub route53: Option<Route53>,
+    /// DigitalOcean.
+    pub digitalocean: Option<DigitalOcean>,
+    /// RFC 2136.
+    pub rfc2136: Option<Rfc2136>,
+}
+
+/// `spec.dns01.cloudflare`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cloudflare {
+    /// The API token.
+    pub api_token_secret_ref: SecretKey,
+}
+
+/// `spec.dns01.route53`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Route53 {
+    /// The region.
+    pub region: String,
+    /// The access key's id; ambient credentials without.
+    #[serde(rename = "accessKeyID", default)]
+    pub access_key_id: String,
+    /// The access key.
+    pub secret_access_key_secret_ref: Option<SecretKey>,
+}
+
+/// `spec.dns01.digitalocean`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DigitalOcean {
+    /// The API token.
+    pub token_secret_ref: SecretKey,
+}
+
+/// `spec.dns01.rfc2136`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rfc2136 {
+    /// The server.
+    pub nameserver: String,
+    /// The key's name.
+    pub tsig_key_name: String,
+    /// The key's algorithm.
+    #[serde(default)]
+    pub tsig_algorithm: String,
+    /// The key.
+    pub tsig_secret_secret_ref: SecretKey,
+}
+
+/// A key of a Secret.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretKey {
+    /// The Secret.
+    #[serde(default)]
+    pub name: String,
+    /// The key in it.
+    pub key: String,
+    /// Read, and left out of the Issuer, which has no such field.
+    #[serde(default)]
+    pub optional: Option<bool>,
+}
+
+/// An object of the same namespace.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalObject {
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+}
+
+fn http01() -> String {
+    "http01".to_owned()
+}
+
+fn prod() -> String {
+    "letsencrypt-prod".to_owned()
+}
+
+fn cilium() -> String {
+    "cilium".to_owned()
+}
+
+fn cloudflare() -> String {
+    "cloudflare".to_owned()
+}
+
+/// Where certificates come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One certificate per host, by HTTP-01.
+    Http01,
+    /// One certificate per host, by the internal CA.
+    InternalCa,
+    /// One wildcard certificate, by DNS-01.
+    Dns01,
+    /// One that somebody else brings.
+    ExistingSecret,
+}
+
+impl Mode {
+    /// Whether every host has a listener and a certificate of its own.
+    pub fn per_host(self) -> bool {
+        matches!(self, Mode::Http01 | Mode::InternalCa)
+    }
+}
+
+/// What is wrong with a TenantGateway: the field and the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {fix}")]
+pub struct Invalid {
+    /// The field's path.
+    pub field: String,
+    /// What was found and what to write.
+    pub fix: String,
+}
+
+fn invalid<T>(field: impl Into<String>, fix: impl Into<String>) -> Result<T, Invalid> {
+    Err(Invalid { field: field.into(), fix: fix.into() })
+}
+
+impl TenantGateway {
+    /// Reads a manifest. What only the schema refuses is an error here; what can never work is told by [`Self::check`].
+    pub fn parse(value: &Value) -> Result<Self, ParseError> {
+        let meta = &value["metadata"];
+        let text = |field: &str| meta[field].as_str().unwrap_or_default();
+        if text("name").is_empty() {
+            return Err(ParseError::NoName);
+        }
+        let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
+        let spec = if value["spec"].is_null() { Value::Object(serde_json::Map::new()) } else { value["spec"].clone() };
+        let annotations = match &meta["annotations"] {
+            Value::Null => BTreeMap::new(),
+            given => BTreeMap::deserialize(given)
+                .map_err(|error| ParseError::Schema(format!("metadata.annotations: {error}")))?,
+        };
+        Ok(Self {
+            name: ObjectName::new(namespace, text("name")),
+            uid: text("uid").to_owned(),
+            generation: meta["generation"].as_i64().unwrap_or(1),
+            annotations,
+            spec: Spec::deserialize(spec).map_err(|error| ParseError::Schema(format!("spec: {error}")))?,
+        })
+    }
+
+    /// Where its certificates come from.
+    pub fn mode(&self) -> Result<Mode, Invalid> {
+        let internal = match self.annotations.get(ISSUER).map(String::as_str) {
+            None => false,
+            Some("internal-ca") => true,
+            Some(other) => {
+                return invalid(
+                    format!("metadata.annotations[{ISSUER}]"),
+                    format!("{other:?} is not known: internal-ca is"),
+                );
+            }
+        };
+        match self.spec.cert_mode.as_str() {
+            "" | "http01" if internal => Ok(Mode::InternalCa),
+            "" | "http01" => Ok(Mode::Http01),
+            "dns01" => Ok(Mode::Dns01),
+            "existingSecret" => Ok(Mode::ExistingSecret),
+            other => invalid("spec.certMode", format!("{other:?} is not known: use http01, dns01 or existingSecret")),
+        }
+    }
+
+    /// The parsed apex and mode, or what is wrong.
+    pub fn check(&self) -> Result<(Hostname, Mode), Invalid> {
+        if self.spec.apex.is_empty() {
+            return invalid("spec.apex", "is empty: write the hostname below which everything is published");
+        }
+        let apex = match Hostname::parse(&self.spec.apex) {
+            Ok(apex) if apex.is_exact() => apex,
+            Ok(_) => return invalid("spec.apex", "is a wildcard: write the name without *."),
+            Err(error) => return invalid("spec.apex", error.to_string()),
+        };
+        let mode = self.mode()?;
+        if mode == Mode::ExistingSecret && self.spec.wildcard_secret_ref.as_ref().is_none_or(|s| s.name.is_empty()) {
+            return invalid("spec.wildcardSecretRef.name", "is needed by certMode existingSecret");
+        }
+        if !matches!(self.spec.issuer_name.as_str(), "" | "letsencrypt-prod" | "letsencrypt-stage") {
+            let fix = format!("{:?} is not known: use letsencrypt-prod or letsencrypt-stage", self.spec.issuer_name);
+            return invalid("spec.issuerName", fix);
+        }
+        if let Some(directory) = self.annotations.get(DIRECTORY).filter(|url| !url.starts_with("https://")) {
+            return invalid(format!("metadata.annotations[{DIRECTORY}]"), format!("{directory:?} is no https:// URL"));
+        }
+        if mode == Mode::Dns01 {
+            self.check_provider()?;
+        }
+        let too_many = self.spec.tls_passthrough_services.len().max(self.spec.attached_namespaces.len());
+        if self.spec.tls_passthrough_services.len() > 32 || too_many > 256 {
+            return invalid("spec", "at most 32 tlsPassthroughServices and 256 attachedNamespaces are taken");
+        }
+        for service in &self.spec.tls_passthrough_services {
+            let host = Hostname::parse(&format!("{service}.{apex}"));
+            if service.contains('.') || service.is_empty() || host.is_err() {
+                return invalid("spec.tlsPassthroughServices", format!("{service:?} is no DNS label"));
+            }
+        }
+        Ok((apex, mode))
+    }
+
+    fn check_provider(&self) -> Result<(), Invalid> {
+        let Some(dns01) = &self.spec.dns01 else { return invalid("spec.dns01", "is needed by certMode dns01") };
+        let there = match dns01.provider.as_str() {
+            "cloudflare" => dns01.cloudflare.is_some(),
+            "route53" => dns01.route53.is_some(),
+            "digitalocean" => dns01.digitalocean.is_some(),
+            "rfc2136" => dns01.rfc2136.is_some(),
+            other => {
+                let fix = format!("{other:?} is not known: use cloudflare, route53, digitalocean or rfc2136");
+                return invalid("spec.dns01.provider", fix);
+            }
+        };
+        let field = format!("spec.dns01.{}", dns01.provider);
+        if there { Ok(()) } else { invalid(field, format!("is needed by provider {}", dns01.provider)) }
+    }
+
+    /// The passthrough services in the specification's order, each once.
+    pub fn passthrough(&self) -> Vec<Arc<str>> {
+        let mut seen = Vec::<Arc<str>>::new();
+        for service in &self.spec.tls_passthrough_services {
+            if !seen.iter().any(|s| **s == **service) {
+                seen.push(Arc::from(service.as_str()));
+            }
+        }
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn tenant(spec: Value) -> TenantGateway {
+        TenantGateway::parse(&json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec}))
+            .expect("of the right shape")
+    }
+
+    #[test]
+    fn defaults_are_upstreams() {
+        let tenant = tenant(json!({"apex": "a.example.org"}));
+        assert_eq!(tenant.spec.gateway_class_name, "cilium");
+        assert_eq!(tenant.spec.issuer_name, "letsencrypt-prod");
+        assert_eq!(tenant.check().expect("valid").1, Mode::Http01);
+    }
+
+    #[test]
+    fn what_can_never_work_names_its_field() {
+        for (spec, message) in [
+            (json!({}), "spec.apex: is empty"),
+            (json!({"apex": "A.example.org"}), "spec.apex: hostname \"A.example.org\" has upper-case"),
+            (json!({"apex": "*.example.org"}), "spec.apex: is a wildcard"),
+            (json!({"apex": "a.org", "certMode": "x"}), "spec.certMode: \"x\" is not known"),
+            (json!({"apex": "a.org", "certMode": "dns01"}), "spec.dns01: is needed"),
+            (json!({"apex": "a.org", "certMode": "dns01", "dns01": {}}), "spec.dns01.cloudflare: is needed"),
+            (json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": "x"}}), "spec.dns01.provider: \"x\""),
+            (json!({"apex": "a.org", "certMode": "existingSecret"}), "spec.wildcardSecretRef.name: is needed"),
+            (json!({"apex": "a.org", "issuerName": "x"}), "spec.issuerName: \"x\""),
+            (json!({"apex": "a.org", "tlsPassthroughServices": ["a.b"]}), "spec.tlsPassthroughServices: \"a.b\""),
+        ] {
+            let found = tenant(spec.clone()).check().expect_err("invalid").to_string();
+            assert!(found.starts_with(message), "{spec}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_definition_has_the_columns_and_the_short_name() {
+        let crd: Value = serde_yaml_ng::from_str(CRD).expect("the definition is YAML");
+        assert_eq!(crd["metadata"]["name"], "tenantgateways.gateway.cozystack.io");
+        assert_eq!(crd["spec"]["names"]["shortNames"], json!(["tgw"]));
+        let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().expect("columns");
+        let names: Vec<_> = columns.iter().map(|column| column["name"].as_str().expect("named")).collect();
+        assert_eq!(names, ["Apex", "Mode", "Ready", "Age"]);
+    }
+}
