@@ -58,6 +58,7 @@ pub struct Existing {
 /// One change of the inputs; `None` where the object is gone.
 #[allow(missing_docs, reason = "the names are the kinds'")]
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "changes are few and short-lived")]
 pub enum Change {
     TenantGateway(ObjectName, Option<TenantGateway>),
     Namespace(Arc<str>, Option<Namespace>),

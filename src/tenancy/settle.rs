@@ -177,23 +177,24 @@ impl Tenancy {
         let id = (key.clone(), tenant.clone());
         let (mut bids, mut refused) = (BTreeSet::new(), Vec::new());
         let claimant = self.claimants.get(key).filter(|c| c.tenants().contains(tenant));
-        if let (Some(claimant), Some(valid)) = (claimant, self.valid.get(tenant)) {
-            if self.may_attach(key, valid) && !claimant.challenge {
-                for hostname in &claimant.hostnames {
-                    match hostname {
-                        Err(error) => refused.push(("InvalidHostname", error.to_string())),
-                        Ok(hostname) => match self.refusal(key, hostname, valid) {
-                            Some(refusal) => refused.push(refusal),
-                            None => {
-                                bids.insert(Host::new(tenant, hostname));
-                            }
-                        },
-                    }
+        if let (Some(claimant), Some(valid)) = (claimant, self.valid.get(tenant))
+            && self.may_attach(key, valid)
+            && !claimant.challenge
+        {
+            for hostname in &claimant.hostnames {
+                match hostname {
+                    Err(error) => refused.push(("InvalidHostname", error.to_string())),
+                    Ok(hostname) => match self.refusal(key, hostname, valid) {
+                        Some(refusal) => refused.push(refusal),
+                        None => {
+                            bids.insert(Host::new(tenant, hostname));
+                        }
+                    },
                 }
-                if claimant.hostnames.is_empty() {
-                    let text = "spec.hostnames: at least one is needed on a shared Gateway".to_owned();
-                    refused.push(("HostnameRequired", text));
-                }
+            }
+            if claimant.hostnames.is_empty() {
+                let text = "spec.hostnames: at least one is needed on a shared Gateway".to_owned();
+                refused.push(("HostnameRequired", text));
             }
         }
         refused.sort();
