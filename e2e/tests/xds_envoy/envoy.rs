@@ -1,16 +1,11 @@
-//! An Envoy and the server it asks.
+//! An Envoy that asks an xDS server.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use tokio::sync::oneshot;
-use xds::{Cache, Generation, Kind, Resource, Server, UnixPeers, Update, View};
-
-/// Long enough for a busy machine; no assertion depends on how long anything takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use e2e::served::{PATIENCE, Served};
 
 pub(crate) struct Envoy {
     pub(crate) process: Child,
@@ -47,6 +42,11 @@ pub(crate) fn program() -> PathBuf {
 }
 
 impl Envoy {
+    /// Starts one that asks `served`, as `node`.
+    pub(crate) fn of(served: &Served, node: &str) -> Envoy {
+        Envoy::start(served.dir(), node, &served.socket(), "DELTA_GRPC")
+    }
+
     pub(crate) fn start(dir: &Path, node: &str, socket: &Path, api_type: &str) -> Envoy {
         let admin = dir.join(format!("{node}.admin"));
         let bootstrap = serde_json::json!({
@@ -98,74 +98,5 @@ impl Envoy {
         let stats = self.admin(&format!("/stats?filter=^{name}$"));
         let value = stats.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         value.and_then(|v| v.trim().parse().ok()).unwrap_or_else(|| panic!("no counter {name} in {stats}"))
-    }
-}
-
-pub(crate) struct Fleet {
-    pub(crate) dir: tempfile::TempDir,
-    pub(crate) cache: Cache,
-    pub(crate) view: View,
-    pub(crate) stop: Option<oneshot::Sender<()>>,
-    pub(crate) serving: Option<tokio::task::JoinHandle<()>>,
-}
-
-impl Fleet {
-    pub(crate) fn start() -> Fleet {
-        let mut fleet = Fleet {
-            dir: tempfile::tempdir().expect("a directory"),
-            cache: Cache::new(),
-            view: View::new("fleet"),
-            stop: None,
-            serving: None,
-        };
-        fleet.serve();
-        fleet
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.path().join("xds.sock")
-    }
-
-    pub(crate) fn serve(&mut self) {
-        let listener = xds::bind_unix(&self.socket(), 0o600).expect("a socket");
-        let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(self.socket()).expect("just made"));
-        let server = Server::new(self.cache.clone(), UnixPeers::new().allow(uid, self.view.clone()));
-        let (stop, stopped) = oneshot::channel();
-        self.stop = Some(stop);
-        self.serving = Some(tokio::spawn(async move {
-            server
-                .serve_unix(listener, async {
-                    let _ = stopped.await;
-                })
-                .await;
-        }));
-    }
-
-    pub(crate) async fn stop(&mut self) {
-        drop(self.stop.take());
-        if let Some(serving) = self.serving.take() {
-            serving.await.expect("joined");
-        }
-    }
-
-    pub(crate) fn envoy(&self, node: &str) -> Envoy {
-        Envoy::start(self.dir.path(), node, &self.socket(), "DELTA_GRPC")
-    }
-
-    pub(crate) fn publish(&self, upserts: Vec<Resource>, removals: Vec<(Kind, String)>) -> Generation {
-        self.cache.publish(&self.view, Update { upserts, removals })
-    }
-
-    /// Waits until all of `nodes` nodes acknowledged `generation`.
-    pub(crate) async fn live(&self, generation: Generation, nodes: usize) {
-        let mut changes = self.cache.watch(&self.view);
-        let all = async {
-            while self.cache.progress(&self.view).acknowledged(generation) != (nodes, nodes) {
-                changes.changed().await.expect("the cache lives");
-            }
-        };
-        if tokio::time::timeout(PATIENCE, all).await.is_err() {
-            panic!("generation {generation} is not live: {:#?}", self.cache.progress(&self.view));
-        }
     }
 }
