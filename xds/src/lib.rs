@@ -16,6 +16,7 @@ mod server;
 mod service;
 mod session;
 mod stable;
+mod standing;
 mod stream;
 mod subscription;
 mod tls;

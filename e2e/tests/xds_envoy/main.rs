@@ -1,8 +1,10 @@
 //! The xDS server against a real Envoy.
 
 mod envoy;
+mod killed;
 mod on_demand;
 mod resources;
+mod virtual_hosts;
 
 use envoy::*;
 use resources::*;

@@ -13,7 +13,7 @@ use prost::Message;
 use xds::{Kind, Resource, Update, View};
 
 /// A listener whose certificates are fetched by the name of the handshake.
-fn on_demand_listener(name: &str, port: u16) -> Resource {
+pub(crate) fn on_demand_listener(name: &str, port: u16) -> Resource {
     use envoy_types::pb::envoy::extensions::transport_sockets::tls::{
         cert_mappers::sni, cert_selectors::on_demand_secret,
     };
@@ -60,7 +60,7 @@ fn on_demand_listener(name: &str, port: u16) -> Resource {
 }
 
 /// The serial of the certificate `host` is answered with, or the error.
-async fn handshake(port: u16, root: &str, host: &str) -> Result<Vec<u8>, std::io::Error> {
+pub(crate) async fn handshake(port: u16, root: &str, host: &str) -> Result<Vec<u8>, std::io::Error> {
     use rustls_pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(rustls_pki_types::CertificateDer::from_pem_slice(root.as_bytes()).expect("PEM")).expect("a root");
