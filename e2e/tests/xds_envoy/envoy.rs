@@ -5,6 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use serde_json::Value;
+use xds::Pair;
+
 pub(crate) use e2e::served::{PATIENCE, Served};
 
 pub(crate) struct Envoy {
@@ -48,8 +51,33 @@ impl Envoy {
     }
 
     pub(crate) fn start(dir: &Path, node: &str, socket: &Path, api_type: &str) -> Envoy {
+        let address = serde_json::json!({ "pipe": { "path": socket } });
+        Envoy::launch(dir, node, api_type, &address, None)
+    }
+
+    /// Starts one that asks a server over mutual TLS, and takes its certificate and roots from the files
+    /// `NODE.client.json` and `NODE.roots.json`, which [`show`] writes, also while it runs.
+    pub(crate) fn over_tls(dir: &Path, node: &str, port: u16) -> Envoy {
+        let secret = |name: &str, file: &str| {
+            let path = dir.join(format!("{node}.{file}.json"));
+            serde_json::json!({ "name": name, "sds_config": { "path_config_source": { "path": path }, "resource_api_version": "V3" } })
+        };
+        let tls = serde_json::json!({ "name": "tls", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": "localhost",
+            "common_tls_context": {
+                "alpn_protocols": ["h2"],
+                "tls_certificate_sds_secret_configs": [secret("client", "client")],
+                "validation_context_sds_secret_config": secret("roots", "roots"),
+            },
+        } });
+        let address = serde_json::json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
+        Envoy::launch(dir, node, "DELTA_GRPC", &address, Some(tls))
+    }
+
+    fn launch(dir: &Path, node: &str, api_type: &str, address: &Value, tls: Option<Value>) -> Envoy {
         let admin = dir.join(format!("{node}.admin"));
-        let bootstrap = serde_json::json!({
+        let mut bootstrap = serde_json::json!({
             "node": { "id": node, "cluster": "test" },
             "admin": { "address": { "pipe": { "path": admin } } },
             "dynamic_resources": {
@@ -67,9 +95,12 @@ impl Envoy {
                     "explicit_http_config": { "http2_protocol_options": {} },
                 } },
                 "load_assignment": { "cluster_name": "xds", "endpoints": [{ "lb_endpoints": [{ "endpoint": {
-                    "address": { "pipe": { "path": socket } } } }] }] },
+                    "address": address } }] }] },
             }] },
         });
+        if let Some(tls) = tls {
+            bootstrap["static_resources"]["clusters"][0]["transport_socket"] = tls;
+        }
         let config = dir.join(format!("{node}.json"));
         std::fs::write(&config, bootstrap.to_string()).expect("the directory is ours");
         let log = dir.join(format!("{node}.log"));
@@ -98,5 +129,27 @@ impl Envoy {
         let stats = self.admin(&format!("/stats?filter=^{name}$"));
         let value = stats.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         value.and_then(|v| v.trim().parse().ok()).unwrap_or_else(|| panic!("no counter {name} in {stats}"))
+    }
+}
+
+/// What the Envoy `node` shows to the server, and by which roots it knows the server, from now on.
+pub(crate) fn show(dir: &Path, node: &str, pair: &Pair, roots: &str) {
+    let inline = |text: &str| serde_json::json!({ "inline_string": text });
+    let secrets = [
+        (
+            "client",
+            serde_json::json!({ "tls_certificate": {
+            "certificate_chain": inline(&pair.certificate), "private_key": inline(&pair.key) } }),
+        ),
+        ("roots", serde_json::json!({ "validation_context": { "trusted_ca": inline(roots) } })),
+    ];
+    for (name, mut secret) in secrets {
+        secret["@type"] = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".into();
+        secret["name"] = name.into();
+        let file = dir.join(format!("{node}.{name}.json"));
+        // Envoy watches for files that are moved into place.
+        let new = file.with_extension("new");
+        std::fs::write(&new, serde_json::json!({ "resources": [secret] }).to_string()).expect("the directory is ours");
+        std::fs::rename(&new, &file).expect("the directory is ours");
     }
 }

@@ -4,6 +4,7 @@ mod envoy;
 mod killed;
 mod on_demand;
 mod resources;
+mod secured;
 mod virtual_hosts;
 
 use envoy::*;
