@@ -4,6 +4,8 @@ mod cache;
 mod counters;
 mod debug;
 mod dialect;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod identity;
 mod kind;
 mod ledger;
