@@ -99,7 +99,7 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         .into_iter()
         .filter_map(|change| match change {
             gatewright::translate::Change::Put(object) => Some(object),
-            gatewright::translate::Change::Delete(_) => None,
+            _ => None,
         })
         .collect();
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };

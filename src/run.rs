@@ -202,6 +202,7 @@ impl Site {
         let wishes = changes.iter().any(|change| match change {
             Change::Put(object) => kinds.contains(&object.key().kind),
             Change::Delete(key) => kinds.contains(&key.kind),
+            Change::Challenge(..) | Change::Trouble(..) => false,
         });
         for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
             info!("{line}");
