@@ -4,7 +4,8 @@
 //! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and
 //! nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::claims::Family;
@@ -133,6 +134,13 @@ impl KnownHosts {
 }
 
 impl Engine {
+    /// The addresses at which an exact hostname is served.
+    pub fn addresses_of(&self, host: &Hostname) -> BTreeSet<IpAddr> {
+        let claims = self.sni.get(host).map(Vec::as_slice).unwrap_or_default();
+        let frontends = claims.iter().filter_map(|(id, _)| self.frontends.get(id));
+        frontends.flat_map(|frontend| frontend.addresses.iter().copied()).collect()
+    }
+
     /// Sets how the challenges of a host are answered.
     pub(super) fn set_challenge(&mut self, host: Hostname, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
         let before = match &answer {
