@@ -199,8 +199,11 @@ impl Engine {
         let resolved = self.resolved.get(key)?;
         let attachments = self.attachments.get(key)?;
         let mut parents = Vec::new();
-        for (index, _, attachment) in attachments {
-            let accepted = match (&attachment.accepted, &resolved.invalid) {
+        // A grant may reach several parents by one reference: it is accepted where one of them takes it.
+        for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let (index, _, first) = &reached[0];
+            let verdict = reached.iter().map(|(.., attachment)| attachment).find(|a| a.accepted.is_ok());
+            let accepted = match (&verdict.unwrap_or(first).accepted, &resolved.invalid) {
                 (Ok(()), Some(invalid)) => Err(invalid.clone()),
                 (verdict, _) => verdict.clone(),
             };
