@@ -270,6 +270,7 @@ fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redire
     let status = redirect.status_code.unwrap_or(302);
     let known = [301, 302, 303, 307, 308].into_iter().find(|code| i64::from(*code) == status);
     Ok(Redirect {
+        default_port: 80,
         scheme: redirect.scheme.map(same_shape).transpose()?,
         hostname: schema::precise_hostname("requestRedirect.hostname", redirect.hostname)?,
         port: redirect.port.map(|number| port(number, "requestRedirect.port")).transpose()?,

@@ -428,8 +428,7 @@ impl Engine {
             if !hostname.is_exact() {
                 self.touch_under(id, hostname, dirty);
             }
-            self.touch_tables_over(id, hostname, dirty);
-            self.touch_when_alone(id, dirty);
+            self.touch_lists(id, dirty);
         }
     }
 
@@ -439,17 +438,6 @@ impl Engine {
         let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
         let names = frontend.winners.keys().chain(served);
         dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
-    }
-
-    /// Whether a scope answers 421 or 404 for other hosts depends on whether its listener is alone on the port: when
-    /// that changes, there is one such listener.
-    fn touch_when_alone(&self, id: &FrontendId, dirty: &mut Dirty) {
-        let frontend = &self.frontends[id];
-        if frontend.winners.len() <= 2 {
-            dirty.units.extend(frontend.winners.keys().map(|name| (id.clone(), name.clone())));
-            let wide = frontend.tables.keys().filter(|table| table.is_some());
-            dirty.tables.extend(wide.map(|table| (id.clone(), table.clone())));
-        }
     }
 
     /// Attaches a route to its parents and hands its hostnames to their listeners.
