@@ -7,6 +7,7 @@ pub mod inputs;
 pub mod manifest;
 pub mod model;
 pub mod offline;
+pub mod pipeline;
 pub mod programmed;
 pub mod publish;
 pub mod run;

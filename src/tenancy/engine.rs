@@ -299,6 +299,21 @@ impl Tenancy {
         all.into_iter().filter_map(move |wildcard| self.standing(tenant, &wildcard))
     }
 
+    /// What is to be done to a namespace's label.
+    pub fn patch(&self, namespace: &Arc<str>) -> Option<&Patch> {
+        self.patches.get(namespace)
+    }
+
+    /// Whether a TenantGateway has a Gateway, made by us.
+    pub fn governs(&self, tenant: &ObjectName) -> bool {
+        self.desired.contains_key(&Derived { kind: super::DerivedKind::Gateway, name: tenant.clone() })
+    }
+
+    /// Everything that names a TenantGateway as parent.
+    pub fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
+        self.by_tenant.of(tenant)
+    }
+
     /// How ready a TenantGateway is.
     pub fn readiness(&self, tenant: &ObjectName) -> Option<&Readiness> {
         self.readiness.get(tenant)

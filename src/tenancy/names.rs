@@ -58,8 +58,11 @@ pub fn acme_account(tenant: &str) -> String {
 
 /// The route that sends port 80 to HTTPS.
 pub fn redirect(tenant: &str) -> String {
-    format!("{tenant}-http-redirect")
+    format!("{tenant}{REDIRECT}")
 }
+
+/// How the name of every redirect ends.
+pub const REDIRECT: &str = "-http-redirect";
 
 /// The ListenerSet that takes what a Gateway has no room for; numbered from 1.
 pub fn overflow(tenant: &str, number: usize) -> String {
