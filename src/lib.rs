@@ -12,6 +12,7 @@ pub mod programmed;
 pub mod publish;
 pub mod run;
 pub mod standalone;
+pub mod statuses;
 pub mod store;
 pub mod tenancy;
 pub mod translate;

@@ -103,9 +103,12 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         })
         .collect();
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
-    let told = offline::translate(objects, settings, SystemTime::now()).context("rendering what Envoy would get")?;
+    let tenancy = run::tenancy_settings(&options.tenants);
+    let told =
+        offline::translate(objects, settings, tenancy, SystemTime::now()).context("rendering what Envoy would get")?;
     print(
-        &json!({"resources": told.resources, "statuses": told.statuses, "certificates": told.wishes}),
+        &json!({"desired": told.desired, "resources": told.resources, "statuses": told.statuses,
+            "certificates": told.wishes}),
         options.output,
     )?;
     Ok(told.ok && problems.is_empty())

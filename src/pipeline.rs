@@ -143,8 +143,7 @@ impl Pipeline {
             }
             (Kind::TenantGateway, _) => asked.push(tenancy::Change::TenantGateway(key.name.clone(), None)),
             (Kind::Namespace, Some(Object::Namespace(Namespace { name, labels, annotations }))) => {
-                let namespace =
-                    tenancy::Namespace { labels: labels.clone(), annotations: annotations.clone() };
+                let namespace = tenancy::Namespace { labels: labels.clone(), annotations: annotations.clone() };
                 asked.push(tenancy::Change::Namespace(name.clone(), Some(namespace)));
             }
             (Kind::Namespace, _) => asked.push(tenancy::Change::Namespace(key.name.name.clone(), None)),
@@ -257,7 +256,8 @@ impl Pipeline {
     fn gates(&self, route: &Route) -> Vec<Option<Gate>> {
         let claim = Claimant::from(route).key;
         let gate = |parent: &crate::inputs::ParentRef| {
-            let tenant = tenant_of(parent, &route.meta.name.namespace).filter(|tenant| self.governed.contains(tenant))?;
+            let tenant =
+                tenant_of(parent, &route.meta.name.namespace).filter(|tenant| self.governed.contains(tenant))?;
             let nothing = Gate { granted: Vec::new(), sets: Vec::new(), on_gateway: true, refusal: None };
             Some(self.tenancy.verdict(&claim, &tenant).map_or(nothing, tenancy::Verdict::gate))
         };
@@ -275,9 +275,10 @@ impl Pipeline {
         let verdict = self.tenancy.verdict(&Claimant::from(&set).key, &tenant);
         let granted = |listener: &crate::inputs::Listener| {
             listener.protocol == "HTTP"
-                || listener.hostname.as_ref().is_ok_and(|hostname| {
-                    verdict.is_some_and(|verdict| verdict.granted.contains(hostname))
-                })
+                || listener
+                    .hostname
+                    .as_ref()
+                    .is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
         };
         let listeners: Vec<_> = set.listeners.iter().filter(|listener| granted(listener)).cloned().collect();
         if listeners.len() == set.listeners.len() {

@@ -17,7 +17,11 @@ use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
-use crate::standalone::{Ask, Authority, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin};
+use crate::standalone::{
+    Ask, Authority, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin, tenants,
+    wishes as wishes_of_tenants,
+};
+use crate::tenancy;
 use crate::translate::{Change, Protocol, Settings};
 
 /// The controller name of GatewayClasses that are ours.
@@ -50,6 +54,19 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
     })
 }
 
+/// How TenantGateways are carried out by this program.
+pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
+    tenancy::Settings {
+        listener_sets: true,
+        certificates: tenancy::Certificates::Own,
+        claims: match options.hostname_claims {
+            cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
+            cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
+        },
+        ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
+    }
+}
+
 /// Runs until it is told to end. `Ok(false)` when `--once` found something.
 ///
 /// # Errors
@@ -68,8 +85,19 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let view = View::new("standalone");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
     let authority = Authority::open(dir.path().join("ca")).context("the internal CA")?;
+    let tenancy = tenancy_settings(&options.tenants);
+    let (book, known) = match options.tenants.hostname_claims {
+        cli::HostnameClaims::Smallest => (None, Vec::new()),
+        cli::HostnameClaims::FirstCome => {
+            let (book, records) = ClaimBook::open(&dir.path().join("hostname-claims"))?;
+            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, record));
+            (Some(book), known.collect())
+        }
+    };
     let mut site = Site {
-        live: Live::new(settings, cache.clone(), view.clone()),
+        live: Live::new(settings, tenancy, cache.clone(), view.clone()),
+        book,
+        known,
         authority,
         bundle: dir.path().join("ca.crt"),
         start: Instant::now(),
@@ -81,12 +109,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         Some(path) => {
             let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
             let (opened, outcome) = Watcher::open(path, safety)?;
-            site.take(outcome);
+            site.take(outcome)?;
             watcher = Some(opened);
         }
         None => {
             let demo = Demo::open(&mut site.authority).await.map_err(|text| anyhow!("the example: {text}"))?;
-            site.apply(demo.objects.into_iter().map(Change::Put).collect());
+            site.apply(demo.objects.into_iter().map(Change::Put).collect())?;
             for backend in demo.backends {
                 let stop = stop.clone();
                 tasks.spawn(async move {
@@ -143,13 +171,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
         }
         tokio::select! {
-            outcome = next(&mut watcher) => site.take(outcome),
+            outcome = next(&mut watcher) => site.take(outcome)?,
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
-            _ = certificates.tick() => site.tend(),
+            _ = certificates.tick() => site.tend()?,
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
                 Ok(Err(error)) => break Err(error),
@@ -182,34 +210,55 @@ async fn next(watcher: &mut Option<Watcher>) -> Outcome {
 /// What the one loop owns.
 struct Site {
     live: Live,
+    /// Who had which hostname first, where that counts.
+    book: Option<ClaimBook>,
+    /// What the book had to say at the start.
+    known: Vec<tenancy::Change>,
     authority: Authority,
     bundle: PathBuf,
     start: Instant,
 }
 
 impl Site {
-    fn take(&mut self, outcome: Outcome) {
+    fn take(&mut self, outcome: Outcome) -> Result<()> {
         for problem in outcome.problems {
             warn!("{problem}");
         }
-        if !outcome.changes.is_empty() {
-            self.apply(outcome.changes);
-        }
+        if outcome.changes.is_empty() { Ok(()) } else { self.apply(outcome.changes) }
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
-        let kinds = [Kind::GatewayClass, Kind::Gateway, Kind::ListenerSet, Kind::Namespace, Kind::Secret];
+    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
+        let kinds = [
+            Kind::GatewayClass,
+            Kind::Gateway,
+            Kind::GRPCRoute,
+            Kind::HTTPRoute,
+            Kind::ListenerSet,
+            Kind::Namespace,
+            Kind::Secret,
+            Kind::TenantGateway,
+            Kind::TLSRoute,
+        ];
         let wishes = changes.iter().any(|change| match change {
             Change::Put(object) => kinds.contains(&object.key().kind),
             Change::Delete(key) => kinds.contains(&key.kind),
         });
-        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
-            info!("{line}");
-        }
+        self.publish(changes)?;
         if wishes {
-            self.certify();
+            self.certify()?;
         }
         self.settle();
+        Ok(())
+    }
+
+    /// Publishes what changes lead to, once it is recorded what the next run has to know.
+    fn publish(&mut self, changes: Vec<Change>) -> Result<()> {
+        let (book, known) = (&mut self.book, std::mem::take(&mut self.known));
+        let mut record = |delta: &tenancy::Delta| book.as_mut().map_or(Ok(()), |book| book.append(&delta.records));
+        for line in self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())? {
+            info!("{line}");
+        }
+        Ok(())
     }
 
     fn settle(&mut self) {
@@ -219,29 +268,30 @@ impl Site {
     }
 
     /// Does what time asks for: certificates begin and cease to be valid, and have to be renewed.
-    fn tend(&mut self) {
+    fn tend(&mut self) -> Result<()> {
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.apply(Vec::new());
+            self.apply(Vec::new())?;
         }
-        self.certify();
+        self.certify()
     }
 
     /// Fulfils wishes for certificates. What comes of it are Secrets, which wish for nothing.
-    fn certify(&mut self) {
-        let (changes, problems) = self.authority.fulfil(&self.live.engine().wishes(), Timestamp::now());
+    fn certify(&mut self) -> Result<()> {
+        let mut wishes = self.live.engine().wishes();
+        wishes.extend(wishes_of_tenants(self.live.pipeline(), &|secret| self.authority.gave(secret)));
+        let (changes, problems) = self.authority.fulfil(&wishes, Timestamp::now());
         for problem in problems {
             warn!("{problem}");
         }
         if changes.is_empty() {
-            return;
+            return Ok(());
         }
-        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
-            info!("{line}");
-        }
+        self.publish(changes)?;
         if let Err(error) = std::fs::write(&self.bundle, self.authority.bundle(Timestamp::now())) {
             warn!("{}: {error}", self.bundle.display());
         }
+        Ok(())
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -291,7 +341,7 @@ impl Site {
                 let ca = self.bundle.display();
                 curl = Some(format!("curl --resolve {name}:{port}:{ip} --cacert {ca} https://{name}:{port}/"));
             }
-            let tenants = self.live.engine().tenants(&host).join(", ");
+            let tenants = tenants(self.live.pipeline(), &host);
             rows.push([format!("{scheme}://{}:{port}", host.hostname), tenants, issuer, until, answer]);
         }
         if rows.len() == 1 {

@@ -241,7 +241,11 @@ impl Object {
                 let object: core::Namespace = read(value)?;
                 let name = Meta::read(known, &object.metadata)?.name.name;
                 let labels = object.metadata.labels.unwrap_or_default();
-                Object::Namespace(Namespace { name, labels, annotations: object.metadata.annotations.unwrap_or_default() })
+                Object::Namespace(Namespace {
+                    name,
+                    labels,
+                    annotations: object.metadata.annotations.unwrap_or_default(),
+                })
             }
             Kind::GatewayClass => {
                 let object: gw::gatewayclasses::GatewayClass = read(value)?;

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::inputs::{Kind, Object, ObjectKey};
-use crate::model::Certificate;
+use crate::model::{Certificate, ObjectName};
 use crate::translate::{Change, INTERNAL_CA, Wish};
 
 /// The internal CAs, and what they have given.
@@ -67,6 +67,11 @@ impl Authority {
             changes.push(Change::Delete(key));
         }
         (changes, problems)
+    }
+
+    /// Whether a Secret is one that it gave.
+    pub fn gave(&self, secret: &ObjectName) -> bool {
+        self.given.contains(&ObjectKey::new(Kind::Secret, secret.clone()))
     }
 
     /// A certificate for these names with its key, for a server of ours.

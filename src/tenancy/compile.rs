@@ -56,8 +56,10 @@ impl Tenancy {
     ) {
         let key = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
         let uid = self.given.get(tenant).map(|given| given.uid.as_str());
-        let foreign =
-            self.existing.get(&key).is_some_and(|there| there.owner.is_empty() || uid.is_some_and(|uid| there.owner != uid));
+        let foreign = self
+            .existing
+            .get(&key)
+            .is_some_and(|there| there.owner.is_empty() || uid.is_some_and(|uid| there.owner != uid));
         let blocked = foreign && value.is_some();
         if blocked != self.foreign.contains(tenant, &key) {
             if blocked {

@@ -11,21 +11,25 @@ mod confluence;
 mod delta;
 mod engine;
 mod evaluate;
+mod explain;
 mod issuer;
 pub mod names;
 mod place;
 mod render;
 mod report;
 mod settle;
+mod status;
 mod wish;
 
 pub use crate::inputs::{Mode, TenantGateway};
 pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
-    Certificates, Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness, Record,
-    Settings, Verdict,
+    Certificates, Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness,
+    Record, Settings, Verdict,
 };
 pub use engine::{Counters, Tenancy};
+pub use explain::Ownership;
 pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
+pub use status::{CONTROLLER, ListenerState, ParentState, TenantStatus};
 pub use wish::{AcmeIssuer, Issuer, Provider, Solver, Wish};

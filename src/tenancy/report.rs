@@ -88,7 +88,8 @@ impl Tenancy {
             return Some((Reason::NoMatchingListenerHostname, text));
         }
         if key.kind == ClaimKind::GrpcRoute {
-            let text = format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
+            let text =
+                format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
             return Some((Reason::NotAllowedByListeners, text));
         }
         let place = self.places.get(&id).filter(|place| place.hostname == host.hostname)?;

@@ -53,3 +53,15 @@ pub enum Provider {
     DigitalOcean(DigitalOcean),
     Rfc2136(Rfc2136),
 }
+
+impl Provider {
+    /// As `spec.dns01.provider` names it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Provider::Cloudflare(_) => "cloudflare",
+            Provider::Route53(_) => "route53",
+            Provider::DigitalOcean(_) => "digitalocean",
+            Provider::Rfc2136(_) => "rfc2136",
+        }
+    }
+}

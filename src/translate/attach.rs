@@ -82,8 +82,7 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     let mut listeners = Vec::new();
     let granted: Option<Vec<&Hostname>> = gate.map(|gate| gate.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
-        let own_names =
-            granted.as_ref().filter(|_| listener.protocol != Some(Protocol::Http)).unwrap_or(&own_names);
+        let own_names = granted.as_ref().filter(|_| listener.protocol != Some(Protocol::Http)).unwrap_or(&own_names);
         let names: Vec<_> =
             own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
         if !names.is_empty() {

@@ -32,7 +32,7 @@ mod tls_options;
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
 pub use delta::{Change, Delta, Resource, ResourceKey};
-pub use document::status_document;
+pub use document::{parent_ref, status_document};
 pub use engine::{Counters, Engine, Settings};
 pub use explain::{Explanation, Host, Link, Question};
 pub(crate) use index::Index;
