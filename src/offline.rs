@@ -54,7 +54,7 @@ pub fn translate(
     let wishes = own.chain(tenants).collect();
     let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
     let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).collect();
-    let ok = pipeline.engine().statuses().values().all(ObjectStatus::is_good)
+    let ok = pipeline.engine().good_and_bad().1 == 0
         && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
         && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());
     Ok(Offline { resources, statuses, wishes, desired, ok })

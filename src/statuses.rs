@@ -25,7 +25,7 @@ pub trait Context {
 pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     let statuses = pipeline.engine().statuses();
     let laid: BTreeMap<&ObjectKey, ObjectStatus> =
-        statuses.iter().map(|(key, status)| (key, context.lay_over(key, status))).collect();
+        statuses.map(|(key, status)| (key, context.lay_over(key, &status))).collect();
     let mut all: BTreeMap<ObjectKey, Value> = laid
         .iter()
         .map(|(key, status)| {

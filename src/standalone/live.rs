@@ -174,8 +174,8 @@ impl Live {
     /// Every status as it would be written now.
     pub fn statuses(&mut self, now: Timestamp) -> Value {
         let mut fleet = self.fleet();
-        let keys = self.engine().statuses().keys();
-        fleet.published = keys.map(|key| (key.clone(), self.published(key))).collect();
+        let keys = self.engine().statuses();
+        fleet.published = keys.map(|(key, _)| (key.clone(), self.published(key))).collect();
         let clock = Clock { fleet, controller: &self.controller, now, since: RefCell::new(&mut self.since) };
         json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
@@ -226,10 +226,7 @@ impl Live {
         let progress = self.cache.progress(&self.view);
         let (acked, connected) = progress.acknowledged(self.generation);
         let (behind, refused) = (connected - acked, progress.rejections.len());
-        let (mut good, mut bad) = (0, 0);
-        for status in self.engine().statuses().values() {
-            if status.is_good() { good += 1 } else { bad += 1 }
-        }
+        let (good, bad) = self.engine().good_and_bad();
         let mut text = String::new();
         let mut put = |name: &str, kind: &str, help: &str, lines: &[(&str, u64)]| {
             let family = name.strip_suffix("_total").filter(|_| kind == "counter").unwrap_or(name);
@@ -249,7 +246,12 @@ impl Live {
             &[("", behind as u64)],
         );
         put("quarantined_resources", "gauge", "Resources an Envoy refused.", &[("", refused as u64)]);
-        put("objects", "gauge", "Objects with a status.", &[("{good=\"true\"}", good), ("{good=\"false\"}", bad)]);
+        put(
+            "objects",
+            "gauge",
+            "Objects with a status.",
+            &[("{good=\"true\"}", good as u64), ("{good=\"false\"}", bad as u64)],
+        );
         text += "# EOF\n";
         text
     }

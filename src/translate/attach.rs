@@ -63,7 +63,7 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     let labels = store.labels(namespace);
     let allowed: Vec<_> = named
         .into_iter()
-        .filter(|l| l.kinds.contains(&route.kind) && l.namespaces.admits(own, namespace, labels))
+        .filter(|l| l.kind == Some(route.kind) && l.namespaces.admits(own, namespace, labels))
         .collect();
     if allowed.is_empty() {
         let text = format!(
@@ -83,8 +83,9 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     let granted: Option<Vec<&Hostname>> = gate.map(|gate| gate.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
         let own_names = granted.as_ref().filter(|_| listener.protocol != Some(Protocol::Http)).unwrap_or(&own_names);
-        let names: Vec<_> =
+        let mut names: Vec<_> =
             own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
+        names.shrink_to_fit();
         if !names.is_empty() {
             listeners.push(Attached { listener: listener.name.clone(), names });
         }
@@ -95,5 +96,6 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
             format!("no listener of {} has a valid hostname that matches {}", parent.key.object(), names.join(", "));
         return refuse(Reason::NoMatchingListenerHostname, text);
     }
+    listeners.shrink_to_fit();
     Attachment { listeners, accepted: Ok(()) }
 }
