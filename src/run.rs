@@ -18,8 +18,8 @@ use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Ask, Authority, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin, tenants,
-    wishes as wishes_of_tenants,
+    Ask, Authority, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin,
+    tenants, wishes as wishes_of_tenants,
 };
 use crate::tenancy;
 use crate::translate::{Change, Protocol, Settings};
@@ -85,7 +85,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let view = View::new("standalone");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
     let authority = Authority::open(dir.path().join("ca")).context("the internal CA")?;
-    let tenancy = tenancy_settings(&options.tenants);
+    let mut tenancy = tenancy_settings(&options.tenants);
+    if options.dir.is_none() {
+        tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
+    }
     let (book, known) = match options.tenants.hostname_claims {
         cli::HostnameClaims::Smallest => (None, Vec::new()),
         cli::HostnameClaims::FirstCome => {
@@ -349,6 +352,9 @@ impl Site {
         }
         let mut out = io::stdout().lock();
         write!(out, "{}", table(&rows))?;
+        for line in losers(self.live.pipeline()) {
+            writeln!(out, "{line}")?;
+        }
         if let Some(curl) = curl {
             writeln!(out, "\n{curl}")?;
         }

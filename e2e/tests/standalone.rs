@@ -284,7 +284,15 @@ fn the_built_in_example_is_served_and_ends_by_itself() -> Result<()> {
     let output = Gatewright::run(&["standalone", "--once", "--state-dir", &private, "--envoy", &envoy()?])?;
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    for host in ["shop.alice.demo.localhost", "blog.bob.demo.localhost", "vault.demo.localhost", "curl --resolve"] {
+    for host in [
+        "shop.alice.demo.localhost",
+        "blog.bob.demo.localhost",
+        "vault.alice.demo.localhost",
+        "wiki.team.alice.demo.localhost",
+        "tenant-alice-team under tenant-alice",
+        "httproute tenant-alice-mallory/web: HostnameConflict: shop.alice.demo.localhost",
+        "curl --resolve",
+    ] {
         assert!(text.contains(host), "{text}");
     }
     Ok(())

@@ -20,4 +20,4 @@ pub use echo::Echo;
 pub use live::Live;
 pub use private_dir::{PrivateDir, PrivateDirError};
 pub use supervisor::{NoEnvoy, Supervisor, find};
-pub use tenants::{tenants, wishes};
+pub use tenants::{losers, tenants, wishes};

@@ -55,6 +55,14 @@ pub fn tenants(pipeline: &Pipeline, host: &Host) -> String {
     }
 }
 
+/// Who asked for hostnames that it does not get, each as a line.
+pub fn losers(pipeline: &Pipeline) -> Vec<String> {
+    let refused = pipeline.tenancy().verdicts().filter(|(.., verdict)| !verdict.is_accepted());
+    let line = refused
+        .map(|(claim, _, verdict)| format!("{}: {}: {}", claim.object(), verdict.reason.as_str(), verdict.message));
+    line.collect()
+}
+
 /// What the internal CA is to issue for TenantGateways, and what there is of its own. `gave` tells its Secrets: one
 /// that is there meanwhile from somewhere else is replaced, and one of its own stays until another issuer's is there.
 pub fn wishes(pipeline: &Pipeline, gave: &dyn Fn(&ObjectName) -> bool) -> BTreeMap<Wish, Option<Arc<Certificate>>> {
