@@ -19,6 +19,7 @@ Examples:
   gatewright standalone                   the built-in example, on 127.0.0.1
   gatewright standalone ./manifests       watch a directory and serve it
   gatewright translate ./manifests        what Envoy would get, with nothing running
+  gatewright lint ./manifests             what would be refused or lost
   gatewright status                       every object's conditions
   gatewright explain https://shop.example.org:8443/cart
 
@@ -31,6 +32,8 @@ pub enum Command {
     Standalone(Standalone),
     /// Print what Envoy would get, and the statuses, with nothing running
     Translate(Translate),
+    /// Find what would be refused or lost, with nothing running
+    Lint(Lint),
     /// Print every object's conditions, as the running program would write them to Kubernetes
     Status(Status),
     /// Follow a URL through the running program, up to the first link that fails
@@ -134,6 +137,30 @@ pub struct Translate {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
+}
+
+/// `lint`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Found are hostnames that routes would not get (conflicts, out of the apex, wildcards that cannot be issued, names
+that collide, limits), what is wrong with TenantGateways, and references that do not resolve or need a ReferenceGrant.
+
+Example:
+  kubectl get gateways,httproutes,tenantgateways,namespaces -A -o yaml | gatewright lint -
+
+Exit status: 0 nothing was found, 1 something was, 2 the command line is wrong.")]
+pub struct Lint {
+    /// A file, a directory, or `-` for standard input
+    pub path: PathBuf,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    /// Say what would not fit without ListenerSets
+    #[arg(long)]
+    pub no_listener_sets: bool,
+    /// Take manifests that others may write, and links out of the directory
+    #[arg(long)]
+    pub allow_unsafe_manifests: bool,
 }
 
 /// `status`

@@ -51,6 +51,14 @@ impl Engine {
         self.reported.keys().filter_map(|key| Some((key, self.status_of(key)?)))
     }
 
+    /// Routes with references that do not resolve, or rules that cannot be carried out, whoever serves their parents.
+    pub fn unresolved(&self) -> impl Iterator<Item = (&RouteKey, &(Reason, String))> {
+        self.resolved.iter().flat_map(|(key, resolved)| {
+            let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
+            wrong.into_iter().flatten().map(move |wrong| (key, wrong))
+        })
+    }
+
     /// How many objects of ours need nobody's attention, and how many do.
     pub fn good_and_bad(&self) -> (usize, usize) {
         let good = self.reported.values().filter(|reported| reported.is_good).count();
