@@ -182,6 +182,11 @@ impl Pebble {
         self.pebble.log().matches("Issued certificate serial").count()
     }
 
+    /// How many orders were placed.
+    pub fn orders(&self) -> usize {
+        self.pebble.log().matches("Added order").count()
+    }
+
     /// A provider that writes into its DNS server.
     pub fn dns(&self) -> Arc<TestDns> {
         Arc::new(TestDns { management: self.dns_management, records: tokio::sync::Mutex::default() })
