@@ -10,6 +10,7 @@ use super::engine::{Dirty, Engine};
 use super::key::{ListenerId, RouteKey};
 use super::parent::{ParentListener, Protocol};
 use super::precedence::{match_rank, route_rank};
+use super::resolve::{Resolved, ResolvedRule, resolve};
 use crate::inputs::Route as InputRoute;
 use crate::model::{
     Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Endpoints, Frontend, FrontendId, FrontendKind,
@@ -32,7 +33,9 @@ impl Engine {
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
         // First, since chains depend on who has the name among all frontends.
-        self.place_secret(id, hostname, own.map(|(_, listener)| listener), dirty);
+        let own = own.map(|(_, listener)| listener);
+        self.place_secret(id, hostname, own, dirty);
+        self.place_sans(id, hostname, own, dirty);
         let mut unit = Unit::default();
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
@@ -42,6 +45,7 @@ impl Engine {
                 Protocol::Http => self.http_unit(id, hostname, owner),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
                 Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
+                Protocol::Tcp => Unit::default(),
             };
         }
         let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
@@ -178,7 +182,7 @@ impl Engine {
     }
 
     fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self.resolved.get(route).map(|resolved| resolved.rules.as_slice()).unwrap_or_default();
+        let rules = self.store.route(route).map(|route| resolve(route, &self.store).rules).unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -191,9 +195,9 @@ impl Engine {
         let (certificate, params) = if by_sni {
             (CertificateSource::BySni, TlsParams::default())
         } else {
-            (CertificateSource::Fixed(fixed_name(id, hostname)), listener.params.clone())
+            (CertificateSource::Fixed(fixed_name(id, hostname)), listener.tls.params.clone())
         };
-        Termination { certificate, alpn: listener.alpn.clone(), params }
+        Termination { certificate, alpn: listener.tls.alpn.clone(), params }
     }
 
     /// Under which name a listener's certificate is asked for. Secrets asked for by SNI are common to all frontends of
@@ -211,9 +215,10 @@ impl Engine {
     }
 
     fn place_secret(&mut self, id: &FrontendId, hostname: &Hostname, own: Option<&ParentListener>, dirty: &mut Dirty) {
-        let content = own.map(|listener| (listener.served.certificate().cloned(), listener.params.clone()));
+        let content = own.map(|listener| (listener.served.certificate().cloned(), listener.tls.params.clone()));
         if hostname.is_exact() {
-            let claims = self.sni.entry(hostname.clone()).or_default();
+            // Nearly always one.
+            let claims = self.sni.entry(hostname.clone()).or_insert_with(|| Vec::with_capacity(1));
             let place = claims.binary_search_by(|(frontend, _)| frontend.cmp(id));
             let before = place.ok().map(|place| claims[place].1.clone());
             match (place, &content) {
@@ -265,7 +270,7 @@ impl Engine {
         }
         let kind = match frontend.claims.family() {
             _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
-            None | Some(Family::Http) => return None,
+            None | Some(Family::Http | Family::Tcp) => return None,
             Some(Family::Tls) if frontend.gate.is_empty() => return None,
             Some(Family::Tls) => FrontendKind::Tls {
                 chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain))).collect(),
@@ -298,7 +303,9 @@ impl Engine {
     /// The routes that serve a hostname through a listener, in order of precedence.
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
-        for (own, route, resolved) in self.routes_of(hostname, listener) {
+        let routes = self.routes_of(hostname, listener);
+        let resolved: Vec<Resolved> = routes.iter().map(|(_, route)| resolve(route, &self.store)).collect();
+        for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
                     ranked.push((match_rank(own, &route.meta, m, (rule.index, place)), rule, m));
@@ -307,7 +314,7 @@ impl Engine {
         }
         ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         let tls = self.frontends.get(id).is_some_and(|frontend| frontend.claims.family() == Some(Family::Tls));
-        let route = |(_, rule, m): (_, &super::resolve::ResolvedRule, &crate::model::Match)| Route {
+        let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
             name: rule.name.clone(),
             matches: m.clone(),
             rule: derive_port(&rule.rule, id.port, tls),
@@ -318,9 +325,9 @@ impl Engine {
     /// The route that takes a hostname whole.
     fn best_route(&self, hostname: &Hostname, listener: &ListenerId) -> Option<RouteKey> {
         let all = self.routes_of(hostname, listener);
-        let (_, best, _) = all
+        let (_, best) = all
             .into_iter()
-            .min_by(|(a, left, _), (b, right, _)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
+            .min_by(|(a, left), (b, right)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
         Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
     }
 
@@ -334,11 +341,7 @@ impl Engine {
     }
 
     /// The routes that a hostname gets from a listener, each with the most specific of its own hostnames.
-    fn routes_of(
-        &self,
-        hostname: &Hostname,
-        listener: &ListenerId,
-    ) -> Vec<(&Hostname, &InputRoute, &super::resolve::Resolved)> {
+    fn routes_of(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<(&Hostname, &InputRoute)> {
         let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
         for (key, own) in self.contributors(hostname, listener) {
             let slot = best.entry(key).or_insert(own);
@@ -347,8 +350,8 @@ impl Engine {
             }
         }
         let found = |(key, own)| {
-            let resolved = self.resolved.get(key).filter(|resolved| resolved.invalid.is_none())?;
-            Some((own, &**self.store.route(key)?, resolved))
+            self.resolved.get(key).filter(|resolved| resolved.invalid.is_none())?;
+            Some((own, &**self.store.route(key)?))
         };
         best.into_iter().filter_map(found).collect()
     }

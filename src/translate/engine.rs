@@ -18,12 +18,13 @@ use super::certificate::{Served, Wish};
 use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
 use super::delta::{Change, Delta, ResourceKey};
+use super::emit::Emitted;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{self, Parent};
-use super::resolve::{self, Resolved};
-use super::status::ObjectStatus;
+use super::resolve::{self, Resolution};
+use super::status::Reported;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
 use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
 use crate::store::Store;
@@ -58,18 +59,17 @@ pub struct Engine {
     pub(super) attached: Index<ListenerId, RouteKey>,
     /// For each listener and hostname, the routes that serve it, each with its own hostname that gave it.
     pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
-    pub(super) resolved: BTreeMap<RouteKey, Resolved>,
+    pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     /// How the HTTP-01 challenges of hosts are answered.
     pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
-    pub(super) emitted: HashMap<ResourceKey, u64>,
-    pub(super) uses: HashMap<ResourceKey, Box<[BackendId]>>,
+    pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
-    pub(super) statuses: BTreeMap<ObjectKey, ObjectStatus>,
+    pub(super) reported: BTreeMap<ObjectKey, Reported>,
     pub(super) counters: Counters,
 }
 
@@ -149,11 +149,10 @@ impl Engine {
             challenges: BTreeMap::new(),
             troubles: BTreeMap::new(),
             emitted: HashMap::new(),
-            uses: HashMap::new(),
             backends: BTreeMap::new(),
             ports: BTreeMap::new(),
             sni_ports: HashMap::new(),
-            statuses: BTreeMap::new(),
+            reported: BTreeMap::new(),
             counters: Counters::default(),
         }
     }
@@ -194,11 +193,6 @@ impl Engine {
             self.report(&key, &mut dirty);
         }
         dirty.delta
-    }
-
-    /// The statuses of all objects of ours.
-    pub fn statuses(&self) -> &BTreeMap<ObjectKey, ObjectStatus> {
-        &self.statuses
     }
 
     /// The certificates that issuers are to make, each with the certificate that is there now.
@@ -462,6 +456,7 @@ impl Engine {
         self.counters.attachments += 1;
         let mut new = Vec::new();
         if let Some(route) = self.store.route(key) {
+            new.reserve_exact(route.parents.len());
             for (index, reference) in route.parents.iter().enumerate() {
                 let parent = crate::store::parent_key(reference, &key.name.namespace);
                 if let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) {
@@ -536,7 +531,7 @@ impl Engine {
     /// Looks up what a route's rules refer to.
     fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         self.counters.routes += 1;
-        let new = self.store.route(key).map(|route| resolve::resolve(route, &self.store));
+        let new = self.store.route(key).map(|route| Resolution::of(resolve::resolve(route, &self.store)));
         let old = match &new {
             Some(new) => self.resolved.insert(key.clone(), new.clone()),
             None => self.resolved.remove(key),
@@ -544,7 +539,7 @@ impl Engine {
         if old != new {
             dirty.statuses.insert(key.object());
             let attachments = self.attachments.get(key).map(Vec::as_slice).unwrap_or_default();
-            let is_invalid = |resolved: &Option<_>| resolved.as_ref().is_some_and(|r: &Resolved| r.invalid.is_some());
+            let is_invalid = |resolved: &Option<_>| resolved.as_ref().is_some_and(|r: &Resolution| r.invalid.is_some());
             let (was, is) = (is_invalid(&old), is_invalid(&new));
             for (listener, hostname, _) in handed_out(key, attachments) {
                 // Only accepted routes count (Gateway API, `ListenerStatus.attachedRoutes`).
@@ -566,7 +561,7 @@ impl Engine {
 /// What attachment looks at: a change of anything else leaves routes where they are.
 fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
     let listeners: Vec<_> =
-        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, &l.kinds, &l.namespaces)).collect();
+        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, l.kind, &l.namespaces)).collect();
     (&parent.accepted, &parent.gateway, listeners)
 }
 
