@@ -3,12 +3,11 @@
 mod envoy;
 mod killed;
 mod on_demand;
-mod resources;
 mod secured;
 mod virtual_hosts;
 
+use e2e::resources::*;
 use envoy::*;
-use resources::*;
 
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use xds::{Cache, Kind, Resource};
