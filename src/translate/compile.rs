@@ -33,7 +33,9 @@ impl Engine {
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
         // First, since chains depend on who has the name among all frontends.
-        self.place_secret(id, hostname, own.map(|(_, listener)| listener), dirty);
+        let own = own.map(|(_, listener)| listener);
+        self.place_secret(id, hostname, own, dirty);
+        self.place_sans(id, hostname, own, dirty);
         let mut unit = Unit::default();
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
@@ -43,6 +45,7 @@ impl Engine {
                 Protocol::Http => self.http_unit(id, hostname, owner),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
                 Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
+                Protocol::Tcp => Unit::default(),
             };
         }
         let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
@@ -263,6 +266,7 @@ impl Engine {
         }
         let kind = match frontend.claims.family()? {
             Family::Http => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
+            Family::Tcp => return None,
             Family::Tls if frontend.gate.is_empty() => return None,
             Family::Tls => FrontendKind::Tls {
                 chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain))).collect(),

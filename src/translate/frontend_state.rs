@@ -8,7 +8,8 @@ use super::compile::table_chain_name;
 use super::engine::{Dirty, Engine};
 use super::gate::Gate;
 use super::key::{ListenerId, ParentKey};
-use super::parent::Protocol;
+use super::parent::{ParentListener, Protocol};
+use super::sans::Sans;
 use super::tables::LISTED;
 use crate::inputs::Address;
 use crate::model::{Chain, Elsewhere, FrontendId, Handler, Hostname, ObjectName, VirtualHost};
@@ -32,6 +33,8 @@ pub(super) struct FrontendState {
     pub(super) placed: BTreeMap<Hostname, Option<Hostname>>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
     pub(super) beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    /// The names in the certificates of winners.
+    pub(super) sans: Sans,
     /// Addresses it is to be bound to.
     pub(super) addresses: Vec<IpAddr>,
 }
@@ -108,6 +111,20 @@ impl FrontendState {
 }
 
 impl Engine {
+    /// Notes the certificate that a listener serves, and marks those whose certificates begin or cease to overlap.
+    pub(super) fn place_sans(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        own: Option<&ParentListener>,
+        dirty: &mut Dirty,
+    ) {
+        let Some(frontend) = self.frontends.get_mut(id) else { return };
+        let touched = frontend.sans.set(hostname, own.and_then(|listener| listener.served.certificate()));
+        let listeners = touched.iter().filter_map(|hostname| frontend.winners.get(hostname));
+        dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
+    }
+
     /// Binds the frontends of a Gateway to its addresses: where two Gateways want one, the older keeps it.
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let (addresses, created) = match self.store.gateway(gateway) {

@@ -25,6 +25,7 @@ mod precedence;
 mod re2;
 mod report;
 mod resolve;
+mod sans;
 mod status;
 mod tables;
 mod tls_options;

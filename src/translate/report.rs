@@ -202,13 +202,22 @@ impl Engine {
             conditions.push(Condition { kind: "Conflicted", status: Status::True, reason, message });
         }
         let terminates = listener.protocol.is_some_and(Protocol::terminates);
-        let overlaps = self.frontends.get(&frontend).is_some_and(|f| f.overlaps(&listener.hostname));
-        if is_accepted && terminates && overlaps {
+        let overlap = self.frontends.get(&frontend).filter(|_| is_accepted && terminates).and_then(|frontend| {
+            // Overlapping certificates are the graver of the two: clients reuse connections by them.
+            if frontend.sans.overlap(&listener.hostname) {
+                Some((Reason::OverlappingCertificates, "a certificate for names that overlap with this one's"))
+            } else if frontend.overlaps(&listener.hostname) {
+                Some((Reason::OverlappingHostnames, "a hostname that overlaps"))
+            } else {
+                None
+            }
+        });
+        if let Some((reason, what)) = overlap {
             conditions.push(Condition {
                 kind: "OverlappingTLSConfig",
                 status: Status::True,
-                reason: Reason::OverlappingHostnames,
-                message: format!("another listener of port {} has a hostname that overlaps", listener.port),
+                reason,
+                message: format!("another listener of port {} has {what}", listener.port),
             });
         }
         ListenerStatus {
