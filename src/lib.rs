@@ -5,6 +5,7 @@ pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
 pub mod manifest;
+pub mod metrics;
 pub mod model;
 pub mod offline;
 pub mod programmed;
