@@ -1,6 +1,7 @@
 //! The xDS server against a real Envoy.
 
 mod envoy;
+mod example;
 mod killed;
 mod on_demand;
 mod secured;
