@@ -8,7 +8,7 @@ use xds::{Cache, Resource, Server, UnixPeers, Update, View};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    tracing_subscriber::fmt::init();
+    tracing_subscriber::fmt().init();
     let mut args = std::env::args().skip(1);
     let socket = args.next().unwrap_or_else(|| "xds.sock".into());
     let port = args.next().and_then(|port| port.parse().ok()).unwrap_or(10000);
