@@ -90,7 +90,11 @@ impl Pipeline {
         let mut asked = known;
         let mut batch = Batch::default();
         for change in changes {
-            self.ask(&change, &mut asked);
+            let Some(key) = key_of(&change) else {
+                batch.others.push(change);
+                continue;
+            };
+            self.ask(key, &change, &mut asked);
             match &change {
                 Change::Put(Object::TenantGateway(_) | Object::GrpcRoute(_)) => {}
                 Change::Delete(key) if matches!(key.kind, Kind::TenantGateway | Kind::GRPCRoute) => {}
@@ -106,7 +110,7 @@ impl Pipeline {
                     self.withheld.remove(&set.meta.name);
                     batch.put(change);
                 }
-                Change::Put(_) | Change::Delete(_) => batch.put(change),
+                _ => batch.put(change),
             }
         }
         let decided = self.tenancy.apply(asked);
@@ -114,19 +118,15 @@ impl Pipeline {
             self.take_back(&decided, &mut batch);
         }
         self.lay_grants(&decided, &mut batch);
-        let delta = self.engine.apply(batch.changes.into_values().collect(), now);
+        let delta = self.engine.apply(batch.changes.into_values().chain(batch.others).collect(), now);
         Outcome { delta, tenancy: decided }
     }
 
     /// What a change of an object tells tenancy.
-    fn ask(&mut self, change: &Change, asked: &mut Vec<tenancy::Change>) {
-        let key = match change {
-            Change::Put(object) => object.key(),
-            Change::Delete(key) => key.clone(),
-        };
+    fn ask(&mut self, key: ObjectKey, change: &Change, asked: &mut Vec<tenancy::Change>) {
         let object = match change {
             Change::Put(object) => Some(object),
-            Change::Delete(_) => None,
+            _ => None,
         };
         if let Some(claim) = ClaimKey::of(&key) {
             let claimant = match object {
@@ -222,8 +222,8 @@ impl Pipeline {
         }
         for key in claims {
             let now = match batch.changes.get(&key) {
-                Some(Change::Delete(_)) => continue,
                 Some(Change::Put(object)) => Some(object.clone()),
+                Some(_) => continue,
                 None => self.held(&key),
             };
             match now {
@@ -299,15 +299,24 @@ impl Pipeline {
 struct Batch {
     changes: BTreeMap<ObjectKey, Change>,
     namespaces: BTreeSet<Arc<str>>,
+    /// What is no object's.
+    others: Vec<Change>,
 }
 
 impl Batch {
     fn put(&mut self, change: Change) {
-        let key = match &change {
-            Change::Put(object) => object.key(),
-            Change::Delete(key) => key.clone(),
-        };
-        self.changes.insert(key, change);
+        if let Some(key) = key_of(&change) {
+            self.changes.insert(key, change);
+        }
+    }
+}
+
+/// The object that a change is of.
+fn key_of(change: &Change) -> Option<ObjectKey> {
+    match change {
+        Change::Put(object) => Some(object.key()),
+        Change::Delete(key) => Some(key.clone()),
+        Change::Challenge(..) | Change::Trouble(..) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,12 +14,15 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use xds::{Cache, Server, UnixPeers, View};
 
+use acme::storage::dir::Directory;
+
+use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, Wish};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Ask, Authority, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin,
+    Ask, ClaimBook, Demo, Issuers, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin,
     tenants, wishes as wishes_of_tenants,
 };
 use crate::tenancy;
@@ -26,8 +30,10 @@ use crate::translate::{Change, Protocol, Settings};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
-/// How often certificates are looked at.
+/// How often the end of certificates is looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
+/// How many orders may be on their way at a time.
+const ORDERS: usize = 32;
 /// How long `--once` waits for everything to be acknowledged.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -84,7 +90,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("standalone");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
-    let authority = Authority::open(dir.path().join("ca")).context("the internal CA")?;
+    let desk = Arc::new(desk(&options, dir.path()).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
@@ -97,12 +103,15 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             (Some(book), known.collect())
         }
     };
+    let tenancy_http_port = tenancy.ports.http;
     let mut site = Site {
         live: Live::new(settings, tenancy, cache.clone(), view.clone()),
         book,
         known,
-        authority,
+        desk: desk.clone(),
+        issuers: Issuers { directory: options.acme.acme_directory.clone(), http_port: tenancy_http_port },
         bundle: dir.path().join("ca.crt"),
+        written: String::new(),
         start: Instant::now(),
     };
 
@@ -116,7 +125,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             watcher = Some(opened);
         }
         None => {
-            let demo = Demo::open(&mut site.authority).await.map_err(|text| anyhow!("the example: {text}"))?;
+            let demo = Demo::open(desk.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
             site.apply(demo.objects.into_iter().map(Change::Put).collect())?;
             for backend in demo.backends {
                 let stop = stop.clone();
@@ -126,6 +135,22 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 });
             }
         }
+    }
+
+    // Certificates that are there already are served from the start.
+    site.hand_in(desk.settle())?;
+    let (supply, mut supplied) = mpsc::channel(4);
+    let (at_desk, desk_stop) = (desk.clone(), stop.clone());
+    tasks.spawn(async move {
+        at_desk.run(supply, desk_stop).await;
+        Ok(())
+    });
+    if let Some(address) = options.acme.acme_responder {
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("--acme-responder {address}"))?;
+        info!("challenges are answered at {}", listener.local_addr().unwrap_or(address));
+        let (desk, stop) = (desk.clone(), stop.clone());
+        tasks.spawn(async move { certificates::respond(listener, desk, stop).await.context("--acme-responder") });
     }
 
     let socket = dir.path().join("xds.sock");
@@ -144,8 +169,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
+    let about_certificates = certificates::routes(desk.clone());
     tasks.spawn(async move {
-        serve_admin(&admin, asks, admin_stop).await.with_context(|| format!("admin socket {}", admin.display()))
+        serve_admin(&admin, asks, about_certificates, admin_stop)
+            .await
+            .with_context(|| format!("admin socket {}", admin.display()))
     });
     if let Some(program) = envoy {
         let path = dir.path().join("bootstrap.json");
@@ -166,7 +194,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     tokio::pin!(patience);
     let mut shown = options.dir.is_some() && !options.once;
     let result = loop {
-        if !shown && site.live.acknowledged() {
+        if !shown && site.desk.is_settled() && site.live.acknowledged() {
             shown = true;
             let good = site.show().await;
             if options.once {
@@ -180,6 +208,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
+            Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
             _ = certificates.tick() => site.tend()?,
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
@@ -203,6 +232,15 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     result
 }
 
+/// The desk for certificates, with what is kept in the private directory.
+async fn desk(options: &cli::Standalone, dir: &std::path::Path) -> Result<Desk> {
+    let authority = Authority::open(dir.join("ca"), Timestamp::now());
+    let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
+    let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
+    let issuers = options.acme.issuers()?;
+    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS }).await?)
+}
+
 async fn next(watcher: &mut Option<Watcher>) -> Outcome {
     match watcher {
         Some(watcher) => watcher.next().await,
@@ -217,8 +255,11 @@ struct Site {
     book: Option<ClaimBook>,
     /// What the book had to say at the start.
     known: Vec<tenancy::Change>,
-    authority: Authority,
+    desk: Arc<Desk>,
+    issuers: Issuers,
     bundle: PathBuf,
+    /// What was last written there.
+    written: String,
     start: Instant,
 }
 
@@ -245,10 +286,11 @@ impl Site {
         let wishes = changes.iter().any(|change| match change {
             Change::Put(object) => kinds.contains(&object.key().kind),
             Change::Delete(key) => kinds.contains(&key.kind),
+            Change::Challenge(..) | Change::Trouble(..) => false,
         });
         self.publish(changes)?;
         if wishes {
-            self.certify()?;
+            self.certify();
         }
         self.settle();
         Ok(())
@@ -270,30 +312,46 @@ impl Site {
         }
     }
 
-    /// Does what time asks for: certificates begin and cease to be valid, and have to be renewed.
+    /// Does what time asks for: certificates begin and cease to be valid.
     fn tend(&mut self) -> Result<()> {
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;
         }
-        self.certify()
+        Ok(())
     }
 
-    /// Fulfils wishes for certificates. What comes of it are Secrets, which wish for nothing.
-    fn certify(&mut self) -> Result<()> {
-        let mut wishes = self.live.engine().wishes();
-        wishes.extend(wishes_of_tenants(self.live.pipeline(), &|secret| self.authority.gave(secret)));
-        let (changes, problems) = self.authority.fulfil(&wishes, Timestamp::now());
-        for problem in problems {
-            warn!("{problem}");
-        }
-        if changes.is_empty() {
+    /// Says which certificates are wished for.
+    fn certify(&self) {
+        let engine = self.live.engine();
+        let wish =
+            |wish: &crate::translate::Wish| Wish { addresses: engine.addresses_of(&wish.hostname), ..Wish::from(wish) };
+        let own = engine.wishes();
+        let tenants = wishes_of_tenants(self.live.pipeline(), &self.issuers);
+        self.desk.wish(own.keys().map(wish).chain(tenants).collect());
+    }
+
+    /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.
+    fn hand_in(&mut self, handouts: Vec<Handout>) -> Result<()> {
+        if handouts.is_empty() {
             return Ok(());
         }
-        self.publish(changes)?;
-        if let Err(error) = std::fs::write(&self.bundle, self.authority.bundle(Timestamp::now())) {
-            warn!("{}: {error}", self.bundle.display());
+        let mut changes = Vec::with_capacity(handouts.len());
+        for handout in handouts {
+            match handout.change() {
+                Ok(change) => changes.push(change),
+                Err(problem) => warn!("a certificate cannot be served: {problem}"),
+            }
         }
+        self.publish(changes)?;
+        let bundle = self.desk.authority().bundle(Timestamp::now());
+        if bundle != self.written {
+            match std::fs::write(&self.bundle, &bundle) {
+                Ok(()) => self.written = bundle,
+                Err(error) => warn!("{}: {error}", self.bundle.display()),
+            }
+        }
+        self.settle();
         Ok(())
     }
 
@@ -313,7 +371,7 @@ impl Site {
 
     /// Fetches every page and prints the table. `Ok(false)` when one did not come.
     async fn show(&self) -> Result<bool> {
-        let roots = self.authority.bundle(Timestamp::now());
+        let roots = self.desk.authority().bundle(Timestamp::now());
         let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
         let (mut good, mut curl) = (true, None);
         for host in self.live.engine().hosts() {

@@ -206,7 +206,7 @@ async fn what_envoy_refuses_is_told_and_hurts_nobody_else() -> Result<()> {
     assert_eq!(site.status("web.example.org").await?, 200);
 
     site.save("far.yaml", &gateway("127.0.0.1"))?;
-    site.program.line("gateway default/far: ").await?;
+    site.program.line("gateway default/far: 0 hosts changed").await?;
     let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "far.example.net");
     assert_eq!(probe.send().await?.status, 200);
     let (code, text) = site.ask(&["explain", &url])?;

@@ -1,7 +1,6 @@
 //! The standalone gateway: a directory of manifests, a certificate authority and an Envoy, on one machine.
 
 mod admin;
-mod authority;
 mod check;
 mod claim_book;
 mod demo;
@@ -11,8 +10,7 @@ mod private_dir;
 mod supervisor;
 mod tenants;
 
-pub use admin::{Ask, AskError, What, ask, serve as serve_admin};
-pub use authority::Authority;
+pub use admin::{Ask, AskError, What, ask, serve as serve_admin, tell};
 pub use check::{CheckError, check, example};
 pub use claim_book::{ClaimBook, ClaimBookError};
 pub use demo::Demo;
@@ -20,4 +18,4 @@ pub use echo::Echo;
 pub use live::Live;
 pub use private_dir::{PrivateDir, PrivateDirError};
 pub use supervisor::{NoEnvoy, Supervisor, find};
-pub use tenants::{losers, tenants, wishes};
+pub use tenants::{Issuers, losers, tenants, wishes};

@@ -1,12 +1,12 @@
 //! What people are told of tenants: in the log, in `explain`, and in the table of hosts.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{Certificate, Hostname, ObjectName};
+use crate::certificates::{IssuerRef, IssuerSettings, Wish};
+use crate::model::Hostname;
 use crate::pipeline::Pipeline;
-use crate::tenancy::{Delta, Issuer};
-use crate::translate::{Explanation, Host, INTERNAL_CA, Link, Protocol, Question, Wish};
+use crate::tenancy::{self, Delta, Issuer, Solver};
+use crate::translate::{Explanation, Host, INTERNAL_CA, Link, Protocol, Question};
 
 /// What needs somebody's attention after a change. What routes at Gateways of ours are told stands in their statuses.
 pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<String> {
@@ -63,18 +63,45 @@ pub fn losers(pipeline: &Pipeline) -> Vec<String> {
     line.collect()
 }
 
-/// What the internal CA is to issue for TenantGateways, and what there is of its own. `gave` tells its Secrets: one
-/// that is there meanwhile from somewhere else is replaced, and one of its own stays until another issuer's is there.
-pub fn wishes(pipeline: &Pipeline, gave: &dyn Fn(&ObjectName) -> bool) -> BTreeMap<Wish, Option<Arc<Certificate>>> {
-    let wanted = pipeline.tenancy().wishes().values();
-    let wanted = wanted.filter(|wish| wish.issuer == Issuer::InternalCa || gave(&wish.secret));
-    let held = |secret: &ObjectName| {
-        let secret = pipeline.engine().store().secret(secret).filter(|_| gave(secret))?;
-        secret.certificate.as_ref().ok().cloned()
+/// What an installation has for TenantGateways that ask for certificates.
+#[derive(Clone, Debug)]
+pub struct Issuers {
+    /// The directory of the installation's own ACME issuer.
+    pub directory: Option<String>,
+    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
+    pub http_port: u16,
+}
+
+impl Issuers {
+    /// The internal CA; the installation's own ACME issuer where it has the same directory, or where credentials are
+    /// needed, which stand in no manifest; else one for the TenantGateway alone, as cert-manager would make it: with
+    /// the CA's terms agreed to.
+    fn of(&self, wish: &tenancy::Wish) -> IssuerRef {
+        let wanted = match &wish.issuer {
+            Issuer::InternalCa => return IssuerRef::Named(INTERNAL_CA.into()),
+            Issuer::Acme(wanted) => wanted,
+        };
+        let own = self.directory.as_deref().map(acme::engine::directory_url);
+        if matches!(wanted.solver, Solver::Dns01(_)) || own == Some(wanted.directory.as_str()) {
+            return IssuerRef::Named("acme".into());
+        }
+        let settings = IssuerSettings {
+            directory: wanted.directory.clone(),
+            agree_to_terms: true,
+            http_port: Some(self.http_port),
+            ..IssuerSettings::default()
+        };
+        IssuerRef::Own { owner: wanted.tenant.clone(), settings: Arc::new(settings) }
+    }
+}
+
+/// The certificates that are wished for on behalf of TenantGateways.
+pub fn wishes(pipeline: &Pipeline, issuers: &Issuers) -> Vec<Wish> {
+    let wish = |wish: &tenancy::Wish| Wish {
+        secret: wish.secret.clone(),
+        hostnames: wish.names.iter().cloned().collect(),
+        issuer: issuers.of(wish),
+        addresses: wish.names.iter().flat_map(|name| pipeline.engine().addresses_of(name)).collect(),
     };
-    let internal = |wish: &crate::tenancy::Wish| {
-        let hostname = wish.names.first()?.clone();
-        Some((Wish { secret: wish.secret.clone(), hostname, issuer: INTERNAL_CA.to_owned() }, held(&wish.secret)))
-    };
-    wanted.filter_map(internal).collect()
+    pipeline.tenancy().wishes().values().map(wish).collect()
 }

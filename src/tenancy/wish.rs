@@ -27,6 +27,8 @@ pub enum Issuer {
 /// A CA that speaks ACME, and how it is satisfied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcmeIssuer {
+    /// The TenantGateway whose account it is.
+    pub tenant: ObjectName,
     /// The URL of its directory.
     pub directory: String,
     /// The Secret with the account's key, in the TenantGateway's namespace.
