@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use gatewright::inputs::Object;
 use gatewright::pipeline::{Pipeline, Written};
-use gatewright::tenancy::{self, Claimant, Settings, Tenancy, TenantGateway};
+use gatewright::tenancy::{self, Claimant, Settings, Tenancy};
 use gatewright::translate::Change;
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -66,10 +66,7 @@ fn changes(objects: Vec<Object>) -> Vec<tenancy::Change> {
             let namespace = tenancy::Namespace { labels: given.labels, annotations: given.annotations };
             tenancy::Change::Namespace(given.name, Some(namespace))
         }
-        Object::TenantGateway(tenant) => {
-            let TenantGateway { name, .. } = &tenant;
-            tenancy::Change::TenantGateway(name.clone(), Some(tenant))
-        }
+        Object::TenantGateway(tenant) => tenancy::Change::TenantGateway(tenant.name.clone(), Some(*tenant)),
         Object::Route(route) => {
             let claimant = Claimant::from(&route);
             tenancy::Change::Claimant(claimant.key.clone(), Some(claimant))

@@ -139,7 +139,7 @@ impl Pipeline {
         }
         match (key.kind, object) {
             (Kind::TenantGateway, Some(Object::TenantGateway(tenant))) => {
-                asked.push(tenancy::Change::TenantGateway(key.name.clone(), Some(tenant.clone())));
+                asked.push(tenancy::Change::TenantGateway(key.name.clone(), Some((**tenant).clone())));
             }
             (Kind::TenantGateway, _) => asked.push(tenancy::Change::TenantGateway(key.name.clone(), None)),
             (Kind::Namespace, Some(Object::Namespace(Namespace { name, labels, annotations }))) => {

@@ -170,7 +170,7 @@ pub enum Object {
     Route(Route),
     GrpcRoute(GrpcRoute),
     ReferenceGrant(ReferenceGrant),
-    TenantGateway(TenantGateway),
+    TenantGateway(Box<TenantGateway>),
     Service(Service),
     EndpointSlice(EndpointSlice),
     Secret(Secret),
@@ -267,7 +267,7 @@ impl Object {
                 Object::Route(route)
             }
             Kind::GRPCRoute => Object::GrpcRoute(GrpcRoute::parse(value)?),
-            Kind::TenantGateway => Object::TenantGateway(TenantGateway::parse(&value)?),
+            Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse(&value)?)),
             Kind::TLSRoute => {
                 let object: gw::tlsroutes::TlsRoute = read(value)?;
                 Object::Route(Route::read_tls(Meta::read(known, &object.metadata)?, object.spec)?)

@@ -28,7 +28,7 @@ pub struct Live {
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
     /// When each condition last changed its status.
-    since: BTreeMap<(ObjectKey, String), (Status, Timestamp)>,
+    since: Since,
     waiting: Vec<Announcement>,
     /// Refusals that were told already.
     told: BTreeSet<String>,
@@ -257,12 +257,15 @@ impl Live {
     }
 }
 
+/// The last change of each condition, by its object and place.
+type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
+
 /// What the Envoys say, and when conditions changed.
 struct Clock<'a> {
     fleet: Fleet,
     controller: &'a str,
     now: Timestamp,
-    since: RefCell<&'a mut BTreeMap<(ObjectKey, String), (Status, Timestamp)>>,
+    since: RefCell<&'a mut Since>,
 }
 
 impl Context for Clock<'_> {

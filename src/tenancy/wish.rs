@@ -21,7 +21,7 @@ pub enum Issuer {
     /// Our own CA.
     InternalCa,
     /// A CA that speaks ACME (RFC 8555).
-    Acme(AcmeIssuer),
+    Acme(Box<AcmeIssuer>),
 }
 
 /// A CA that speaks ACME, and how it is satisfied.
