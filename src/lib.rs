@@ -4,6 +4,7 @@ pub mod cli;
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
+pub mod kubernetes;
 pub mod manifest;
 pub mod model;
 pub mod offline;

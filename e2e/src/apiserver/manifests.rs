@@ -70,7 +70,8 @@ impl ApiServer {
 
     /// Applies every CustomResourceDefinition of a folder and waits until they are served.
     pub async fn install_crds(&self, folder: &Path) -> Result<()> {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
         files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
         files.sort();
         let mut names = Vec::new();
