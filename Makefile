@@ -23,11 +23,11 @@ test: ## install the tools, then every check and every test there is
 	$(MAKE) --no-print-directory check
 	$(CARGO) test --workspace
 	$(MAKE) --no-print-directory e2e
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
-check: ## format and lints
+check: ## format, lints and documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
 e2e: ## the tests against real counterparts
 	$(CARGO) test -p e2e -- --ignored

@@ -17,9 +17,9 @@ use e2e::probe::Probe;
 use e2e::world::{World, api, class, free_port, secret, service};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch};
 use gatewright::model::{
-    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, Endpoints, Frontend, FrontendId, FrontendKind,
-    Handler, HeaderEdits, Hostname, Match, ObjectName, Others, PathMatch, Rewrite, Route, Rule, Secret, SecretName,
-    ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, Elsewhere, Endpoints, Frontend, FrontendId,
+    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule, Secret,
+    SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright::publish;
 use gatewright::translate::{Change, Resource};
@@ -327,8 +327,7 @@ impl Classic {
         let table = Table {
             id: table,
             virtual_hosts: vec![VirtualHost { hostname, routes: vec![route] }],
-            misdirected: Vec::new(),
-            others: Others::NotFound,
+            elsewhere: Elsewhere::NOWHERE,
             plain_http: false,
             thumbprint: None,
         };

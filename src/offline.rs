@@ -34,7 +34,6 @@ pub fn translate(objects: Vec<Object>, settings: Settings, now: SystemTime) -> R
     let time = jiff::Timestamp::try_from(now).unwrap_or_default().to_string();
     let statuses: Vec<Value> = engine
         .statuses()
-        .iter()
         .map(|(key, status)| {
             let mut metadata = json!({"name": &*key.name.name});
             if key.kind.namespaced() {
@@ -44,7 +43,7 @@ pub fn translate(objects: Vec<Object>, settings: Settings, now: SystemTime) -> R
                 "apiVersion": key.kind.api_version(),
                 "kind": key.kind.as_str(),
                 "metadata": metadata,
-                "status": status_document(status, &controller, &|_, _| time.clone()),
+                "status": status_document(&status, &controller, &|_, _| time.clone()),
             })
         })
         .collect();
@@ -53,7 +52,7 @@ pub fn translate(objects: Vec<Object>, settings: Settings, now: SystemTime) -> R
         .into_keys()
         .map(|wish| json!({"secret": wish.secret.to_string(), "hostname": wish.hostname.as_str(), "issuer": wish.issuer}))
         .collect();
-    let ok = engine.statuses().values().all(crate::translate::ObjectStatus::is_good);
+    let ok = engine.good_and_bad().1 == 0;
     Ok(Offline { resources, statuses, wishes, ok })
 }
 

@@ -49,7 +49,7 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Others, Scope, TableId, VirtualHost};
+    use crate::model::{Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost};
 
     /// A resource is taken back under the name it was sent by.
     #[test]
@@ -58,7 +58,7 @@ mod tests {
         let host = Hostname::parse("a.example.org").expect("a hostname");
         let cluster = Cluster::Sni { frontend: id.clone(), hostname: host.clone(), port: None };
         let virtual_host = VirtualHost { hostname: host.clone(), routes: Vec::new() };
-        let scope = Scope { frontend: id.clone(), virtual_host, others: Others::NotFound };
+        let scope = Scope { frontend: id.clone(), listener: host.clone(), virtual_host };
         let table = TableId { frontend: id.clone(), listener: None };
         let frontend = Frontend { id: id.clone(), addresses: Vec::new(), kind: FrontendKind::Http { table } };
         for (key, resource) in [

@@ -321,7 +321,8 @@ pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>
 /// Every object that a route's backends and mirrors name.
 fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
     route.rules.iter().flat_map(|rule| {
-        let mirrors = rule.filters.as_ref().map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
+        let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
+        let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
         rule.backends.iter().map(|b| &b.target.name).chain(mirrors.iter().map(|(target, ..)| &target.name))
     })
 }

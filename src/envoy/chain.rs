@@ -40,7 +40,9 @@ pub(super) fn plain(frontend: &FrontendId, table: &TableId) -> FilterChain {
 pub(super) fn tls(frontend: &FrontendId, name: &ChainName, chain: &Chain) -> FilterChain {
     let Chain { tls, handler } = chain;
     let filters = match handler {
-        Handler::Scopes => vec![connection_manager::filter(frontend, Routes::Scopes)],
+        Handler::Scopes { listener, elsewhere } => {
+            vec![connection_manager::filter(frontend, Routes::Scopes { listener: listener.as_ref(), elsewhere })]
+        }
         Handler::Table(table) => vec![connection_manager::filter(frontend, Routes::Table(table))],
         Handler::TcpBySni => vec![cluster_by_sni(frontend), tcp_proxy(frontend, to(REFUSED))],
         Handler::Tcp(targets) => vec![tcp_proxy(frontend, weighted(targets))],

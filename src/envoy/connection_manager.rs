@@ -12,8 +12,7 @@ use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, ScopedRds, ScopedRoutes,
     http_connection_manager::{
-        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation, StripPortMode,
-        UpgradeConfig,
+        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation, UpgradeConfig,
     },
     http_filter,
     scoped_routes::{
@@ -31,19 +30,46 @@ use super::chain::network_filter;
 use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{ResourceName, cors, limits};
-use crate::model::{FrontendId, TableId};
+use super::{ResourceName, cors, limits, misdirected};
+use crate::model::{Elsewhere, FrontendId, Hostname, TableId};
 
-/// The header that carries frontend and SNI from the connection to the choice of the scope. It is overwritten before
-/// anything reads it, so no client can forge it, and removed before a request leaves.
-pub(super) const SCOPE_HEADER: &str = "x-gw-sni";
+/// The header that carries frontend and host to the choice of the scope. Like [`LISTENER_HEADER`] it is overwritten
+/// before anything reads it, so no client can forge it, and removed before a request leaves.
+pub(super) const SCOPE_HEADER: &str = "x-gw-scope";
+
+/// The header that says whose connection it is: the hostname of the listener, which for exact ones is the SNI.
+pub(super) const LISTENER_HEADER: &str = "x-gw-sni";
+
+/// The header that says whether the request is for the host that the connection was opened for, where not every other
+/// host is known.
+pub(super) const HOST_HEADER: &str = "x-gw-host";
+
+/// The host that a scope is looked up by. One that is spelled in upper case or with a port is looked up as the SNI,
+/// whose virtual host knows it under either spelling if it is the same (RFC 9110, 4.2.3).
+const SCOPE_OF: &str = "%CEL(request.host == connection.requested_server_name || request.host.contains(':') || \
+                        request.host.matches('[A-Z]') ? connection.requested_server_name : request.host)%";
+
+/// `own` for the connection's own host, in whatever spelling, and for all without SNI; else `other`.
+const OWN_OR_OTHER: &str = "%CEL(request.host == connection.requested_server_name || \
+                            connection.requested_server_name == '' || \
+                            request.host.contains(':') && request.host.startsWith(connection.requested_server_name) || \
+                            size(request.host) == size(connection.requested_server_name) && \
+                            request.host.matches('[A-Z]') ? 'own' : 'other')%";
+
+/// Envoy has it in lower case.
+const SNI: &str = "%REQUESTED_SERVER_NAME%";
 
 /// Where a connection manager finds its routes.
 pub(super) enum Routes<'a> {
     /// In the table of a plain-HTTP frontend.
     Plain(&'a TableId),
-    /// In the scope that the SNI names.
-    Scopes,
+    /// In the scope that the host names.
+    Scopes {
+        /// Whose connections these are, if not the listener's that the SNI names.
+        listener: Option<&'a Hostname>,
+        /// Which hosts without a scope are other listeners'.
+        elsewhere: &'a Elsewhere,
+    },
     /// In the table of a wildcard or catch-all listener.
     Table(&'a TableId),
 }
@@ -51,14 +77,20 @@ pub(super) enum Routes<'a> {
 /// The network filter "HTTP". The same for all chains of a frontend but for the routes and the early header.
 pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
     let plain = matches!(routes, Routes::Plain(_));
-    let (route_specifier, early) = match routes {
-        Routes::Plain(table) | Routes::Table(table) => (rds(table), Vec::new()),
-        Routes::Scopes => (scoped_routes(), vec![scope_header(frontend)]),
+    let (route_specifier, early, local_replies) = match routes {
+        Routes::Plain(table) => (rds(table), Vec::new(), None),
+        Routes::Table(table) => (rds(table), vec![early_headers([(HOST_HEADER, OWN_OR_OTHER.to_owned())])], None),
+        Routes::Scopes { listener, elsewhere } => {
+            let listener = listener.map_or_else(|| SNI.to_owned(), ToString::to_string);
+            let headers = [(SCOPE_HEADER, keyed(frontend, &SCOPE_OF)), (LISTENER_HEADER, listener)];
+            (scoped_routes(), vec![early_headers(headers)], Some(misdirected::local_replies(elsewhere)))
+        }
     };
     let manager = HttpConnectionManager {
         stat_prefix: frontend.to_string(),
         route_specifier: Some(route_specifier),
         early_header_mutation_extensions: early,
+        local_reply_config: local_replies,
         http_filters: http_filters(plain),
         common_http_protocol_options: Some(HttpProtocolOptions {
             idle_timeout: seconds(limits::IDLE_SECONDS),
@@ -88,8 +120,7 @@ pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
         merge_slashes: true,
         // Gateway API: a match sees the path as the client wrote it.
         path_with_escaped_slashes_action: PathWithEscapedSlashesAction::KeepUnchanged.into(),
-        // Hosts are compared without their port and without the dot of a fully qualified name.
-        strip_port_mode: Some(StripPortMode::StripAnyHostPort(true)),
+        // The dot of a fully qualified name means nothing. The port stays: backends make links from it.
         strip_trailing_host_dot: true,
         ..Default::default()
     };
@@ -127,19 +158,18 @@ fn scoped_routes() -> RouteSpecifier {
     })
 }
 
-/// Overwrites the scope header with `<frontend>|<SNI>` before a route is looked for. Envoy has the SNI in lower case.
-fn scope_header(frontend: &FrontendId) -> TypedExtensionConfig {
-    let option = HeaderValueOption {
-        header: Some(HeaderValue {
-            key: SCOPE_HEADER.to_owned(),
-            value: keyed(frontend, &"%REQUESTED_SERVER_NAME%"),
+/// Overwrites headers before a route is looked for.
+fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtensionConfig {
+    let overwrite = |(key, value): (&str, String)| {
+        let option = HeaderValueOption {
+            header: Some(HeaderValue { key: key.to_owned(), value, ..Default::default() }),
+            append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
             ..Default::default()
-        }),
-        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-        ..Default::default()
+        };
+        HeaderMutation { action: Some(header_mutation::Action::Append(option)) }
     };
-    let mutation = HeaderMutation { action: Some(header_mutation::Action::Append(option)) };
-    extension("envoy.http.early_header_mutation.header_mutation", &EarlyHeaderMutation { mutations: vec![mutation] })
+    let mutations = headers.into_iter().map(overwrite).collect();
+    extension("envoy.http.early_header_mutation.header_mutation", &EarlyHeaderMutation { mutations })
 }
 
 /// The filters. What they do, routes say.
@@ -174,9 +204,13 @@ mod tests {
         HttpConnectionManager::decode(config.value.as_slice()).expect("a connection manager")
     }
 
+    fn scopes() -> Routes<'static> {
+        Routes::Scopes { listener: None, elsewhere: const { &Elsewhere::NOWHERE } }
+    }
+
     #[test]
     fn scoped_routes_are_the_same_for_all_frontends_and_the_header_tells_them_apart() {
-        let (one, two) = (manager(443, Routes::Scopes), manager(8443, Routes::Scopes));
+        let (one, two) = (manager(443, scopes()), manager(8443, scopes()));
         assert_eq!(one.route_specifier, two.route_specifier);
         assert_ne!(one.early_header_mutation_extensions, two.early_header_mutation_extensions);
     }
@@ -187,6 +221,6 @@ mod tests {
         let wild = TableId { frontend: frontend(443), listener: Some(host("*.example.org")) };
         let names = |m: HttpConnectionManager| m.http_filters.into_iter().map(|f| f.name).collect::<Vec<_>>();
         assert_eq!(names(manager(80, Routes::Plain(&table)))[0], HEADER_TO_METADATA);
-        assert_eq!(names(manager(443, Routes::Table(&wild))), names(manager(443, Routes::Scopes)));
+        assert_eq!(names(manager(443, Routes::Table(&wild))), names(manager(443, scopes())));
     }
 }

@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
     use crate::envoy::testdata::{frontend, host};
-    use crate::model::{CertificateSource, Chain, Handler, TableId, Termination, TlsParams};
+    use crate::model::{CertificateSource, Chain, Elsewhere, Handler, TableId, Termination, TlsParams};
 
     fn tls(gate: &[(&str, &str)]) -> Listener {
         let https = Chain {
@@ -68,7 +68,7 @@ mod tests {
                 alpn: vec!["h2".into(), "http/1.1".into()],
                 params: TlsParams::default(),
             }),
-            handler: Handler::Scopes,
+            handler: Handler::Scopes { listener: None, elsewhere: Elsewhere::NOWHERE },
         };
         let chains = BTreeMap::from([("https".into(), https)]);
         let gate = gate.iter().map(|(name, chain)| (host(name), (*chain).into())).collect();

@@ -4,7 +4,7 @@
 //! Pure: no client, task, clock or log ever appears here.
 //!
 //! The layout keeps a constant number of filter chains and looks everything per host up by name: the certificate by
-//! SNI (`on_demand_secret`), the routes by SNI (scoped routes), the chain by SNI (a domain matcher in the listener).
+//! SNI (`on_demand_secret`), the routes by host (scoped routes), the chain by SNI (a domain matcher in the listener).
 //!
 //! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries up. Nothing made here
 //! holds more than one entry in any map, so equal values encode to equal bytes.
@@ -20,6 +20,7 @@ mod gate;
 mod headers;
 mod limits;
 mod listener;
+mod misdirected;
 mod name;
 mod path;
 mod proto;

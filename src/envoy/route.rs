@@ -16,7 +16,7 @@ use super::cors;
 use super::headers::{Headers, headers};
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, uint};
-use super::request_match::request_match;
+use super::request_match::{header, matching, request_match};
 use super::retry::times;
 use crate::model::{
     Action, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
@@ -33,9 +33,7 @@ const MILLION: u64 = 1_000_000;
 pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,
-        Action::Redirect(redirect) => {
-            return vec![made(route, &[], PbAction::Redirect(redirect_action(&route.matches.path, redirect)))];
-        }
+        Action::Redirect(redirect) => return redirects(route, redirect),
         Action::Respond(status) => return vec![made(route, &[], respond(*status))],
     };
     let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
@@ -47,6 +45,19 @@ pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
         all if together => vec![made(route, all, forward(route, all))],
         all => apart(route, all),
     }
+}
+
+/// Envoy keeps the port of the request's host where the redirect has none. There it has to be said.
+fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
+    let action = |redirect| PbAction::Redirect(redirect_action(&route.matches.path, redirect));
+    let usual = made(route, &[], action(redirect));
+    if redirect.port.is_some() || redirect.hostname.is_some() {
+        return vec![usual];
+    }
+    let redirect = Redirect { port: Some(redirect.default_port), ..redirect.clone() };
+    let mut with_port = made(route, &[], action(&redirect));
+    with_port.r#match.get_or_insert_default().headers.push(header(":authority", matching(".*:[0-9]+")));
+    vec![with_port, usual]
 }
 
 /// One route per share.
@@ -199,7 +210,7 @@ fn fraction(per_million: u64) -> RuntimeFractionalPercent {
 }
 
 fn redirect_action(matched: &PathMatch, redirect: &Redirect) -> pb::RedirectAction {
-    let Redirect { scheme, hostname, port, path, status } = redirect;
+    let Redirect { scheme, hostname, port, default_port: _, path, status } = redirect;
     pb::RedirectAction {
         scheme_rewrite_specifier: scheme.clone().map(SchemeRewriteSpecifier::SchemeRedirect),
         host_redirect: hostname.clone().unwrap_or_default(),
@@ -323,8 +334,14 @@ mod tests {
 
     #[test]
     fn a_redirect_has_what_it_changes_and_nothing_else() {
-        let redirect =
-            Redirect { scheme: Some("https".into()), hostname: None, port: Some(8443), path: None, status: 301 };
+        let redirect = Redirect {
+            scheme: Some("https".into()),
+            hostname: None,
+            port: Some(8443),
+            default_port: 443,
+            path: None,
+            status: 301,
+        };
         let made = redirect_action(&PathMatch::Prefix("/".into()), &redirect);
         assert_eq!((made.port_redirect, made.host_redirect.as_str()), (8443, ""));
         assert_eq!(made.response_code(), RedirectResponseCode::MovedPermanently);

@@ -1,4 +1,4 @@
-//! Scopes: everything one exact hostname serves on one TLS frontend, found by SNI.
+//! Scopes: everything one exact hostname serves on one TLS frontend, found by the request's host.
 
 use envoy_types::pb::envoy::config::route::v3::{
     ScopedRouteConfiguration,
@@ -9,19 +9,22 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 
 use super::ResourceName;
+use super::misdirected;
 use super::virtual_host::{answer, route_configuration, virtual_host};
-use crate::model::{Hostname, Scope};
+use crate::model::Scope;
 
 /// The scope of a hostname, with its routes inline.
 ///
-/// Its key is its name, `<frontend>|<hostname>`: the value of the early header of a connection with that SNI. Every
-/// other host on such a connection gets the answer of the `*` virtual host (RFC 9110, 7.4 and 15.5.20).
+/// Its key is its name, `<frontend>|<hostname>`: the value of the early header of a request for that host. Requests on
+/// another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20) before any route is looked at.
 pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
     let name = scope.resource_name();
-    let hosts = vec![virtual_host(&scope.virtual_host, None), answer("*", &[Hostname::any()], scope.others, None)];
+    let mut host = virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(&scope.listener)));
+    // Said, since what Envoy says itself stands for a host that has no scope.
+    host.routes.push(answer(404));
     ScopedRouteConfiguration {
         key: Some(Key { fragments: vec![Fragment { r#type: Some(fragment::Type::StringKey(name.clone())) }] }),
-        route_configuration: Some(route_configuration(name.clone(), hosts)),
+        route_configuration: Some(route_configuration(name.clone(), vec![host])),
         name,
         ..Default::default()
     }
@@ -29,26 +32,37 @@ pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
 
 #[cfg(test)]
 mod tests {
+    use envoy_types::pb::envoy::config::route::v3::{Route, route};
+
     use super::*;
     use crate::envoy::testdata::{frontend, host, route, rule, to};
-    use crate::model::{Action, Others, VirtualHost};
+    use crate::model::{Action, VirtualHost};
+
+    fn status(route: &Route) -> Option<u32> {
+        match &route.action {
+            Some(route::Action::DirectResponse(answer)) => Some(answer.status),
+            _ => None,
+        }
+    }
 
     #[test]
-    fn a_scope_is_keyed_by_frontend_and_host_and_answers_others_last() {
+    fn a_scope_is_keyed_by_frontend_and_host_and_sends_strangers_away_first() {
         let made = scope(&Scope {
             frontend: frontend(443),
+            listener: host("a.example.org"),
             virtual_host: VirtualHost {
                 hostname: host("a.example.org"),
                 routes: vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
             },
-            others: Others::Misdirected,
         });
         let config = made.route_configuration.expect("inline");
         let domains: Vec<_> = config.virtual_hosts.iter().map(|h| h.domains.as_slice()).collect();
-        assert_eq!(domains, [&["a.example.org".to_owned()][..], &["*".to_owned()][..]]);
+        assert_eq!(domains, [&["a.example.org".to_owned()][..]]);
+        let statuses: Vec<_> = config.virtual_hosts[0].routes.iter().map(|r| status(r)).collect();
+        assert_eq!(statuses, [Some(421), None, Some(404)]);
         assert_eq!(made.name, "infra/edge:443|a.example.org");
         assert_eq!(made.key.expect("a key").fragments[0].r#type, Some(fragment::Type::StringKey(made.name)));
-        assert_eq!(config.request_headers_to_remove, ["x-gw-sni"]);
+        assert_eq!(config.request_headers_to_remove, ["x-gw-scope", "x-gw-sni", "x-gw-host"]);
         assert!(!config.validate_clusters.expect("said").value);
     }
 }

@@ -5,27 +5,34 @@ use std::collections::BTreeSet;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
 use super::ResourceName;
-use super::virtual_host::{answer, challenge, route_configuration, virtual_host};
-use crate::model::{Hostname, Others, Table};
+use super::misdirected;
+use super::virtual_host::{answer_host, challenge, route_configuration, virtual_host};
+use crate::model::{Elsewhere, Hostname, Table};
 
 /// The route configuration of a table.
 ///
 /// On plain HTTP with an ACME account every virtual host, the one for unknown hosts too, answers challenges before
 /// anything else. A hostname stands in one virtual host only; Envoy refuses a table where it does not.
 pub fn table(table: &Table) -> RouteConfiguration {
-    let Table { id, virtual_hosts, misdirected, others, plain_http, thumbprint } = table;
+    let Table { id, virtual_hosts, elsewhere, plain_http, thumbprint } = table;
     let challenge = thumbprint.as_deref().filter(|_| *plain_http).map(challenge);
-    let challenge = challenge.as_ref();
     let own: BTreeSet<&Hostname> = virtual_hosts.iter().map(|host| &host.hostname).collect();
-    let mut hosts: Vec<_> = virtual_hosts.iter().map(|host| virtual_host(host, challenge)).collect();
-    let mut elsewhere = misdirected.clone();
-    elsewhere.retain(|hostname| !own.contains(hostname) && !hostname.is_any());
-    elsewhere.dedup();
-    if !elsewhere.is_empty() {
-        hosts.push(answer("misdirected", &elsewhere, Others::Misdirected, challenge));
+    let (listed, others) = match elsewhere {
+        Elsewhere::Listed(names) if names.iter().any(Hostname::is_any) => (names.as_slice(), 421),
+        Elsewhere::Listed(names) => (names.as_slice(), 404),
+        Elsewhere::Many => (&[][..], 421),
+    };
+    // Where not every name of others is listed, a wildcard may hide some.
+    let guard = (*elsewhere == Elsewhere::Many).then(misdirected::unless_own_host);
+    let first = |hostname: &Hostname| challenge.as_ref().or(guard.as_ref().filter(|_| !hostname.is_exact()));
+    let mut hosts: Vec<_> = virtual_hosts.iter().map(|host| virtual_host(host, first(&host.hostname))).collect();
+    let listed: BTreeSet<&Hostname> = listed.iter().filter(|name| !own.contains(name) && !name.is_any()).collect();
+    if !listed.is_empty() {
+        let listed: Vec<Hostname> = listed.into_iter().cloned().collect();
+        hosts.push(answer_host("misdirected", &listed, 421, challenge.as_ref()));
     }
     if !own.contains(&Hostname::any()) {
-        hosts.push(answer("others", &[Hostname::any()], *others, challenge));
+        hosts.push(answer_host("others", &[Hostname::any()], others, challenge.as_ref()));
     }
     route_configuration(id.resource_name(), hosts)
 }
@@ -48,8 +55,7 @@ mod tests {
         Table {
             id: TableId { frontend: frontend(80), listener: None },
             virtual_hosts: hosts.iter().map(serve).collect(),
-            misdirected: vec![],
-            others: Others::NotFound,
+            elsewhere: Elsewhere::NOWHERE,
             plain_http: true,
             thumbprint: None,
         }
@@ -99,8 +105,8 @@ mod tests {
 
     #[test]
     fn no_hostname_stands_in_two_virtual_hosts() {
-        let misdirected = ["", "a.org", "x.b.org"].map(host).to_vec();
-        let made = table(&Table { misdirected, ..plain(&["", "a.org"]) });
+        let elsewhere = Elsewhere::Listed(["", "a.org", "x.b.org", "x.b.org"].map(host).to_vec());
+        let made = table(&Table { elsewhere, ..plain(&["", "a.org"]) });
         assert_eq!(domains(&made), ["*", "a.org", "x.b.org"]);
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Frontend, FrontendId, FrontendKind, Handler,
-    HeaderEdits, Hostname, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target,
-    Termination, Timeouts, TlsParams, WeightedTarget,
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Elsewhere, Frontend, FrontendId,
+    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route, Rule,
+    ServicePort, Target, Termination, Timeouts, TlsParams, WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
@@ -74,7 +74,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
             alpn: vec!["h2".into(), "http/1.1".into()],
             params: TlsParams::default(),
         }),
-        handler: Handler::Scopes,
+        handler: Handler::Scopes { listener: None, elsewhere: Elsewhere::NOWHERE },
     };
     super::listener(&Frontend {
         id: frontend(443),

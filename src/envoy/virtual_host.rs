@@ -14,11 +14,11 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 
-use super::connection_manager::SCOPE_HEADER;
+use super::connection_manager::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::proto::{any, boolean};
 use super::request_match::{header, matching, regex_matcher};
 use super::route::{respond, routes};
-use crate::model::{self, Hostname, Others};
+use crate::model::{self, Hostname};
 
 /// The filter that takes the token out of a challenge's path; the challenge's own route configures it.
 pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";
@@ -26,42 +26,46 @@ pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metada
 /// A route configuration around virtual hosts.
 ///
 /// Clusters are not checked: a missing one answers 503 to its own routes instead of refusing everybody's. The
-/// header that chose the scope does not leave this Envoy.
+/// headers that led here do not leave this Envoy.
 pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>) -> RouteConfiguration {
     RouteConfiguration {
         name,
         virtual_hosts,
-        request_headers_to_remove: vec![SCOPE_HEADER.to_owned()],
+        request_headers_to_remove: [SCOPE_HEADER, LISTENER_HEADER, HOST_HEADER].map(str::to_owned).to_vec(),
         validate_clusters: boolean(false),
+        // Hosts are compared without their port (Gateway API, `HTTPRouteSpec.hostnames`).
+        ignore_port_in_host_matching: true,
         ..Default::default()
     }
 }
 
 /// The routes of one hostname. A request that none of them matches is answered 404 by Envoy.
-pub(super) fn virtual_host(host: &model::VirtualHost, challenge: Option<&Route>) -> VirtualHost {
+/// `first` comes before them.
+pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     let name = host.hostname.to_string();
     VirtualHost {
         domains: vec![name.clone()],
         name,
-        routes: challenge.cloned().into_iter().chain(host.routes.iter().flat_map(routes)).collect(),
+        routes: first.cloned().into_iter().chain(host.routes.iter().flat_map(routes)).collect(),
         ..Default::default()
     }
 }
 
-/// The answer to all requests for some hosts.
-pub(super) fn answer(name: &str, hosts: &[Hostname], others: Others, challenge: Option<&Route>) -> VirtualHost {
-    let everything = Route {
-        r#match: Some(RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..Default::default() }),
-        action: Some(respond(match others {
-            Others::NotFound => 404,
-            Others::Misdirected => 421,
-        })),
-        ..Default::default()
-    };
+/// One answer to all requests for some hosts, but for those that `first` takes.
+pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16, first: Option<&Route>) -> VirtualHost {
     VirtualHost {
         name: name.to_owned(),
         domains: hosts.iter().map(Hostname::to_string).collect(),
-        routes: challenge.cloned().into_iter().chain([everything]).collect(),
+        routes: first.cloned().into_iter().chain([answer(status)]).collect(),
+        ..Default::default()
+    }
+}
+
+/// One answer to everything.
+pub(super) fn answer(status: u16) -> Route {
+    Route {
+        r#match: Some(RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..Default::default() }),
+        action: Some(respond(status)),
         ..Default::default()
     }
 }

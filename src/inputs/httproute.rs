@@ -73,7 +73,7 @@ fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, Par
     Ok(RouteRule {
         name: rule.name,
         matches,
-        filters: filters.map(Box::new),
+        filters: filters.map(|filters| (filters != Filters::default()).then(|| Box::new(filters))),
         backends: exact(backends.into_iter().map(|b| backend(namespace, b)))?,
         timeouts: rule.timeouts.map(timeouts).transpose()?.unwrap_or_default(),
         retry: rule.retry.map(retry).transpose()?,
@@ -268,6 +268,7 @@ fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redire
     let status = redirect.status_code.unwrap_or(302);
     let known = [301, 302, 303, 307, 308].into_iter().find(|code| i64::from(*code) == status);
     Ok(Redirect {
+        default_port: 80,
         scheme: redirect.scheme.map(same_shape).transpose()?,
         hostname: schema::precise_hostname("requestRedirect.hostname", redirect.hostname)?,
         port: redirect.port.map(|number| port(number, "requestRedirect.port")).transpose()?,

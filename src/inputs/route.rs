@@ -88,8 +88,8 @@ pub struct RouteRule {
     pub name: Option<String>,
     /// Any of these must match; never empty.
     pub matches: Vec<Match>,
-    /// What its filters ask for, or why they cannot be carried out.
-    pub filters: Result<Box<Filters>, Unsupported>,
+    /// What its filters ask for, `None` where it has none; or why they cannot be carried out.
+    pub filters: Result<Option<Box<Filters>>, Unsupported>,
     /// Where requests go.
     pub backends: Vec<BackendRef>,
     /// Time limits.

@@ -88,6 +88,7 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
         .collect();
     names.sort();
     names.dedup();
+    names.shrink_to_fit();
     let utf8 = |bytes: &[u8], error: fn(String) -> SecretError| {
         std::str::from_utf8(bytes).map(Arc::<str>::from).map_err(|_| error("not UTF-8".to_owned()))
     };

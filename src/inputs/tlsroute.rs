@@ -24,7 +24,7 @@ impl Route {
                 Ok(RouteRule {
                     name: rule.name,
                     matches: vec![any_request()],
-                    filters: Ok(Box::default()),
+                    filters: Ok(None),
                     backends: exact(
                         rule.backend_refs
                             .into_iter()

@@ -1,7 +1,7 @@
 //! Manifests: a directory of YAML and JSON files becomes changes of objects.
 //!
 //! In: files. Out: [`Change`](crate::translate::Change)s, and [`Problem`]s that name file, line and reason. What a file
-//! means ([`document`]) and what a change of a file changes ([`Folder`]) is pure; [`Watcher`] reads and waits.
+//! means (`document`) and what a change of a file changes ([`Folder`]) is pure; [`Watcher`] reads and waits.
 
 mod document;
 mod folder;

@@ -1,7 +1,7 @@
 //! Conditions: what an object's status says, with the reasons of the Gateway API v1.7.0.
 
 /// Status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// It holds.
     True,
@@ -12,7 +12,7 @@ pub enum Status {
 }
 
 /// One condition of an object, without the time of its last change: who writes it knows that.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// The type, e.g. `Accepted`.
     pub kind: &'static str,

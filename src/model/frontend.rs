@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Hostname, ObjectName, SecretName, TableId, TlsParams, WeightedTarget};
+use super::{Elsewhere, Hostname, ObjectName, SecretName, TableId, TlsParams, WeightedTarget};
 
 /// A port of a Gateway. Printed as `namespace/gateway:port`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,8 +92,14 @@ pub enum CertificateSource {
 /// What a chain does with its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Handler {
-    /// HTTP, routed by the [`super::Scope`] that the SNI names.
-    Scopes,
+    /// HTTP, routed by the [`super::Scope`] that the request's host names.
+    Scopes {
+        /// The wildcard or catch-all listener whose connections these are. `None`: each connection is the listener's
+        /// that has the SNI as its hostname.
+        listener: Option<Hostname>,
+        /// Wildcards of listeners that serve hosts without a scope.
+        elsewhere: Elsewhere,
+    },
     /// HTTP, routed by one table.
     Table(TableId),
     /// TCP to the [`super::Cluster::Sni`] that the SNI names.

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::{BackendId, FrontendId, Hostname};
 
-/// Everything one exact hostname serves on one TLS frontend: one ScopedRouteConfiguration keyed by the SNI.
+/// Everything one exact hostname serves on one TLS frontend: one ScopedRouteConfiguration keyed by the request's host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
     /// The frontend.
     pub frontend: FrontendId,
+    /// Hostname of the listener it belongs to. Requests on another listener's connection are answered 421.
+    pub listener: Hostname,
     /// The exact hostname with its routes.
     pub virtual_host: VirtualHost,
-    /// The answer to a request on this connection for another host.
-    pub others: Others,
 }
 
 /// A table of virtual hosts: one RouteConfiguration, for plain HTTP and for wildcard and catch-all listeners.
@@ -23,10 +23,8 @@ pub struct Table {
     pub id: TableId,
     /// By hostname, sorted.
     pub virtual_hosts: Vec<VirtualHost>,
-    /// Hostnames that another listener of the port owns: answered 421. Sorted.
-    pub misdirected: Vec<Hostname>,
-    /// The answer for every other host.
-    pub others: Others,
+    /// The hosts that other listeners of the port serve.
+    pub elsewhere: Elsewhere,
     /// Whether this is plain HTTP, where ACME challenges are answered ahead of everything else.
     pub plain_http: bool,
     /// Thumbprint of the ACME account (RFC 7638) that answers HTTP-01 challenges here. On plain HTTP only; without one
@@ -43,13 +41,20 @@ pub struct TableId {
     pub listener: Option<Hostname>,
 }
 
-/// The answer to a request for a host that the connection's listener does not serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Others {
-    /// 404: no listener matches.
-    NotFound,
-    /// 421: another listener of the port may match; a client should open another connection.
-    Misdirected,
+/// What other listeners of a port serve: a request for it on this listener's connection is answered 421 (Misdirected
+/// Request), so that the client opens another connection; one for a host that no listener serves is answered 404.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Elsewhere {
+    /// Under these hostnames, sorted.
+    Listed(Vec<Hostname>),
+    /// Under more than can be listed: every host but the connection's own, and those that this listener serves by name,
+    /// may be another listener's.
+    Many,
+}
+
+impl Elsewhere {
+    /// Nobody else serves anything.
+    pub const NOWHERE: Self = Self::Listed(Vec::new());
 }
 
 /// The routes of one hostname, in order of precedence: the first match wins, no match answers 404.
@@ -217,6 +222,8 @@ pub struct Redirect {
     pub hostname: Option<String>,
     /// The port as the specification derives it, already left out when it is the scheme's own. `None` writes no port.
     pub port: Option<u16>,
+    /// The port that goes without saying: the scheme's own.
+    pub default_port: u16,
     /// The request's when absent.
     pub path: Option<PathRewrite>,
     /// 301, 302, 303, 307 or 308.

@@ -153,13 +153,13 @@ impl Live {
 
     /// Every status as it would be written now.
     pub fn statuses(&mut self, now: Timestamp) -> Value {
-        let keys: Vec<ObjectKey> = self.engine.statuses().keys().cloned().collect();
-        let mut all = Vec::with_capacity(keys.len());
+        let statuses: Vec<(ObjectKey, ObjectStatus)> =
+            self.engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
+        let mut all = Vec::with_capacity(statuses.len());
         let mut fleet = self.fleet();
-        fleet.published = keys.iter().map(|key| (key.clone(), self.published(key))).collect();
-        for key in keys {
-            let Some(status) = self.engine.statuses().get(&key) else { continue };
-            let status = fleet.lay_over(&key, status);
+        fleet.published = statuses.iter().map(|(key, _)| (key.clone(), self.published(key))).collect();
+        for (key, status) in statuses {
+            let status = fleet.lay_over(&key, &status);
             let since = std::cell::RefCell::new(&mut self.since);
             let document = status_document(&status, &self.controller, &|place, condition: &Condition| {
                 let mut since = since.borrow_mut();
@@ -229,10 +229,7 @@ impl Live {
         let progress = self.cache.progress(&self.view);
         let (acked, connected) = progress.acknowledged(self.generation);
         let (behind, refused) = (connected - acked, progress.rejections.len());
-        let (mut good, mut bad) = (0, 0);
-        for status in self.engine.statuses().values() {
-            if status.is_good() { good += 1 } else { bad += 1 }
-        }
+        let (good, bad) = self.engine.good_and_bad();
         let mut text = String::new();
         let mut put = |name: &str, kind: &str, help: &str, lines: &[(&str, u64)]| {
             let family = name.strip_suffix("_total").filter(|_| kind == "counter").unwrap_or(name);
@@ -252,7 +249,12 @@ impl Live {
             &[("", behind as u64)],
         );
         put("quarantined_resources", "gauge", "Resources an Envoy refused.", &[("", refused as u64)]);
-        put("objects", "gauge", "Objects with a status.", &[("{good=\"true\"}", good), ("{good=\"false\"}", bad)]);
+        put(
+            "objects",
+            "gauge",
+            "Objects with a status.",
+            &[("{good=\"true\"}", good as u64), ("{good=\"false\"}", bad as u64)],
+        );
         text += "# EOF\n";
         text
     }

@@ -50,7 +50,7 @@ pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, stor
     let labels = store.labels(namespace);
     let allowed: Vec<_> = named
         .into_iter()
-        .filter(|l| l.kinds.contains(&route.kind) && l.namespaces.admits(own, namespace, labels))
+        .filter(|l| l.kind == Some(route.kind) && l.namespaces.admits(own, namespace, labels))
         .collect();
     if allowed.is_empty() {
         let text = format!(
@@ -68,8 +68,9 @@ pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, stor
     let own_names = if route.hostnames.is_empty() { vec![&any] } else { valid };
     let mut listeners = Vec::new();
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
-        let names: Vec<_> =
+        let mut names: Vec<_> =
             own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
+        names.shrink_to_fit();
         if !names.is_empty() {
             listeners.push(Attached { listener: listener.name.clone(), names });
         }
@@ -80,5 +81,6 @@ pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, stor
             format!("no listener of {} has a valid hostname that matches {}", parent.key.object(), names.join(", "));
         return refuse(Reason::NoMatchingListenerHostname, text);
     }
+    listeners.shrink_to_fit();
     Attachment { listeners, accepted: Ok(()) }
 }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::index::Index;
 use super::key::{ListenerId, ParentKey};
 use super::parent::{Parent, Protocol};
-use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, TlsParams};
+use super::tls_options::TlsSettings;
+use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
 
 /// Precedence of a listener: the Gateway's own first, then ListenerSets by age and name, then the order within
 /// (GEP-1713).
@@ -49,7 +51,7 @@ impl Protocol {
 #[derive(Default)]
 pub(super) struct Claims {
     by_rank: BTreeMap<Rank, Claim>,
-    by_hostname: BTreeMap<Hostname, BTreeSet<Rank>>,
+    by_hostname: Index<Hostname, Rank>,
     port: PortVerdict,
 }
 
@@ -67,23 +69,18 @@ impl Claims {
     pub(super) fn set(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
         let mut touched = BTreeSet::new();
         if let Some(old) = self.by_rank.remove(&rank) {
-            if let Some(ranks) = self.by_hostname.get_mut(&old.hostname) {
-                ranks.remove(&rank);
-                if ranks.is_empty() {
-                    self.by_hostname.remove(&old.hostname);
-                }
-            }
+            self.by_hostname.remove(&old.hostname, &rank);
             touched.insert(old.hostname);
         }
         if let Some(claim) = claim {
             touched.insert(claim.hostname.clone());
-            self.by_hostname.entry(claim.hostname.clone()).or_default().insert(rank.clone());
+            self.by_hostname.insert(claim.hostname.clone(), rank.clone());
             self.by_rank.insert(rank, claim);
         }
         let port = self.port_verdict();
         if port != self.port {
             self.port = port;
-            touched.extend(self.by_hostname.keys().cloned());
+            touched.extend(self.by_hostname.from(Hostname::any()).map(|(hostname, _)| hostname.clone()));
         }
         touched
     }
@@ -130,7 +127,7 @@ impl Claims {
         let mut losers = Vec::new();
         let mut winner: Option<&Claim> = None;
         let mut eligible: Vec<(&Rank, &Claim)> = Vec::new();
-        for rank in self.by_hostname.get(hostname).into_iter().flatten() {
+        for rank in self.by_hostname.of(hostname) {
             let claim = &self.by_rank[rank];
             let loses = Some(claim.protocol.family()) != self.port.family
                 || self.port.contradicting.contains(&claim.listener.parent);
@@ -161,16 +158,15 @@ pub(super) type Place = (FrontendId, Rank);
 #[derive(PartialEq)]
 pub(super) struct Content {
     certificate: Option<Arc<Certificate>>,
-    params: TlsParams,
-    alpn: Vec<String>,
+    tls: Arc<TlsSettings>,
 }
 
 impl Content {
     /// Whether hosts under a wildcard or catch-all listener find the same chain: another certificate is only another
     /// secret.
     pub(super) fn makes_the_chain_of(&self, other: &Content) -> bool {
-        let Content { certificate, params, alpn } = self;
-        certificate.is_some() == other.certificate.is_some() && *params == other.params && *alpn == other.alpn
+        let Content { certificate, tls } = self;
+        certificate.is_some() == other.certificate.is_some() && *tls == other.tls
     }
 }
 
@@ -191,11 +187,7 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 hostname: listener.hostname.clone(),
                 protocol: listener.protocol?,
             };
-            let content = Content {
-                certificate: listener.served.certificate().cloned(),
-                params: listener.params.clone(),
-                alpn: listener.alpn.clone(),
-            };
+            let content = Content { certificate: listener.served.certificate().cloned(), tls: listener.tls.clone() };
             Some(((id, rank), (claim, content)))
         })
         .collect()

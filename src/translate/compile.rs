@@ -10,10 +10,11 @@ use super::engine::{Dirty, Engine};
 use super::key::{ListenerId, RouteKey};
 use super::parent::{ParentListener, Protocol};
 use super::precedence::{match_rank, route_rank};
+use super::resolve::{Resolved, ResolvedRule, resolve};
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, CertificateSource, Chain, ChainName, Cluster, Endpoints, Frontend, FrontendId, FrontendKind, Handler,
-    Hostname, Others, Redirect, Route, Rule, Scope, Secret, SecretName, ServicePort, TableId, Target, Termination,
+    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Endpoints, Frontend, FrontendId, FrontendKind,
+    Handler, Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, ServicePort, TableId, Target, Termination,
     TlsParams, VirtualHost, WeightedTarget,
 };
 
@@ -94,16 +95,13 @@ impl Engine {
             if wide && frontend.is_tabled(&owner.hostname, hostname) {
                 return Unit { table: Some((Some(owner.hostname.clone()), virtual_host)), ..Unit::default() };
             }
-            // Under a wildcard certificate clients may reuse a connection for a sibling: 421 sends them to its own.
-            let alone = !wide && frontend.winners.len() == 1;
-            let others = if alone { Others::NotFound } else { Others::Misdirected };
             let tls = self.termination(id, &owner.hostname, listener);
-            let name = if wide { format!("hosts:{}", owner.hostname) } else { class_name("https", &tls) };
-            return Unit {
-                scope: Some(Scope { frontend: id.clone(), virtual_host, others }),
-                gate: Some((Arc::from(name), Chain { tls: Some(tls), handler: Handler::Scopes })),
-                ..Unit::default()
+            let gate = match wide {
+                true => hosts_chain(&owner.hostname, tls),
+                false => (Arc::from(class_name("https", &tls)), Chain { tls: Some(tls), handler: scopes(None) }),
             };
+            let scope = Scope { frontend: id.clone(), listener: owner.hostname.clone(), virtual_host };
+            return Unit { scope: Some(scope), gate: Some(gate), ..Unit::default() };
         }
         // A wildcard or empty hostname: its routes are in the listener's table.
         let has_routes = !virtual_host.routes.is_empty();
@@ -134,14 +132,12 @@ impl Engine {
         if self.is_dark(id, hostname, Protocol::Https, listener) {
             return closed();
         }
-        let tls = Some(self.termination(id, hostname, listener));
-        let (name, handler) = if table {
-            let id = TableId { frontend: id.clone(), listener: Some(hostname.clone()) };
-            (format!("table:{hostname}"), Handler::Table(id))
-        } else {
-            (format!("hosts:{hostname}"), Handler::Scopes)
-        };
-        (Arc::from(name), Chain { tls, handler })
+        let tls = self.termination(id, hostname, listener);
+        if !table {
+            return hosts_chain(hostname, tls);
+        }
+        let id = TableId { frontend: id.clone(), listener: Some(hostname.clone()) };
+        (table_chain_name(hostname), Chain { tls: Some(tls), handler: Handler::Table(id) })
     }
 
     fn tls_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner, listener: &ParentListener) -> Unit {
@@ -157,6 +153,12 @@ impl Engine {
             None => kind.to_owned(),
         };
         let shares = route.map(|route| self.shares(&route)).unwrap_or_default();
+        // Requests for this host on connections of others are misdirected, whatever serves it.
+        let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
+            frontend: id.clone(),
+            listener: hostname.clone(),
+            virtual_host: VirtualHost { hostname: hostname.clone(), routes: Vec::new() },
+        });
         // Without a route the chain finds no cluster for the SNI and resets, which keeps the name from a wider listener.
         let by_sni = hostname.is_exact() && shares.len() <= 1 || shares.is_empty();
         if by_sni {
@@ -169,14 +171,15 @@ impl Engine {
                 },
             });
             let gate = Some((Arc::from(class), Chain { tls, handler: Handler::TcpBySni }));
-            return Unit { cluster, gate, ..Unit::default() };
+            return Unit { scope, cluster, gate, ..Unit::default() };
         }
         let name = format!("{class}|{hostname}");
-        Unit { gate: Some((Arc::from(name), Chain { tls, handler: Handler::Tcp(shares) })), ..Unit::default() }
+        let gate = Some((Arc::from(name), Chain { tls, handler: Handler::Tcp(shares) }));
+        Unit { scope, gate, ..Unit::default() }
     }
 
     fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self.resolved.get(route).map(|resolved| resolved.rules.as_slice()).unwrap_or_default();
+        let rules = self.store.route(route).map(|route| resolve(route, &self.store).rules).unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -189,9 +192,9 @@ impl Engine {
         let (certificate, params) = if by_sni {
             (CertificateSource::BySni, TlsParams::default())
         } else {
-            (CertificateSource::Fixed(fixed_name(id, hostname)), listener.params.clone())
+            (CertificateSource::Fixed(fixed_name(id, hostname)), listener.tls.params.clone())
         };
-        Termination { certificate, alpn: listener.alpn.clone(), params }
+        Termination { certificate, alpn: listener.tls.alpn.clone(), params }
     }
 
     /// Under which name a listener's certificate is asked for. Secrets asked for by SNI are common to all frontends of
@@ -209,9 +212,10 @@ impl Engine {
     }
 
     fn place_secret(&mut self, id: &FrontendId, hostname: &Hostname, own: Option<&ParentListener>, dirty: &mut Dirty) {
-        let content = own.map(|listener| (listener.served.certificate().cloned(), listener.params.clone()));
+        let content = own.map(|listener| (listener.served.certificate().cloned(), listener.tls.params.clone()));
         if hostname.is_exact() {
-            let claims = self.sni.entry(hostname.clone()).or_default();
+            // Nearly always one.
+            let claims = self.sni.entry(hostname.clone()).or_insert_with(|| Vec::with_capacity(1));
             let place = claims.binary_search_by(|(frontend, _)| frontend.cmp(id));
             let before = place.ok().map(|place| claims[place].1.clone());
             match (place, &content) {
@@ -261,7 +265,7 @@ impl Engine {
             Family::Http => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
             Family::Tls if frontend.gate.is_empty() => return None,
             Family::Tls => FrontendKind::Tls {
-                chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), chain.clone())).collect(),
+                chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain))).collect(),
                 gate: frontend.gate.shown().clone(),
             },
         };
@@ -291,7 +295,9 @@ impl Engine {
     /// The routes that serve a hostname through a listener, in order of precedence.
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
-        for (own, route, resolved) in self.routes_of(hostname, listener) {
+        let routes = self.routes_of(hostname, listener);
+        let resolved: Vec<Resolved> = routes.iter().map(|(_, route)| resolve(route, &self.store)).collect();
+        for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
                     ranked.push((match_rank(own, &route.meta, m, (rule.index, place)), rule, m));
@@ -300,7 +306,7 @@ impl Engine {
         }
         ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         let tls = self.frontends.get(id).is_some_and(|frontend| frontend.claims.family() == Some(Family::Tls));
-        let route = |(_, rule, m): (_, &super::resolve::ResolvedRule, &crate::model::Match)| Route {
+        let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
             name: rule.name.clone(),
             matches: m.clone(),
             rule: derive_port(&rule.rule, id.port, tls),
@@ -311,9 +317,9 @@ impl Engine {
     /// The route that takes a hostname whole.
     fn best_route(&self, hostname: &Hostname, listener: &ListenerId) -> Option<RouteKey> {
         let all = self.routes_of(hostname, listener);
-        let (_, best, _) = all
+        let (_, best) = all
             .into_iter()
-            .min_by(|(a, left, _), (b, right, _)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
+            .min_by(|(a, left), (b, right)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
         Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
     }
 
@@ -327,11 +333,7 @@ impl Engine {
     }
 
     /// The routes that a hostname gets from a listener, each with the most specific of its own hostnames.
-    fn routes_of(
-        &self,
-        hostname: &Hostname,
-        listener: &ListenerId,
-    ) -> Vec<(&Hostname, &InputRoute, &super::resolve::Resolved)> {
+    fn routes_of(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<(&Hostname, &InputRoute)> {
         let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
         for (key, own) in self.contributors(hostname, listener) {
             let slot = best.entry(key).or_insert(own);
@@ -340,8 +342,8 @@ impl Engine {
             }
         }
         let found = |(key, own)| {
-            let resolved = self.resolved.get(key).filter(|resolved| resolved.invalid.is_none())?;
-            Some((own, &**self.store.route(key)?, resolved))
+            self.resolved.get(key).filter(|resolved| resolved.invalid.is_none())?;
+            Some((own, &**self.store.route(key)?))
         };
         best.into_iter().filter_map(found).collect()
     }
@@ -374,6 +376,22 @@ fn secret(name: SecretName, certificate: Arc<crate::model::Certificate>, params:
     Resource::Secret(Secret { name, certificate, params })
 }
 
+/// The scopes, with what is said of other listeners when the frontend is put together.
+fn scopes(listener: Option<Hostname>) -> Handler {
+    Handler::Scopes { listener, elsewhere: Elsewhere::NOWHERE }
+}
+
+/// The chain of a wildcard or catch-all listener for hosts that have scopes.
+fn hosts_chain(listener: &Hostname, tls: Termination) -> (ChainName, Chain) {
+    let name = Arc::from(format!("hosts:{listener}"));
+    (name, Chain { tls: Some(tls), handler: scopes(Some(listener.clone())) })
+}
+
+/// Name of the chain of a wildcard or catch-all listener for what its table serves.
+pub(super) fn table_chain_name(listener: &Hostname) -> ChainName {
+    Arc::from(format!("table:{listener}"))
+}
+
 /// The chain that closes every connection: it keeps a name from wider listeners.
 fn closed() -> (ChainName, Chain) {
     (Arc::from("closed"), Chain { tls: None, handler: Handler::Tcp(Vec::new()) })
@@ -404,5 +422,6 @@ fn derive_port(rule: &Arc<Rule>, listener: u16, tls: bool) -> Arc<Rule> {
     };
     let given = redirect.port.or_else(|| redirect.scheme.is_none().then_some(listener));
     let port = given.filter(|port| *port != own);
-    Arc::new(Rule { action: Action::Redirect(Redirect { port, ..redirect.clone() }), ..(**rule).clone() })
+    let redirect = Redirect { port, default_port: own, ..redirect.clone() };
+    Arc::new(Rule { action: Action::Redirect(redirect), ..(**rule).clone() })
 }

@@ -96,7 +96,7 @@ mod tests {
 
     fn message(engine: &Engine) -> String {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge"));
-        let status = &engine.statuses()[&key];
+        let status = engine.status(&key).expect("it is ours");
         status.conditions().map(|c| c.message.as_str()).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
     }
 

@@ -7,23 +7,28 @@ use super::delta::{Resource, ResourceKey};
 use super::engine::{Dirty, Engine};
 use crate::model::{Action, BackendId, Cluster, FrontendKind, Handler, ServicePort, Target, WeightedTarget};
 
+/// What is kept of a resource that was handed out.
+pub(super) struct Emitted {
+    fingerprint: u64,
+    uses: Box<[BackendId]>,
+}
+
 impl Engine {
     /// Hands out a resource, or takes it back, where that changes anything; keeps count of the backends it uses.
     pub(super) fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
         let hash = resource.as_ref().map(fingerprint);
-        if self.emitted.get(&key).copied() == hash {
+        if self.emitted.get(&key).map(|emitted| emitted.fingerprint) == hash {
             return;
         }
-        match hash {
-            Some(hash) => self.emitted.insert(key.clone(), hash),
+        let used = resource.as_ref().map(backends).unwrap_or_default();
+        let before = match hash {
+            Some(fingerprint) => {
+                let uses = used.iter().cloned().collect();
+                self.emitted.insert(key.clone(), Emitted { fingerprint, uses })
+            }
             None => self.emitted.remove(&key),
         };
-        let used = resource.as_ref().map(backends).unwrap_or_default();
-        let before = match used.is_empty() {
-            true => self.uses.remove(&key),
-            false => self.uses.insert(key.clone(), used.iter().cloned().collect()),
-        };
-        let before: BTreeSet<BackendId> = before.unwrap_or_default().into_iter().collect();
+        let before: BTreeSet<BackendId> = before.map(|emitted| emitted.uses).into_iter().flatten().collect();
         for id in used.difference(&before) {
             let count = self.backends.entry(id.clone()).or_insert(0);
             *count += 1;
@@ -84,9 +89,10 @@ impl Engine {
     }
 }
 
-fn fingerprint(resource: &Resource) -> u64 {
+/// What is kept of a value to see whether the next one differs.
+pub(super) fn fingerprint(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    resource.hash(&mut hasher);
+    value.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -17,12 +17,13 @@ use super::attach::{self, Attachment};
 use super::certificate::{Served, Wish};
 use super::claims::{Claim, Rank, claims_of};
 use super::delta::{Change, Delta, ResourceKey};
+use super::emit::Emitted;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{self, Parent};
-use super::resolve::{self, Resolved};
-use super::status::ObjectStatus;
+use super::resolve::{self, Resolution};
+use super::status::Reported;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
 use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
 use crate::store::Store;
@@ -57,14 +58,13 @@ pub struct Engine {
     pub(super) attached: Index<ListenerId, RouteKey>,
     /// For each listener and hostname, the routes that serve it, each with its own hostname that gave it.
     pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
-    pub(super) resolved: BTreeMap<RouteKey, Resolved>,
+    pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
-    pub(super) emitted: HashMap<ResourceKey, u64>,
-    pub(super) uses: HashMap<ResourceKey, Box<[BackendId]>>,
+    pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
-    pub(super) statuses: BTreeMap<ObjectKey, ObjectStatus>,
+    pub(super) reported: BTreeMap<ObjectKey, Reported>,
     pub(super) counters: Counters,
 }
 
@@ -142,11 +142,10 @@ impl Engine {
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             emitted: HashMap::new(),
-            uses: HashMap::new(),
             backends: BTreeMap::new(),
             ports: BTreeMap::new(),
             sni_ports: HashMap::new(),
-            statuses: BTreeMap::new(),
+            reported: BTreeMap::new(),
             counters: Counters::default(),
         }
     }
@@ -187,11 +186,6 @@ impl Engine {
             self.report(&key, &mut dirty);
         }
         dirty.delta
-    }
-
-    /// The statuses of all objects of ours.
-    pub fn statuses(&self) -> &BTreeMap<ObjectKey, ObjectStatus> {
-        &self.statuses
     }
 
     /// The certificates that issuers are to make, each with the certificate that is there now.
@@ -425,8 +419,7 @@ impl Engine {
             if !hostname.is_exact() {
                 self.touch_under(id, hostname, dirty);
             }
-            self.touch_tables_over(id, hostname, dirty);
-            self.touch_when_alone(id, dirty);
+            self.touch_lists(id, dirty);
         }
     }
 
@@ -438,22 +431,12 @@ impl Engine {
         dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
     }
 
-    /// Whether a scope answers 421 or 404 for other hosts depends on whether its listener is alone on the port: when
-    /// that changes, there is one such listener.
-    fn touch_when_alone(&self, id: &FrontendId, dirty: &mut Dirty) {
-        let frontend = &self.frontends[id];
-        if frontend.winners.len() <= 2 {
-            dirty.units.extend(frontend.winners.keys().map(|name| (id.clone(), name.clone())));
-            let wide = frontend.tables.keys().filter(|table| table.is_some());
-            dirty.tables.extend(wide.map(|table| (id.clone(), table.clone())));
-        }
-    }
-
     /// Attaches a route to its parents and hands its hostnames to their listeners.
     fn attach(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         self.counters.attachments += 1;
         let mut new = Vec::new();
         if let Some(route) = self.store.route(key) {
+            new.reserve_exact(route.parents.len());
             for (index, reference) in route.parents.iter().enumerate() {
                 let parent = crate::store::parent_key(reference, &key.name.namespace);
                 if let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) {
@@ -528,7 +511,7 @@ impl Engine {
     /// Looks up what a route's rules refer to.
     fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         self.counters.routes += 1;
-        let new = self.store.route(key).map(|route| resolve::resolve(route, &self.store));
+        let new = self.store.route(key).map(|route| Resolution::of(resolve::resolve(route, &self.store)));
         let old = match &new {
             Some(new) => self.resolved.insert(key.clone(), new.clone()),
             None => self.resolved.remove(key),
@@ -536,7 +519,7 @@ impl Engine {
         if old != new {
             dirty.statuses.insert(key.object());
             let attachments = self.attachments.get(key).map(Vec::as_slice).unwrap_or_default();
-            let is_invalid = |resolved: &Option<_>| resolved.as_ref().is_some_and(|r: &Resolved| r.invalid.is_some());
+            let is_invalid = |resolved: &Option<_>| resolved.as_ref().is_some_and(|r: &Resolution| r.invalid.is_some());
             let (was, is) = (is_invalid(&old), is_invalid(&new));
             for (listener, hostname, _) in handed_out(key, attachments) {
                 // Only accepted routes count (Gateway API, `ListenerStatus.attachedRoutes`).
@@ -558,7 +541,7 @@ impl Engine {
 /// What attachment looks at: a change of anything else leaves routes where they are.
 fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
     let listeners: Vec<_> =
-        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, &l.kinds, &l.namespaces)).collect();
+        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, l.kind, &l.namespaces)).collect();
     (&parent.accepted, &parent.gateway, listeners)
 }
 

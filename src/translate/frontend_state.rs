@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::claims::Claims;
+use super::compile::table_chain_name;
 use super::engine::{Dirty, Engine};
 use super::gate::Gate;
 use super::key::{ListenerId, ParentKey};
 use super::parent::Protocol;
+use super::tables::LISTED;
 use crate::inputs::Address;
-use crate::model::{FrontendId, Hostname, ObjectName, VirtualHost};
+use crate::model::{Chain, Elsewhere, FrontendId, Handler, Hostname, ObjectName, VirtualHost};
 
 /// One port of one Gateway.
 #[derive(Default)]
@@ -18,6 +20,8 @@ pub(super) struct FrontendState {
     pub(super) claims: Claims,
     /// Who has it.
     pub(super) winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
+    /// Wildcards and the catch-all among the winners.
+    wide: BTreeSet<Hostname>,
     /// For each wildcard, and the catch-all, how many winners lie under it.
     under: HashMap<Hostname, usize>,
     /// Which SNI goes where.
@@ -57,6 +61,10 @@ impl FrontendState {
         if was.is_some() == there {
             return flipped;
         }
+        match there && !hostname.is_exact() {
+            true => self.wide.insert(hostname.clone()),
+            false => self.wide.remove(hostname),
+        };
         let any = (!hostname.is_any()).then(Hostname::any);
         for wide in hostname.covering().chain(any) {
             let count = self.under.entry(wide.clone()).or_insert(0);
@@ -78,6 +86,17 @@ impl FrontendState {
             flipped.extend(beneath.map(|(_, (listener, _))| listener.clone()));
         }
         flipped
+    }
+
+    /// A chain of the gate with what depends on all winners: whose the hosts without a scope are.
+    pub(super) fn complete(&self, chain: &Chain) -> Chain {
+        let Handler::Scopes { listener, .. } = &chain.handler else { return chain.clone() };
+        // Its own hosts without a scope are nobody's, unless a table serves some of them.
+        let tabled = |name: &Hostname| self.gate.chain(&table_chain_name(name)).is_some();
+        let theirs = |name: &&Hostname| listener.as_ref() != Some(name) || tabled(name);
+        let names: Vec<Hostname> = self.wide.iter().filter(theirs).take(LISTED + 1).cloned().collect();
+        let elsewhere = if names.len() > LISTED { Elsewhere::Many } else { Elsewhere::Listed(names) };
+        Chain { tls: chain.tls.clone(), handler: Handler::Scopes { listener: listener.clone(), elsewhere } }
     }
 
     /// Whether another hostname of the port covers this one or lies under it.

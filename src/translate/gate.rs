@@ -69,6 +69,11 @@ impl Gate {
         self.chains.iter().map(|(name, (chain, _))| (name, chain))
     }
 
+    /// A chain that is in use.
+    pub(super) fn chain(&self, name: &ChainName) -> Option<&Chain> {
+        self.chains.get(name).map(|(chain, _)| chain)
+    }
+
     /// Whether nothing was set.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use super::certificate::{self, Served};
 use super::key::{ListenerId, ParentKey, Verdict};
-use super::tls_options;
+use super::tls_options::{self, TlsSettings};
 use crate::inputs::{Address, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, TlsMode};
-use crate::model::{Hostname, ObjectName, Reason, TlsParams};
+use crate::model::{Hostname, ObjectName, Reason};
 use crate::store::Store;
 
 /// A Gateway or ListenerSet of ours.
@@ -48,12 +48,10 @@ pub struct ParentListener {
     pub served: Served,
     /// What browsers will find wrong with that certificate, though it is served.
     pub warning: Option<String>,
-    /// TLS parameters from its options.
-    pub params: TlsParams,
-    /// ALPN protocols from its options, or the default.
-    pub alpn: Vec<String>,
-    /// Route kinds it takes.
-    pub kinds: Vec<RouteKind>,
+    /// How it speaks TLS, by its options.
+    pub tls: Arc<TlsSettings>,
+    /// The route kind it takes, if any.
+    pub kind: Option<RouteKind>,
     /// From which namespaces.
     pub namespaces: NamespaceRule,
 }
@@ -169,7 +167,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
             tls_options::TlsOptions::default()
         }
     };
-    let (kinds, mut resolved) = kinds(listener, protocol);
+    let (kind_taken, mut resolved) = kind_taken(listener, protocol);
     let mut served = Served::None;
     if protocol.is_some_and(Protocol::terminates) {
         let (found, verdict) = certificate::served(listener, &options, &hostname, kind, meta, store, now);
@@ -177,11 +175,6 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
         resolved = verdict.and(resolved);
     }
     let warning = served.certificate().and_then(|held| certificate::warning(held, &hostname, now));
-    // Who speaks HTTP beyond TLS is known; of other protocols none is promised in the client's name.
-    let alpn = options.alpn.unwrap_or_else(|| match protocol {
-        Some(Protocol::Https) => vec!["h2".to_owned(), "http/1.1".to_owned()],
-        _ => Vec::new(),
-    });
     ParentListener {
         name: listener.name.clone(),
         port: listener.port,
@@ -192,9 +185,8 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
         resolved,
         served,
         warning,
-        params: options.params,
-        alpn,
-        kinds,
+        tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
+        kind: kind_taken,
         namespaces: listener.allowed.namespaces.clone(),
     }
 }
@@ -220,13 +212,13 @@ fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
     }
 }
 
-/// The kinds a listener takes: what its protocol takes, narrowed by `allowedRoutes.kinds`.
-fn kinds(listener: &Listener, protocol: Option<Protocol>) -> (Vec<RouteKind>, Verdict) {
-    let Some(natural) = protocol.map(Protocol::route_kind) else { return (Vec::new(), Ok(())) };
-    let Some(wanted) = &listener.allowed.kinds else { return (vec![natural], Ok(())) };
+/// The kind a listener takes: what its protocol takes, if `allowedRoutes.kinds` does not leave it out.
+fn kind_taken(listener: &Listener, protocol: Option<Protocol>) -> (Option<RouteKind>, Verdict) {
+    let Some(natural) = protocol.map(Protocol::route_kind) else { return (None, Ok(())) };
+    let Some(wanted) = &listener.allowed.kinds else { return (Some(natural), Ok(())) };
     let is_natural =
         |(group, kind): &(String, String)| *group == natural.kind().group() && *kind == natural.kind().as_str();
-    let kinds = if wanted.iter().any(is_natural) { vec![natural] } else { Vec::new() };
+    let kind = wanted.iter().any(is_natural).then_some(natural);
     let verdict = match wanted.iter().find(|kind| !is_natural(kind)) {
         None => Ok(()),
         Some((group, kind)) => Err((
@@ -238,5 +230,5 @@ fn kinds(listener: &Listener, protocol: Option<Protocol>) -> (Vec<RouteKind>, Ve
             ),
         )),
     };
-    (kinds, verdict)
+    (kind, verdict)
 }

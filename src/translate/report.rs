@@ -1,10 +1,13 @@
 //! Statuses of objects, from what the engine knows.
 
 use super::certificate::Served;
+use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
-use super::status::{GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody};
+use super::status::{
+    GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
+};
 use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
 use crate::model::{Condition, FrontendId, Hostname, Reason, Status};
 
@@ -12,24 +15,46 @@ impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
     pub(super) fn report(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
         self.counters.statuses += 1;
-        let status = match key.kind {
+        let status = self.status_of(key);
+        if key.kind == Kind::ListenerSet {
+            self.count_listener_set(key, status.as_ref(), dirty);
+        }
+        let new =
+            status.as_ref().map(|status| Reported { fingerprint: fingerprint(status), is_good: status.is_good() });
+        let old = match new {
+            Some(new) => self.reported.insert(key.clone(), new),
+            None => self.reported.remove(key),
+        };
+        if old != new {
+            dirty.delta.statuses.insert(key.clone(), status);
+        }
+    }
+
+    fn status_of(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+        match key.kind {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet => self.listener_set_status(key),
             Kind::HTTPRoute => self.route_status(&RouteKey { kind: RouteKind::Http, name: key.name.clone() }),
             Kind::TLSRoute => self.route_status(&RouteKey { kind: RouteKind::Tls, name: key.name.clone() }),
             _ => None,
-        };
-        if key.kind == Kind::ListenerSet {
-            self.count_listener_set(key, status.as_ref(), dirty);
         }
-        let old = match &status {
-            Some(status) => self.statuses.insert(key.clone(), status.clone()),
-            None => self.statuses.remove(key),
-        };
-        if old != status {
-            dirty.delta.statuses.insert(key.clone(), status);
-        }
+    }
+
+    /// The status of an object, if it is one of ours.
+    pub fn status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+        self.status_of(key).filter(|_| self.reported.contains_key(key))
+    }
+
+    /// The statuses of all objects of ours, each made when it is asked for.
+    pub fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
+        self.reported.keys().filter_map(|key| Some((key, self.status_of(key)?)))
+    }
+
+    /// How many objects of ours need nobody's attention, and how many do.
+    pub fn good_and_bad(&self) -> (usize, usize) {
+        let good = self.reported.values().filter(|reported| reported.is_good).count();
+        (good, self.reported.len() - good)
     }
 
     fn class_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
@@ -188,7 +213,7 @@ impl Engine {
         }
         ListenerStatus {
             name: listener.name.clone(),
-            supported_kinds: listener.kinds.iter().map(|k| (k.kind().group(), k.kind().as_str())).collect(),
+            supported_kinds: listener.kind.iter().map(|k| (k.kind().group(), k.kind().as_str())).collect(),
             attached_routes: self.attached.count(&id),
             conditions,
         }
@@ -201,7 +226,7 @@ impl Engine {
         let mut parents = Vec::new();
         for (index, _, attachment) in attachments {
             let accepted = match (&attachment.accepted, &resolved.invalid) {
-                (Ok(()), Some(invalid)) => Err(invalid.clone()),
+                (Ok(()), Some(invalid)) => Err((**invalid).clone()),
                 (verdict, _) => verdict.clone(),
             };
             let is_accepted = accepted.is_ok();
@@ -214,7 +239,7 @@ impl Engine {
                     kind: "PartiallyInvalid",
                     status: Status::True,
                     reason: Reason::UnsupportedValue,
-                    message: text.clone(),
+                    message: text.to_string(),
                 });
             }
             parents.push((route.parents[*index].clone(), conditions));
@@ -226,7 +251,7 @@ impl Engine {
 
 /// Whether there is something to serve for a listener that is accepted.
 fn listener_programmed(listener: &ParentListener) -> Verdict {
-    if listener.kinds.is_empty() {
+    if listener.kind.is_none() {
         return Err((Reason::Invalid, "no route kind can attach".to_owned()));
     }
     if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {

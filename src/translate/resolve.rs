@@ -1,8 +1,8 @@
 //! The rules of a route with everything they refer to looked up.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use super::emit::fingerprint;
 use super::key::Verdict;
 use super::re2;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
@@ -23,12 +23,30 @@ pub(super) struct Resolved {
     pub(super) partial: Option<String>,
     /// Why nothing of it can be served.
     pub(super) invalid: Option<(Reason, String)>,
-    /// Backends it sends to.
-    pub(super) backends: BTreeSet<BackendId>,
+}
+
+/// What is kept of a [`Resolved`]: its rules are resolved again where they are served.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolution {
+    rules: u64,
+    pub(super) references: Verdict,
+    pub(super) partial: Option<Box<str>>,
+    pub(super) invalid: Option<Box<(Reason, String)>>,
+}
+
+impl Resolution {
+    pub(super) fn of(resolved: Resolved) -> Self {
+        Self {
+            rules: fingerprint(&resolved.rules),
+            references: resolved.references,
+            partial: resolved.partial.map(Box::from),
+            invalid: resolved.invalid.map(Box::new),
+        }
+    }
 }
 
 /// A rule with its place in the route.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub(super) struct ResolvedRule {
     /// Its index in the route.
     pub(super) index: usize,
@@ -42,7 +60,7 @@ pub(super) struct ResolvedRule {
 
 /// Resolves all rules of a route.
 pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
-    let mut resolver = Resolver { route, store, references: Ok(()), backends: BTreeSet::new() };
+    let mut resolver = Resolver { route, store, references: Ok(()) };
     let mut rules = Vec::new();
     let mut problems = Vec::new();
     let mut reason = Reason::UnsupportedValue;
@@ -88,7 +106,7 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
         problems.push(format!("requests for rule {} are answered 500", refused.join(", ")));
     }
     let partial = (invalid.is_none() && !problems.is_empty()).then(|| format!("Dropped Rule: {}", problems.join("; ")));
-    Resolved { rules, references: resolver.references, partial, invalid, backends: resolver.backends }
+    Resolved { rules, references: resolver.references, partial, invalid }
 }
 
 /// A rule that answers every request with one status.
@@ -109,7 +127,6 @@ struct Resolver<'a> {
     route: &'a Route,
     store: &'a Store,
     references: Verdict,
-    backends: BTreeSet<BackendId>,
 }
 
 impl Resolver<'_> {
@@ -118,7 +135,9 @@ impl Resolver<'_> {
         for backend in &rule.backends {
             backend.filters.as_ref().map_err(Clone::clone)?;
         }
-        rule.filters.as_deref().map_err(Clone::clone)
+        static NONE: LazyLock<Filters> = LazyLock::new(Filters::default);
+        let filters = rule.filters.as_ref().map_err(Clone::clone)?;
+        Ok(filters.as_deref().unwrap_or(&NONE))
     }
 
     fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
@@ -159,10 +178,7 @@ impl Resolver<'_> {
 
     fn target(&mut self, reference: &LocalRef, port: Option<u16>, field: &str) -> Target {
         match self.look_up(reference, port, field) {
-            Ok(id) => {
-                self.backends.insert(id.clone());
-                Target::Backend(id)
-            }
+            Ok(id) => Target::Backend(id),
             Err(error) => {
                 if self.references.is_ok() {
                     self.references = Err(error);

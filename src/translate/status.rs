@@ -7,7 +7,7 @@ use crate::inputs::ParentRef;
 use crate::model::{Condition, Status};
 
 /// The status of one object.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectStatus {
     /// The generation it was made from.
     pub generation: i64,
@@ -47,11 +47,18 @@ impl ObjectStatus {
     }
 }
 
+/// What is kept of a status that was handed out. The status itself is made again when somebody asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reported {
+    pub(super) fingerprint: u64,
+    pub(super) is_good: bool,
+}
+
 /// What a status says, by kind.
 ///
 /// `Programmed` is true here when there is something to serve and it was translated; whoever publishes it turns that
 /// into what the connected Envoys have acknowledged.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatusBody {
     /// Of a GatewayClass.
     Class(Vec<Condition>),
@@ -64,7 +71,7 @@ pub enum StatusBody {
 }
 
 /// Of a Gateway.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatewayStatus {
     /// The addresses it is served on.
     pub addresses: Vec<IpAddr>,
@@ -77,7 +84,7 @@ pub struct GatewayStatus {
 }
 
 /// Of a ListenerSet.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerSetStatus {
     /// Its conditions.
     pub conditions: Vec<Condition>,
@@ -86,7 +93,7 @@ pub struct ListenerSetStatus {
 }
 
 /// Of a listener.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerStatus {
     /// Its name.
     pub name: Arc<str>,
@@ -99,7 +106,7 @@ pub struct ListenerStatus {
 }
 
 /// Of a route.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteStatus {
     /// One entry for each parentRef to a Gateway of ours, as written.
     pub parents: Vec<(ParentRef, Vec<Condition>)>,

@@ -1,19 +1,21 @@
 //! Tables: what plain-HTTP frontends, and wildcard and catch-all listeners serve for names without a scope.
 
-use std::collections::BTreeSet;
-
 use super::claims::Family;
 use super::compile::Owner;
 use super::delta::{Resource, ResourceKey};
 use super::engine::{Dirty, Engine};
 use super::frontend_state::FrontendState;
 use super::parent::Protocol;
-use crate::model::{FrontendId, Hostname, Others, Table, TableId, VirtualHost};
+use crate::model::{Elsewhere, FrontendId, Hostname, Table, TableId, VirtualHost};
 
-/// Up to so many exact hosts under a wildcard or catch-all listener share its table, in which a connection for one finds
-/// the others. Beyond, each has a scope of its own, so that a change of one host costs the same however many there are;
-/// a connection for one is then sent to another one's own (421).
+/// Up to so many exact hosts under a wildcard or catch-all listener share its table. Beyond, each has a scope of its own,
+/// so that a change of one host costs the same however many there are; a host that only a wildcard route serves then
+/// wants a connection of its own (421).
 pub(super) const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
+
+/// Up to so many other listeners are listed, so that a host of theirs (421) is told from one that nobody serves (404).
+/// Beyond, whatever may be theirs is taken for it, and no list grows with the number of hosts.
+pub(super) const LISTED: usize = if cfg!(test) { 2 } else { 64 };
 
 impl FrontendState {
     /// Whether an exact host under a wildcard or catch-all listener belongs into its table.
@@ -91,13 +93,12 @@ impl Engine {
         frontend.beneath.retain(|_, names| !names.is_empty());
     }
 
-    /// Marks the tables of wildcard and catch-all listeners that cover a hostname: they answer 421 for it.
-    pub(super) fn touch_tables_over(&self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
+    /// Marks the tables that list other listeners, after a hostname got another winner.
+    pub(super) fn touch_lists(&self, id: &FrontendId, dirty: &mut Dirty) {
         let frontend = &self.frontends[id];
-        for wide in hostname.covering().chain(Some(Hostname::any())) {
-            if frontend.tables.contains_key(&Some(wide.clone())) {
-                dirty.tables.insert((id.clone(), Some(wide)));
-            }
+        if frontend.winners.len() <= LISTED + 2 {
+            let wide = frontend.tables.keys().filter(|table| table.is_some());
+            dirty.tables.extend(wide.map(|table| (id.clone(), table.clone())));
         }
     }
 
@@ -120,8 +121,7 @@ impl Engine {
             return hosts.filter(|_| plain).map(|hosts| Table {
                 id: table.clone(),
                 virtual_hosts: hosts.values().cloned().collect(),
-                misdirected: Vec::new(),
-                others: Others::NotFound,
+                elsewhere: Elsewhere::NOWHERE,
                 plain_http: true,
                 thumbprint: None,
             });
@@ -130,20 +130,12 @@ impl Engine {
         if !hosts?.contains_key(wide) {
             virtual_hosts.insert(0, VirtualHost { hostname: wide.clone(), routes: Vec::new() });
         }
-        let beneath = frontend.winners.keys().filter(|name| *name != wide && wide.covers(name));
-        let hosts = frontend.beneath.get(wide).into_iter().flatten();
-        let scoped = hosts.filter(|name| !frontend.placed.contains_key(*name));
-        let misdirected: BTreeSet<Hostname> = beneath.chain(scoped).cloned().collect();
-        virtual_hosts.retain(|host| !misdirected.contains(&host.hostname));
-        let others = if frontend.winners.len() > 1 { Others::Misdirected } else { Others::NotFound };
-        Some(Table {
-            id: table.clone(),
-            virtual_hosts,
-            misdirected: misdirected.into_iter().collect(),
-            others,
-            plain_http: false,
-            thumbprint: None,
-        })
+        let scoped = frontend.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS);
+        let elsewhere = match scoped || frontend.winners.len() > LISTED + 1 {
+            true => Elsewhere::Many,
+            false => Elsewhere::Listed(frontend.winners.keys().filter(|name| *name != wide).cloned().collect()),
+        };
+        Some(Table { id: table.clone(), virtual_hosts, elsewhere, plain_http: false, thumbprint: None })
     }
 
     /// Sends a wildcard or catch-all listener's connections to its table, or past it.

@@ -1,6 +1,7 @@
 //! `tls.options` of a listener under our domain.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use crate::model::{TlsParams, TlsVersion};
 
@@ -9,6 +10,32 @@ const DOMAIN: &str = "gatewright.io/";
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// The internal CA's name as an issuer.
 pub const INTERNAL_CA: &str = "internal-ca";
+
+/// How a listener speaks TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Versions, ciphers and the like.
+    pub params: TlsParams,
+    /// ALPN protocols in order of preference.
+    pub alpn: Vec<String>,
+}
+
+impl TlsSettings {
+    /// Settings to share: nearly all listeners have the default ones. Who speaks HTTP beyond TLS is known; of other
+    /// protocols none is promised in the client's name.
+    pub(super) fn shared(params: TlsParams, alpn: Option<Vec<String>>, speaks_http: bool) -> Arc<Self> {
+        static HTTP: LazyLock<Arc<TlsSettings>> = LazyLock::new(|| {
+            let alpn = vec!["h2".to_owned(), "http/1.1".to_owned()];
+            Arc::new(TlsSettings { params: TlsParams::default(), alpn })
+        });
+        static OTHER: LazyLock<Arc<TlsSettings>> = LazyLock::new(Arc::default);
+        let usual: &Arc<Self> = if speaks_http { &HTTP } else { &OTHER };
+        match alpn {
+            None if params == TlsParams::default() => usual.clone(),
+            alpn => Arc::new(Self { params, alpn: alpn.unwrap_or_else(|| usual.alpn.clone()) }),
+        }
+    }
+}
 
 /// What a listener asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

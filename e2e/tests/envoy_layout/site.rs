@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use gatewright::envoy::{self, AdsServer, BootstrapOptions, ResourceName};
 use gatewright::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, Endpoints, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, Others, PathMatch, PrivateKey, Rewrite, Route,
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, Elsewhere, Endpoints, Frontend,
+    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route,
     Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams,
     VirtualHost, WeightedTarget,
 };
@@ -29,7 +29,7 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new() -> Result<Self> {
         let (tls, plain) = (frontend_id()?, frontend_id()?);
-        let https = terminate(CertificateSource::BySni, Handler::Scopes);
+        let https = terminate(CertificateSource::BySni, scopes(&[]));
         let table = TableId { frontend: plain.clone(), listener: None };
         let site = Self {
             ads: Ads::start()?,
@@ -64,7 +64,7 @@ impl Site {
 
     pub(crate) fn scope(&self, frontend: &FrontendId, hostname: &str, routes: Vec<Route>) {
         let virtual_host = VirtualHost { hostname: host(hostname), routes };
-        let scope = Scope { frontend: frontend.clone(), virtual_host, others: Others::Misdirected };
+        let scope = Scope { frontend: frontend.clone(), listener: host(hostname), virtual_host };
         self.ads.set(&scope.resource_name(), &envoy::scope(&scope));
     }
 
@@ -172,8 +172,7 @@ impl Site {
         Table {
             id: TableId { frontend: self.plain.id.clone(), listener: None },
             virtual_hosts: vec![VirtualHost { hostname: host(hostname), routes }],
-            misdirected: vec![],
-            others: Others::NotFound,
+            elsewhere: Elsewhere::NOWHERE,
             plain_http: true,
             thumbprint: None,
         }
@@ -193,6 +192,12 @@ pub(crate) fn frontend_id() -> Result<FrontendId> {
 pub(crate) fn terminate(certificate: CertificateSource, handler: Handler) -> Chain {
     let alpn = vec!["h2".to_owned(), "http/1.1".to_owned()];
     Chain { tls: Some(Termination { certificate, alpn, params: TlsParams::default() }), handler }
+}
+
+/// HTTP by scopes, beside listeners with these wildcards.
+pub(crate) fn scopes(wildcards: &[&str]) -> Handler {
+    let elsewhere = Elsewhere::Listed(wildcards.iter().copied().map(host).collect());
+    Handler::Scopes { listener: None, elsewhere }
 }
 
 pub(crate) fn host(text: &str) -> Hostname {

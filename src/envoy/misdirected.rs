@@ -1,0 +1,59 @@
+//! Misdirected requests: those that come on a connection of another listener (RFC 9110, 7.4 and 15.5.20; GEP-3567).
+
+use envoy_types::pb::envoy::config::accesslog::v3::{
+    AccessLogFilter, AndFilter, HeaderFilter, ResponseFlagFilter, access_log_filter::FilterSpecifier,
+};
+use envoy_types::pb::envoy::config::route::v3::{Route, RouteMatch};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    LocalReplyConfig, ResponseMapper,
+};
+
+use super::connection_manager::{HOST_HEADER, LISTENER_HEADER};
+use super::proto::uint;
+use super::request_match::{exact, header, matching};
+use super::virtual_host::answer;
+use crate::model::{Elsewhere, Hostname};
+
+/// The route that takes whatever does not come on a connection of this listener.
+pub(super) fn unless_of(listener: &Hostname) -> Route {
+    let mut matcher = header(LISTENER_HEADER, exact(&listener.to_string()));
+    matcher.invert_match = true;
+    when(matcher)
+}
+
+/// The route that takes whatever is not for the host that its connection was opened for.
+pub(super) fn unless_own_host() -> Route {
+    when(header(HOST_HEADER, exact("other")))
+}
+
+fn when(condition: envoy_types::pb::envoy::config::route::v3::HeaderMatcher) -> Route {
+    let everything = answer(421);
+    let matches = everything.r#match.unwrap_or_default();
+    Route { r#match: Some(RouteMatch { headers: vec![condition], ..matches }), ..everything }
+}
+
+/// Turns the 404 for a host without a scope into 421 where another listener serves it, or may: then the client's next
+/// connection finds out. So it is for hosts in spellings that the look-up does not know, too.
+pub(super) fn local_replies(elsewhere: &Elsewhere) -> LocalReplyConfig {
+    let no_route = filter(FilterSpecifier::ResponseFlagFilter(ResponseFlagFilter { flags: vec!["NR".to_owned()] }));
+    let filter = match elsewhere {
+        Elsewhere::Listed(names) if !names.iter().any(Hostname::is_any) => {
+            let host = FilterSpecifier::HeaderFilter(HeaderFilter { header: Some(header(":authority", hosts(names))) });
+            filter(FilterSpecifier::AndFilter(AndFilter { filters: vec![no_route, filter(host)] }))
+        }
+        Elsewhere::Listed(_) | Elsewhere::Many => no_route,
+    };
+    let mapper = ResponseMapper { filter: Some(filter), status_code: uint(421), ..Default::default() };
+    LocalReplyConfig { mappers: vec![mapper], ..Default::default() }
+}
+
+fn filter(specifier: FilterSpecifier) -> AccessLogFilter {
+    AccessLogFilter { filter_specifier: Some(specifier) }
+}
+
+/// Hosts under these wildcards, and those that are not spelled plainly.
+fn hosts(wildcards: &[Hostname]) -> envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher {
+    let suffixes = wildcards.iter().map(|name| name.as_str().trim_start_matches('*').replace('.', r"\."));
+    let all: Vec<String> = suffixes.map(|suffix| format!(".+{suffix}")).chain([".*[A-Z:].*".to_owned()]).collect();
+    matching(&all.join("|"))
+}
