@@ -100,6 +100,14 @@ fn build() -> Result<PathBuf> {
             "--target-dir",
         ])
         .arg(target);
+    // What cargo tells a test about its package, build scripts of dependencies would take for a change of theirs, and half
+    // of the tree would be built again.
+    let of_the_test = |name: &str| {
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "CARGO_CRATE_NAME"
+    };
+    for (name, _) in std::env::vars().filter(|(name, _)| of_the_test(name)) {
+        command.env_remove(name);
+    }
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     if profile.ends_with("release") {
         command.arg("--release");
