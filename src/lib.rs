@@ -1,6 +1,7 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
 pub mod cli;
+pub mod controller;
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;

@@ -8,6 +8,8 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use gatewright::cli::{self, Cli, Command, Document, Output};
+use gatewright::controller;
+use gatewright::envoy::Admin;
 use gatewright::manifest::{Parsed, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run::{self, CONTROLLER, table};
@@ -42,9 +44,22 @@ fn perform(command: Command) -> Result<bool> {
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime");
     match command {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
+        Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Status(options) => runtime()?.block_on(status(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
+        Command::Bootstrap(cli::Bootstrap {
+            node,
+            xds: Some(xds),
+            tls_dir: Some(tls),
+            envoy_admin: Some(admin),
+            ..
+        }) => {
+            let (host, port) = xds.rsplit_once(':').context("--xds: expected HOST:PORT")?;
+            let port = port.parse().context("--xds: the port")?;
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            print(&controller::fleet_bootstrap(&node, host, port, &tls, Admin::Pipe(admin)), Document::Json)
+        }
         Command::Bootstrap(options) => {
             let dir = run::state_dir(&options.state)?;
             print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)

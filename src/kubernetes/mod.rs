@@ -5,8 +5,11 @@
 //! `status`, `failure`, `queue`); the rest moves bytes.
 
 mod client;
+mod cluster;
+mod damper;
 mod discovery;
 mod failure;
+pub mod keys;
 pub mod lease;
 mod queue;
 mod secrets;
@@ -18,6 +21,8 @@ mod watches;
 mod writer;
 
 pub use client::{ClientError, connect};
+pub use cluster::{Cluster, KINDS};
+pub use damper::Damper;
 pub use discovery::{Served, discover};
 pub use failure::Failure;
 pub use queue::Queue;

@@ -1,6 +1,6 @@
 //! Writes: what waits is asked for when its turn comes, so that only the newest is written, a few at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::{Api, ApiResource, Patch, PatchParams};
@@ -16,8 +16,8 @@ use crate::inputs::ObjectKey;
 
 /// Writes at the same time. The API server's fairness gives a controller about as many seats.
 const AT_ONCE: usize = 8;
-/// How long one write may take.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long one write may take: less than the third of a Lease's duration that is left when its holder stops writing.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a write ended.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ mod live;
 mod private_dir;
 mod supervisor;
 
-pub use admin::{Ask, AskError, What, ask, serve as serve_admin};
+pub use admin::{Ask, AskError, What, ask, serve as serve_admin, serve_probes};
 pub use authority::Authority;
 pub use check::{CheckError, check, example};
 pub use demo::Demo;
