@@ -111,8 +111,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 Some(told) => cluster.take_in(told, *term.borrow()),
                 None => break Err(anyhow!("the watches ended")),
             },
-            body = cluster.fetched() => cluster.take_body(body, *term.borrow()),
-            done = cluster.written() => cluster.take_written(done),
+            ended = cluster.next() => cluster.take_ended(ended, *term.borrow()),
             changed = term.changed() => {
                 // Renewals change it as well.
                 let now = *term.borrow_and_update();

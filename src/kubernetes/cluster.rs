@@ -199,16 +199,29 @@ impl Cluster {
         });
     }
 
-    /// A body that was fetched.
-    pub async fn fetched(&mut self) -> Option<(ObjectName, Option<Object>)> {
-        match self.fetches.join_next().await {
-            Some(fetched) => fetched.ok(),
-            None => std::future::pending().await,
+    /// Waits for what we asked the API server to do.
+    pub async fn next(&mut self) -> Ended {
+        let fetched = async {
+            match self.fetches.join_next().await {
+                Some(fetched) => fetched.ok(),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            fetched = fetched => Ended(Request::Fetch(fetched)),
+            written = self.writer.next() => Ended(Request::Write(written)),
         }
     }
 
-    /// Takes in a body.
-    pub fn take_body(&mut self, fetched: Option<(ObjectName, Option<Object>)>, term: Term) {
+    /// Takes in how it ended.
+    pub fn take_ended(&mut self, ended: Ended, term: Term) {
+        match ended.0 {
+            Request::Fetch(fetched) => self.take_body(fetched, term),
+            Request::Write(written) => self.take_written(written),
+        }
+    }
+
+    fn take_body(&mut self, fetched: Option<(ObjectName, Option<Object>)>, term: Term) {
         let Some((name, object)) = fetched else { return };
         self.view.fetched(&name.to_string());
         // It may have gone, or nobody refers to it any more.
@@ -346,13 +359,7 @@ impl Cluster {
         (now < until).then_some(until)
     }
 
-    /// Waits until a write has ended, or the next one's turn has come.
-    pub async fn written(&mut self) -> Option<Done> {
-        self.writer.next().await
-    }
-
-    /// Takes in how a write ended.
-    pub fn take_written(&mut self, done: Option<Done>) {
+    fn take_written(&mut self, done: Option<Done>) {
         let Some(Done { key, outcome }) = done else { return };
         match outcome {
             Ok(object) => {
@@ -404,6 +411,14 @@ impl Cluster {
         self.fetches.shutdown().await;
         self.writer.stop().await;
     }
+}
+
+/// What we asked for has ended, or a write's turn has come.
+pub struct Ended(Request);
+
+enum Request {
+    Fetch(Option<(ObjectName, Option<Object>)>),
+    Write(Option<Done>),
 }
 
 enum Decision {
