@@ -8,6 +8,9 @@ use crate::inputs::ObjectKey;
 use crate::model::{Condition, Reason, Status};
 use crate::translate::{ListenerId, ListenerStatus, ObjectStatus, RouteKey, StatusBody};
 
+/// How far the Envoys are, or why something is not programmed.
+type Verdict = Result<String, (Reason, String)>;
+
 /// What is known of the Envoys.
 #[derive(Clone, Debug)]
 pub struct Fleet {
@@ -45,12 +48,12 @@ impl Fleet {
         match &mut status.body {
             StatusBody::Class(_) => {}
             StatusBody::Gateway(gateway) => {
-                self.listeners(key, &mut gateway.listeners, &verdict);
-                programmed(&mut gateway.conditions, &verdict);
+                let refused = self.listeners(key, &mut gateway.listeners, &verdict);
+                programmed(&mut gateway.conditions, &refused.map_or(verdict, Err));
             }
             StatusBody::ListenerSet(set) => {
-                self.listeners(key, &mut set.listeners, &verdict);
-                programmed(&mut set.conditions, &verdict);
+                let refused = self.listeners(key, &mut set.listeners, &verdict);
+                programmed(&mut set.conditions, &refused.map_or(verdict, Err));
             }
             StatusBody::Route(route) => {
                 let refused = self.refused_routes.iter().find(|(of, _)| of.object() == *key).map(|(_, text)| text);
@@ -69,7 +72,7 @@ impl Fleet {
         status
     }
 
-    fn verdict(&self, generation: Generation) -> Result<String, (Reason, String)> {
+    fn verdict(&self, generation: Generation) -> Verdict {
         let (done, all) = self.acknowledged(generation);
         match (done, all) {
             (_, 0) => Err((Reason::NoResources, "no Envoy is connected".to_owned())),
@@ -78,20 +81,33 @@ impl Fleet {
         }
     }
 
-    fn listeners(&self, key: &ObjectKey, listeners: &mut [ListenerStatus], verdict: &Result<String, (Reason, String)>) {
-        for listener in listeners {
+    /// Lays the acknowledgements over listeners. Returns why their object is not programmed, when Envoys refused so much
+    /// that none of its listeners is.
+    fn listeners(
+        &self,
+        key: &ObjectKey,
+        listeners: &mut [ListenerStatus],
+        verdict: &Verdict,
+    ) -> Option<(Reason, String)> {
+        let mut first = None;
+        for listener in listeners.iter_mut() {
             let refused =
                 self.refused_listeners.iter().find(|(id, _)| id.parent.object() == *key && id.name == listener.name);
             match refused {
-                Some((_, text)) => programmed(&mut listener.conditions, &Err((Reason::Invalid, text.clone()))),
+                Some((_, text)) => {
+                    programmed(&mut listener.conditions, &Err((Reason::Invalid, text.clone())));
+                    first.get_or_insert_with(|| (Reason::Invalid, text.clone()));
+                }
                 None => programmed(&mut listener.conditions, verdict),
             }
         }
+        let is_programmed = |c: &Condition| c.kind == "Programmed" && c.status == Status::True;
+        first.filter(|_| !listeners.iter().any(|listener| listener.conditions.iter().any(is_programmed)))
     }
 }
 
 /// Only what was translated can be programmed: a condition that is false stays as it is.
-fn programmed(conditions: &mut [Condition], verdict: &Result<String, (Reason, String)>) {
+fn programmed(conditions: &mut [Condition], verdict: &Verdict) {
     for condition in conditions.iter_mut().filter(|c| c.kind == "Programmed" && c.status == Status::True) {
         match verdict {
             Ok(text) => condition.message.clone_from(text),

@@ -170,6 +170,77 @@ async fn status_and_explain_tell_the_truth() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn what_envoy_refuses_is_told_and_hurts_nobody_else() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let port = free_port()?;
+    // No machine has an address of TEST-NET-1 (RFC 5737): Envoy cannot bind it.
+    let gateway = |address: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: far}}\nspec:\n  \
+             gatewayClassName: ours\n  addresses: [{{value: {address}}}]\n  listeners:\n  - name: https\n    \
+             hostname: far.example.net\n    protocol: HTTPS\n    port: {port}\n    \
+             tls: {{options: {{gatewright.io/issuer: internal-ca}}}}\n---\n"
+        ) + &route("far", "far.example.net", "web").replace("name: edge", "name: far")
+    };
+    site.save("far.yaml", &gateway("192.0.2.1"))?;
+    let line = site.program.line("refused").await?;
+    assert!(line.contains("default/far") && line.contains("192.0.2.1"), "{line}");
+    let (_, text) = site.ask(&["status", "-o", "json"])?;
+    let list: serde_json::Value = serde_json::from_str(&text)?;
+    let far = list["items"].as_array().context("a list")?.iter().find(|item| item["metadata"]["name"] == "far");
+    let status = &far.context("the Gateway")?["status"];
+    for conditions in [&status["conditions"], &status["listeners"][0]["conditions"]] {
+        let all = conditions.as_array().context("conditions")?;
+        let programmed = all.iter().find(|c| c["type"] == "Programmed").context("Programmed")?;
+        assert_eq!((&programmed["status"], &programmed["reason"]), (&"False".into(), &"Invalid".into()), "{text}");
+        assert!(programmed["message"].as_str().is_some_and(|text| text.contains("refused by Envoy")), "{text}");
+    }
+    let url = format!("https://far.example.net:{port}/");
+    let (code, text) = site.ask(&["explain", &url])?;
+    assert!(code == 1 && text.contains("refused default/far"), "{text}");
+
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    assert_eq!(site.status("web.example.org").await?, 200);
+
+    site.save("far.yaml", &gateway("127.0.0.1"))?;
+    site.program.line("gateway default/far: 0 hosts changed").await?;
+    let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "far.example.net");
+    assert_eq!(probe.send().await?.status, 200);
+    let (code, text) = site.ask(&["explain", &url])?;
+    assert_eq!(code, 0, "{text}");
+    Ok(())
+}
+
+/// An Envoy that somebody else runs, from our bootstrap, in front of a program that runs none.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
+    let echo = Echo::start("web").await?;
+    let port = free_port()?;
+    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
+    fs::write(manifests.path().join("web.yaml"), route("web", "web.example.org", "web"))?;
+    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+    let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--no-envoy"])?;
+    program.line("admin socket").await?;
+    let bootstrap = Gatewright::run(&["bootstrap", "--node", "mine", "--state-dir", &private])?;
+    assert!(bootstrap.status.success(), "{bootstrap:?}");
+    let mut envoy = e2e::envoy::Envoy::start(&String::from_utf8(bootstrap.stdout)?).await?;
+    program.line("acked 1/1").await?;
+    envoy.ready().await?;
+    let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "web.example.org");
+    assert_eq!(probe.send().await?.status, 200);
+    for (socket, mode) in [("admin.sock", 0o600), ("xds.sock", 0o600)] {
+        let found = fs::metadata(state.path().join(socket))?.permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{socket} is ours alone");
+    }
+    Ok(())
+}
+
 fn children(pid: u32) -> Result<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let mut all: Vec<String> = text?.split_whitespace().map(str::to_owned).collect();
