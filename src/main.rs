@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     // A wrong command line ends here, with 2.
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_env("GATEWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("GATEWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

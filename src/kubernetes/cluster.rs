@@ -9,7 +9,7 @@ use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::core::DynamicObject;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::damper::Damper;
 use super::failure::Failure;
@@ -60,6 +60,11 @@ pub struct Cluster {
     writer: Writer,
     damper: Damper,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
+    /// The Secrets whose bodies are being fetched.
+    in_flight: BTreeSet<ObjectName>,
+    /// Objects that refer to one of them: a listener whose certificate is on its way is not broken by a new version
+    /// of its Gateway that comes a moment sooner.
+    deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
     early: Vec<Change>,
     serving: bool,
@@ -68,6 +73,8 @@ pub struct Cluster {
     /// How many Envoys were connected, since when, and when we began.
     counted: (usize, Instant),
     started: Instant,
+    /// Whether we held the Lease when last told.
+    leading: bool,
     writes: u64,
     failures: BTreeMap<&'static str, u64>,
 }
@@ -87,11 +94,14 @@ impl Cluster {
             unreadable: BTreeMap::new(),
             damper: Damper::default(),
             fetches: JoinSet::new(),
+            in_flight: BTreeSet::new(),
+            deferred: BTreeMap::new(),
             early: Vec::new(),
             serving: false,
             held: BTreeMap::new(),
             counted: (0, now),
             started: now,
+            leading: false,
             writes: 0,
             failures: BTreeMap::new(),
         }
@@ -131,7 +141,7 @@ impl Cluster {
 
     fn change(&mut self, updates: Vec<Update>, term: Term) {
         let mut changes = Vec::with_capacity(updates.len());
-        let mut steps = Vec::new();
+        let mut steps: Vec<Step> = Vec::new();
         for update in updates {
             match update {
                 Update::Put(object, seen) => {
@@ -139,9 +149,15 @@ impl Cluster {
                     self.unreadable.remove(&key);
                     steps.extend(self.secrets.put(&object));
                     if let Some(seen) = seen {
-                        self.see(key, *seen, term);
+                        self.see(key.clone(), *seen, term);
                     }
-                    changes.push(Change::Put(*object));
+                    let fetched_soon = |step: &Step| matches!(step, Step::Fetch(_));
+                    if self.secrets.refers(&key, &self.in_flight) || steps.iter().any(fetched_soon) {
+                        self.deferred.insert(key, *object);
+                    } else {
+                        self.deferred.remove(&key);
+                        changes.push(Change::Put(*object));
+                    }
                 }
                 Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
                 Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
@@ -168,11 +184,19 @@ impl Cluster {
                 Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
             }
         }
+        changes.extend(self.ready());
         self.apply(changes, term);
+    }
+
+    /// Deferred objects that wait for no body any more.
+    fn ready(&mut self) -> Vec<Change> {
+        let wait = |key: &ObjectKey, _: &mut Object| !self.secrets.refers(key, &self.in_flight);
+        self.deferred.extract_if(.., wait).map(|(_, object)| Change::Put(object)).collect()
     }
 
     fn forget(&mut self, key: &ObjectKey) {
         self.unreadable.remove(key);
+        self.deferred.remove(key);
         self.seen.remove(key);
         self.held.remove(key);
         self.writer.drop(key);
@@ -191,6 +215,7 @@ impl Cluster {
         if !self.serving {
             self.view.fetching(name.to_string());
         }
+        self.in_flight.insert(name.clone());
         let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
         self.fetches.spawn(async move {
@@ -224,10 +249,11 @@ impl Cluster {
     fn take_body(&mut self, fetched: Option<(ObjectName, Option<Object>)>, term: Term) {
         let Some((name, object)) = fetched else { return };
         self.view.fetched(&name.to_string());
+        self.in_flight.remove(&name);
         // It may have gone, or nobody refers to it any more.
-        if let Some(object) = object.filter(|_| self.secrets.wanted(&name)) {
-            self.apply(vec![Change::Put(object)], term);
-        }
+        let object = object.filter(|_| self.secrets.wanted(&name)).map(Change::Put);
+        let changes = object.into_iter().chain(self.ready()).collect();
+        self.apply(changes, term);
         self.begin(term);
     }
 
@@ -249,7 +275,8 @@ impl Cluster {
             return;
         }
         for line in self.live.apply(changes, SystemTime::now(), self.started.elapsed()) {
-            info!("{line}");
+            // A cluster is full of changes that lead to nothing.
+            if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
         }
         self.settle(term);
     }
@@ -285,7 +312,8 @@ impl Cluster {
 
     /// We hold the Lease from now on, or no longer.
     pub fn lead(&mut self, term: Term) {
-        if leads(term) && self.serving {
+        let before = std::mem::replace(&mut self.leading, leads(term));
+        if self.leading && !before && self.serving {
             // Everything is compared once with what there is; our own entries of routes that left us are found so.
             self.want(self.seen.keys().cloned().collect());
         }
@@ -372,6 +400,7 @@ impl Cluster {
                 }
             }
             Err(failure) => {
+                self.damper.failed(&key);
                 *self.failures.entry(failure.class()).or_default() += 1;
                 if !matches!(failure, Failure::Conflict | Failure::Gone) {
                     warn!("writing the status of {key}: {failure}");
@@ -459,6 +488,10 @@ async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Option<Object> {
                 let failure = Failure::of(&error);
                 if !std::mem::replace(&mut told, true) {
                     warn!("reading secret {name}: {failure}");
+                }
+                // Without the right it is as good as gone; the next version of the Secret is asked for again.
+                if failures > 2 && matches!(failure, Failure::Forbidden(_) | Failure::Refused(_)) {
+                    return None;
                 }
                 sleep(failure.pause(failures)?).await;
             }

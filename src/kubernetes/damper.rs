@@ -44,6 +44,13 @@ impl Damper {
         *entry = Written { content, times: entry.times + 1, at: now };
     }
 
+    /// A document was not written after all.
+    pub fn failed(&mut self, key: &ObjectKey) {
+        if let Some(written) = self.0.get_mut(key) {
+            written.times = written.times.saturating_sub(1);
+        }
+    }
+
     /// How often the same was written to an object in a row.
     pub fn times(&self, key: &ObjectKey) -> u32 {
         self.0.get(key).map_or(0, |written| written.times)

@@ -45,6 +45,8 @@ impl Failure {
             403 if text.contains("cannot ") && text.contains(" resource ") => Failure::Forbidden(text),
             401 => Failure::Unavailable(text),
             400..500 => Failure::Refused(text),
+            // A field that the definition there does not have.
+            500 if text.contains("failed to create typed patch object") => Failure::Refused(text),
             _ => Failure::Unavailable(text),
         }
     }
@@ -99,6 +101,11 @@ mod tests {
             (404, "", "gone"),
             (401, "Unauthorized", "unavailable"),
             (500, "", "unavailable"),
+            (
+                500,
+                "failed to create typed patch object (/g; x/v1, Kind=G): .status.x: field not declared in schema",
+                "refused",
+            ),
             (503, "", "unavailable"),
         ] {
             assert_eq!(of(code, text).class(), class, "{code} {text}");

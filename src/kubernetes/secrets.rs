@@ -56,6 +56,11 @@ impl Secrets {
         self.settle(name).into_iter().collect()
     }
 
+    /// Whether an object refers to one of these Secrets.
+    pub fn refers(&self, referrer: &ObjectKey, to: &BTreeSet<ObjectName>) -> bool {
+        self.by_referrer.get(referrer).is_some_and(|names| !names.is_disjoint(to))
+    }
+
     /// Whether the body of a Secret, which came just now, is still wanted.
     pub fn wanted(&self, name: &ObjectName) -> bool {
         self.asked.contains_key(name)

@@ -43,7 +43,7 @@ pub fn patch(
                 return None;
             }
             keep_times(&mut wanted["conditions"], &current["conditions"]);
-            for listener in wanted["listeners"].as_array_mut().into_iter().flatten() {
+            for listener in wanted.get_mut("listeners").and_then(Value::as_array_mut).into_iter().flatten() {
                 let there = by_field(&current["listeners"], "name", &listener["name"]).cloned().unwrap_or_default();
                 keep_times(&mut listener["conditions"], &there["conditions"]);
             }
@@ -226,6 +226,13 @@ mod tests {
         assert_eq!(written["status"]["conditions"][0]["lastTransitionTime"], NOW);
         held["conditions"].as_array_mut().expect("a list").push(json!({"type": "Conflicted", "status": "True"}));
         assert!(check(Kind::Gateway, Some(&status), &seen(2, held)).is_some());
+    }
+
+    #[test]
+    fn a_class_has_conditions_only() {
+        let status = ObjectStatus { generation: 2, body: StatusBody::Class(vec![accepted(Status::True)]) };
+        let written = check(Kind::GatewayClass, Some(&status), &seen(2, Value::Null)).expect("new");
+        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(1), "{written}");
     }
 
     #[test]
