@@ -173,7 +173,9 @@ async fn run_probes(listener: TcpListener, asks: mpsc::Sender<Ask>, stop: watch:
 }
 
 async fn run_admin(path: PathBuf, asks: mpsc::Sender<Ask>, stop: watch::Receiver<bool>) -> Result<()> {
-    serve_admin(&path, asks, stop).await.with_context(|| format!("admin socket {}", path.display()))
+    serve_admin(&path, asks, axum::Router::new(), stop)
+        .await
+        .with_context(|| format!("admin socket {}", path.display()))
 }
 
 /// The xDS server of the fleet, with keys out of Secrets.

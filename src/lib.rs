@@ -1,5 +1,6 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
+pub mod certificates;
 pub mod cli;
 pub mod controller;
 pub mod envoy;

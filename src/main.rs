@@ -7,17 +7,21 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use gatewright::cli::{self, Cli, Command, Document, Output};
+use gatewright::certificates::{self, Check, Report};
+use gatewright::cli::{self, CertsVerb, Cli, Command, Document, Output};
 use gatewright::controller;
 use gatewright::envoy::Admin;
 use gatewright::manifest::{Parsed, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run::{self, CONTROLLER, table};
-use gatewright::standalone::ask;
+use gatewright::standalone::{ask, tell};
 use gatewright::translate::Settings;
 use serde_json::{Value, json};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
+
+/// How often `certs --watch` looks.
+const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with 2.
@@ -47,6 +51,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Status(options) => runtime()?.block_on(status(&options)),
+        Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
         Command::Bootstrap(cli::Bootstrap {
             node,
@@ -114,7 +119,7 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         .into_iter()
         .filter_map(|change| match change {
             gatewright::translate::Change::Put(object) => Some(object),
-            gatewright::translate::Change::Delete(_) => None,
+            _ => None,
         })
         .collect();
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
@@ -164,6 +169,73 @@ async fn status(options: &cli::Status) -> Result<bool> {
     }
     io::stdout().write_all(table(&rows).as_bytes())?;
     Ok(true)
+}
+
+async fn certs(options: &cli::Certs) -> Result<bool> {
+    let state = cli::State { state_dir: options.state_dir.clone() };
+    let socket = socket(options.admin.as_deref(), &state)?;
+    match &options.verb {
+        Some(CertsVerb::Renew { host }) => {
+            let count = tell(&socket, &format!("/certs/renew?host={}", encoded(host))).await?;
+            writeln!(io::stdout(), "{count} to be renewed: follow it with gatewright certs --watch")?;
+            Ok(true)
+        }
+        Some(CertsVerb::Check { host }) => {
+            let answer = ask(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
+            if options.output != Output::Table {
+                let how = if options.output == Output::Yaml { Document::Yaml } else { Document::Json };
+                print(&serde_json::from_str(&answer)?, how)?;
+            }
+            let checks: Vec<Check> = serde_json::from_str(&answer)?;
+            if options.output == Output::Table {
+                let mut out = io::stdout().lock();
+                for check in &checks {
+                    let hosts = check.hosts.join(",");
+                    match check.findings.as_slice() {
+                        [] => writeln!(out, "{hosts}: nothing is in the way of {}", check.issuer)?,
+                        findings => findings.iter().try_for_each(|finding| writeln!(out, "{hosts}: {finding}"))?,
+                    }
+                }
+            }
+            Ok(checks.iter().all(|check| check.findings.is_empty()))
+        }
+        Some(CertsVerb::ChangeKey { issuer }) => {
+            tell(&socket, &format!("/certs/change-key?issuer={}", encoded(issuer))).await?;
+            writeln!(io::stdout(), "{issuer}: the account has a new key")?;
+            Ok(true)
+        }
+        None => {
+            let mut shown = None;
+            loop {
+                let report: Report = serde_json::from_str(&ask(&socket, "/certs").await?)?;
+                let good = report.certificates.iter().all(|row| row.expires.is_some());
+                if shown.as_ref() != Some(&report) {
+                    show_certificates(&report, options.output)?;
+                }
+                if !options.watch {
+                    return Ok(good);
+                }
+                shown = Some(report);
+                tokio::time::sleep(WATCH).await;
+            }
+        }
+    }
+}
+
+fn show_certificates(report: &Report, output: Output) -> Result<()> {
+    match output {
+        Output::Yaml => print(&serde_json::to_value(report)?, Document::Yaml).map(drop),
+        Output::Json => print(&serde_json::to_value(report)?, Document::Json).map(drop),
+        Output::Table => {
+            let now = jiff::Timestamp::now();
+            let mut out = io::stdout().lock();
+            out.write_all(table(&certificates::table(report, now)).as_bytes())?;
+            for line in certificates::limits(report, now) {
+                writeln!(out, "{line}")?;
+            }
+            Ok(out.flush()?)
+        }
+    }
 }
 
 async fn explain(options: &cli::Explain) -> Result<bool> {

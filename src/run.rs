@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,17 +14,22 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use xds::{Cache, Server, UnixPeers, View};
 
+use acme::storage::dir::Directory;
+
+use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, Wish};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
-use crate::standalone::{Ask, Authority, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin};
+use crate::standalone::{Ask, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin};
 use crate::translate::{Change, Protocol, Settings};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
-/// How often certificates are looked at.
+/// How often the end of certificates is looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
+/// How many orders may be on their way at a time.
+const ORDERS: usize = 32;
 /// How long `--once` waits for everything to be acknowledged.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -67,11 +73,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("standalone");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
-    let authority = Authority::open(dir.path().join("ca")).context("the internal CA")?;
+    let desk = Arc::new(desk(&options, dir.path()).await?);
     let mut site = Site {
         live: Live::new(settings, cache.clone(), view.clone()),
-        authority,
+        desk: desk.clone(),
         bundle: dir.path().join("ca.crt"),
+        written: String::new(),
         start: Instant::now(),
     };
 
@@ -85,7 +92,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             watcher = Some(opened);
         }
         None => {
-            let demo = Demo::open(&mut site.authority).await.map_err(|text| anyhow!("the example: {text}"))?;
+            let demo = Demo::open(desk.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
             site.apply(demo.objects.into_iter().map(Change::Put).collect());
             for backend in demo.backends {
                 let stop = stop.clone();
@@ -95,6 +102,22 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 });
             }
         }
+    }
+
+    // Certificates that are there already are served from the start.
+    site.hand_in(desk.settle());
+    let (supply, mut supplied) = mpsc::channel(4);
+    let (at_desk, desk_stop) = (desk.clone(), stop.clone());
+    tasks.spawn(async move {
+        at_desk.run(supply, desk_stop).await;
+        Ok(())
+    });
+    if let Some(address) = options.acme.acme_responder {
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("--acme-responder {address}"))?;
+        info!("challenges are answered at {}", listener.local_addr().unwrap_or(address));
+        let (desk, stop) = (desk.clone(), stop.clone());
+        tasks.spawn(async move { certificates::respond(listener, desk, stop).await.context("--acme-responder") });
     }
 
     let socket = dir.path().join("xds.sock");
@@ -113,8 +136,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
+    let about_certificates = certificates::routes(desk.clone());
     tasks.spawn(async move {
-        serve_admin(&admin, asks, admin_stop).await.with_context(|| format!("admin socket {}", admin.display()))
+        serve_admin(&admin, asks, about_certificates, admin_stop)
+            .await
+            .with_context(|| format!("admin socket {}", admin.display()))
     });
     if let Some(program) = envoy {
         let path = dir.path().join("bootstrap.json");
@@ -135,7 +161,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     tokio::pin!(patience);
     let mut shown = options.dir.is_some() && !options.once;
     let result = loop {
-        if !shown && site.live.acknowledged() {
+        if !shown && site.desk.is_settled() && site.live.acknowledged() {
             shown = true;
             let good = site.show().await;
             if options.once {
@@ -149,6 +175,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
+            Some(handouts) = supplied.recv() => site.hand_in(handouts),
             _ = certificates.tick() => site.tend(),
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
@@ -172,6 +199,15 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     result
 }
 
+/// The desk for certificates, with what is kept in the private directory.
+async fn desk(options: &cli::Standalone, dir: &std::path::Path) -> Result<Desk> {
+    let authority = Authority::open(dir.join("ca"), Timestamp::now());
+    let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
+    let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
+    let issuers = options.acme.issuers()?;
+    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS }).await?)
+}
+
 async fn next(watcher: &mut Option<Watcher>) -> Outcome {
     match watcher {
         Some(watcher) => watcher.next().await,
@@ -182,8 +218,10 @@ async fn next(watcher: &mut Option<Watcher>) -> Outcome {
 /// What the one loop owns.
 struct Site {
     live: Live,
-    authority: Authority,
+    desk: Arc<Desk>,
     bundle: PathBuf,
+    /// What was last written there.
+    written: String,
     start: Instant,
 }
 
@@ -202,6 +240,7 @@ impl Site {
         let wishes = changes.iter().any(|change| match change {
             Change::Put(object) => kinds.contains(&object.key().kind),
             Change::Delete(key) => kinds.contains(&key.kind),
+            Change::Challenge(..) | Change::Trouble(..) => false,
         });
         for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
             info!("{line}");
@@ -218,30 +257,45 @@ impl Site {
         }
     }
 
-    /// Does what time asks for: certificates begin and cease to be valid, and have to be renewed.
+    /// Does what time asks for: certificates begin and cease to be valid.
     fn tend(&mut self) {
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new());
         }
-        self.certify();
     }
 
-    /// Fulfils wishes for certificates. What comes of it are Secrets, which wish for nothing.
-    fn certify(&mut self) {
-        let (changes, problems) = self.authority.fulfil(&self.live.engine().wishes(), Timestamp::now());
-        for problem in problems {
-            warn!("{problem}");
-        }
-        if changes.is_empty() {
+    /// Says which certificates are wished for.
+    fn certify(&self) {
+        let engine = self.live.engine();
+        let wish =
+            |wish: &crate::translate::Wish| Wish { addresses: engine.addresses_of(&wish.hostname), ..Wish::from(wish) };
+        self.desk.wish(engine.wishes().keys().map(wish).collect());
+    }
+
+    /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.
+    fn hand_in(&mut self, handouts: Vec<Handout>) {
+        if handouts.is_empty() {
             return;
+        }
+        let mut changes = Vec::with_capacity(handouts.len());
+        for handout in handouts {
+            match handout.change() {
+                Ok(change) => changes.push(change),
+                Err(problem) => warn!("a certificate cannot be served: {problem}"),
+            }
         }
         for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
             info!("{line}");
         }
-        if let Err(error) = std::fs::write(&self.bundle, self.authority.bundle(Timestamp::now())) {
-            warn!("{}: {error}", self.bundle.display());
+        let bundle = self.desk.authority().bundle(Timestamp::now());
+        if bundle != self.written {
+            match std::fs::write(&self.bundle, &bundle) {
+                Ok(()) => self.written = bundle,
+                Err(error) => warn!("{}: {error}", self.bundle.display()),
+            }
         }
+        self.settle();
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -260,7 +314,7 @@ impl Site {
 
     /// Fetches every page and prints the table. `Ok(false)` when one did not come.
     async fn show(&self) -> Result<bool> {
-        let roots = self.authority.bundle(Timestamp::now());
+        let roots = self.desk.authority().bundle(Timestamp::now());
         let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
         let (mut good, mut curl) = (true, None);
         for host in self.live.engine().hosts() {

@@ -44,7 +44,7 @@ fn abridge(value: &mut Value) {
         "request_headers_timeout",
         "server_header_transformation",
         "stat_prefix",
-        "strip_any_host_port",
+        "ignore_port_in_host_matching",
         "strip_trailing_host_dot",
         "transport_socket_connect_timeout",
         "upgrade_configs",

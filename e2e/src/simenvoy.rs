@@ -105,11 +105,16 @@ impl DeltaClient {
     }
 
     /// Starts with what an earlier stream left, as a client that reconnects does.
-    pub fn inherit(&mut self, earlier: &DeltaClient) {
-        for (kind, held) in &earlier.held {
+    pub fn inherit(&mut self, earlier: &HashMap<Kind, Held>) {
+        for (kind, held) in earlier {
             let held = Held { versions: held.versions.clone(), bodies: held.bodies.clone(), ..Default::default() };
             self.held.insert(*kind, held);
         }
+    }
+
+    /// Closes the stream and leaves what is held.
+    pub fn close(self) -> HashMap<Kind, Held> {
+        self.held
     }
 
     /// Sends a request as it is.

@@ -2,56 +2,18 @@
 
 use std::time::Duration;
 
+use e2e::served::Served;
 use e2e::simenvoy::{DeltaClient, SotwClient, unix_channel};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tonic::Code;
-use xds::{Cache, Kind, Limits, Resource, Server, UnixPeers, Update, View};
+use xds::{Kind, Limits, Resource};
 
-struct World {
-    dir: tempfile::TempDir,
-    cache: Cache,
-    view: View,
-    stop: Option<oneshot::Sender<()>>,
-    serving: Option<JoinHandle<()>>,
-}
-
-impl World {
-    fn start(limits: Limits) -> World {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (cache, view) = (Cache::new(), View::new("fleet"));
-        let socket = dir.path().join("xds.sock");
-        let listener = xds::bind_unix(&socket, 0o600).expect("a socket");
-        let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&socket).expect("just made"));
-        let server = Server::new(cache.clone(), UnixPeers::new().allow(uid, view.clone())).with_limits(limits);
-        let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(async move {
-            server
-                .serve_unix(listener, async {
-                    let _ = stopped.await;
-                })
-                .await;
-        });
-        World { dir, cache, view, stop: Some(stop), serving: Some(serving) }
-    }
-
-    async fn client(&self, node: &str) -> DeltaClient {
-        let channel = unix_channel(self.dir.path().join("xds.sock")).await.expect("connects");
-        DeltaClient::open(channel, node).await.expect("opens")
-    }
-
-    fn publish(&self, upserts: Vec<Resource>) -> u64 {
-        self.cache.publish(&self.view, Update { upserts, removals: vec![] })
-    }
-
-    async fn stop(mut self) {
-        drop(self.stop.take());
-        self.serving.take().expect("once").await.expect("joined");
-    }
+async fn client(served: &Served, node: &str) -> DeltaClient {
+    let channel = unix_channel(served.socket()).await.expect("connects");
+    DeltaClient::open(channel, node).await.expect("opens")
 }
 
 fn cluster(name: &str, value: &str) -> Resource {
@@ -68,20 +30,20 @@ fn scope(name: &str, value: &str) -> Resource {
 
 #[tokio::test]
 async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
-    let world = World::start(Limits::default());
-    world.publish((0..20).map(|i| cluster(&format!("c{i}"), "0")).collect());
-    let mut silent = world.client("silent").await;
+    let mut world = Served::start(Limits::default());
+    world.publish((0..20).map(|i| cluster(&format!("c{i}"), "0")).collect(), vec![]);
+    let mut silent = client(&world, "silent").await;
     silent.subscribe(Kind::Cluster, &[]).await.expect("sent");
     silent.receive().await.expect("the first response");
-    let mut grumpy = world.client("grumpy").await;
+    let mut grumpy = client(&world, "grumpy").await;
     grumpy.judge(Box::new(|_, name, _| Err(format!("no {name}"))));
     grumpy.subscribe(Kind::Cluster, &[]).await.expect("sent");
-    let mut good = world.client("good").await;
+    let mut good = client(&world, "good").await;
     good.subscribe(Kind::Cluster, &[]).await.expect("sent");
 
     let mut last = 0;
     for round in 1..=50 {
-        last = world.publish(vec![cluster("c3", &round.to_string())]);
+        last = world.publish(vec![cluster("c3", &round.to_string())], vec![]);
         let version = world.cache.get(&world.view, Kind::Cluster, "c3").expect("published").version().to_owned();
         good.run_until(|c| c.held(Kind::Cluster).versions.get("c3") == Some(&version)).await.expect("served");
     }
@@ -114,9 +76,9 @@ async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
 
 #[tokio::test]
 async fn a_client_that_leaves_a_response_unanswered_too_long_is_let_go() {
-    let world = World::start(Limits { answer_within: Duration::from_millis(50), ..Default::default() });
-    world.publish(vec![cluster("c", "0")]);
-    let mut silent = world.client("silent").await;
+    let mut world = Served::start(Limits { answer_within: Duration::from_millis(50), ..Default::default() });
+    world.publish(vec![cluster("c", "0")], vec![]);
+    let mut silent = client(&world, "silent").await;
     silent.subscribe(Kind::Cluster, &[]).await.expect("sent");
     silent.receive().await.expect("the first response");
     assert_eq!(silent.receive().await.expect_err("let go").code(), Code::DeadlineExceeded);
@@ -125,25 +87,25 @@ async fn a_client_that_leaves_a_response_unanswered_too_long_is_let_go() {
 
 #[tokio::test]
 async fn floods_of_names_and_streams_end_at_their_limits() {
-    let world = World::start(Limits { names: 100, name_bytes: 64, streams_per_identity: 3, ..Default::default() });
+    let mut world = Served::start(Limits { names: 100, name_bytes: 64, streams_per_identity: 3, ..Default::default() });
     let many: Vec<String> = (0..101).map(|i| format!("n{i}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let mut flood = world.client("flood").await;
+    let mut flood = client(&world, "flood").await;
     flood.subscribe(Kind::Endpoints, &many).await.expect("sent");
     assert_eq!(flood.receive().await.expect_err("too many at once").code(), Code::ResourceExhausted);
-    let mut drip = world.client("drip").await;
+    let mut drip = client(&world, "drip").await;
     drip.subscribe(Kind::Endpoints, &many[..60]).await.expect("sent");
     let response = drip.receive().await.expect("within the limit");
     assert_eq!(response.removed_resources.len(), 60);
     drip.answer(response).await.expect("answered");
     drip.subscribe(Kind::Endpoints, &many[50..]).await.expect("sent");
     assert_eq!(drip.receive().await.expect_err("too many in all").code(), Code::ResourceExhausted);
-    let mut long = world.client("long").await;
+    let mut long = client(&world, "long").await;
     long.subscribe(Kind::Endpoints, &[&"x".repeat(65)]).await.expect("sent");
     assert_eq!(long.receive().await.expect_err("too long").code(), Code::ResourceExhausted);
     drop((flood, drip, long));
 
-    let channel = unix_channel(world.dir.path().join("xds.sock")).await.expect("connects");
+    let channel = unix_channel(world.socket()).await.expect("connects");
     let mut open = Vec::new();
     // Streams of the clients above may take a moment to be noticed as gone.
     while open.len() < 3 {
@@ -161,9 +123,9 @@ async fn floods_of_names_and_streams_end_at_their_limits() {
 
 #[tokio::test]
 async fn on_demand_secrets_beyond_the_budget_are_taken_back_oldest_first() {
-    let world = World::start(Limits { on_demand_secrets: 32, ..Default::default() });
-    world.publish((0..40).map(|i| secret(&format!("h{i}"), "0")).chain([secret("sds/regular", "0")]).collect());
-    let mut client = world.client("one").await;
+    let mut world = Served::start(Limits { on_demand_secrets: 32, ..Default::default() });
+    world.publish((0..40).map(|i| secret(&format!("h{i}"), "0")).chain([secret("sds/regular", "0")]).collect(), vec![]);
+    let mut client = client(&world, "one").await;
     client.subscribe(Kind::Secret, &["sds/regular"]).await.expect("sent");
     for i in 0..33 {
         let name = format!("h{i}");
@@ -185,13 +147,13 @@ async fn on_demand_secrets_beyond_the_budget_are_taken_back_oldest_first() {
 async fn one_change_costs_the_same_beside_a_hundred_and_beside_ten_thousand() {
     let mut costs = Vec::new();
     for n in [100, 10_000] {
-        let world = World::start(Limits::default());
-        world.publish((0..n).map(|i| scope(&format!("s{i}"), "0")).collect());
-        let mut client = world.client("one").await;
+        let mut world = Served::start(Limits::default());
+        world.publish((0..n).map(|i| scope(&format!("s{i}"), "0")).collect(), vec![]);
+        let mut client = client(&world, "one").await;
         client.subscribe(Kind::Scope, &[]).await.expect("sent");
         client.run_until(|c| c.held(Kind::Scope).versions.len() == n).await.expect("served");
         let before = world.cache.counts();
-        let generation = world.publish(vec![scope("s50", "1")]);
+        let generation = world.publish(vec![scope("s50", "1")], vec![]);
         let mut changes = world.cache.watch(&world.view);
         client.run_until(|c| c.held(Kind::Scope).resources == n + 1).await.expect("served");
         while world.cache.progress(&world.view).acknowledged(generation) != (1, 1) {
@@ -209,17 +171,17 @@ async fn one_change_costs_the_same_beside_a_hundred_and_beside_ten_thousand() {
 
 #[tokio::test]
 async fn a_state_of_the_world_client_gets_whole_states_and_keeps_the_good_one() {
-    let world = World::start(Limits::default());
-    world.publish(vec![cluster("a", "0"), cluster("b", "0")]);
-    let channel = unix_channel(world.dir.path().join("xds.sock")).await.expect("connects");
+    let mut world = Served::start(Limits::default());
+    world.publish(vec![cluster("a", "0"), cluster("b", "0")], vec![]);
+    let channel = unix_channel(world.socket()).await.expect("connects");
     let mut client = SotwClient::open(channel, "sotw").await.expect("opens");
     client.subscribe(Kind::Cluster, &[]).await.expect("sent");
     client.step(|_, _| Ok(())).await.expect("served");
     assert_eq!(client.held(Kind::Cluster).len(), 2);
-    world.publish(vec![cluster("c", "0")]);
+    world.publish(vec![cluster("c", "0")], vec![]);
     let (_, response) = client.step(|_, _| Err("no".into())).await.expect("served");
     assert_eq!(response.resources.len(), 3);
-    world.publish(vec![cluster("d", "0")]);
+    world.publish(vec![cluster("d", "0")], vec![]);
     let (_, response) = client.step(|_, _| Ok(())).await.expect("served");
     assert_eq!(response.resources.len(), 3, "a, b and d; c is held back");
     assert_eq!(world.cache.progress(&world.view).rejections[0].name.as_ref(), "c");

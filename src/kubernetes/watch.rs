@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(told, expected);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_missing_right_is_named() {
         let denied = kube::core::Status { code: 403, ..Default::default() };
         let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{Authority, Echo};
+use super::Echo;
+use crate::certificates::Authority;
 use crate::inputs::Object;
 use crate::manifest::parse;
 
@@ -33,7 +34,7 @@ impl Demo {
     ///
     /// # Errors
     /// When no port can be had, or the CA gives no certificate for the backend that has TLS of its own.
-    pub async fn open(authority: &mut Authority) -> Result<Self, String> {
+    pub async fn open(authority: &Authority) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let vault = tls(authority, "vault.demo.localhost")?;
         let mut backends = Vec::new();
@@ -75,7 +76,7 @@ fn free(wanted: u16) -> Result<u16, String> {
     bind(wanted).or_else(|_| bind(0)).map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-fn tls(authority: &mut Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, String> {
+fn tls(authority: &Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let name = DnsName::parse(name).map_err(|error| text(&error))?;
     let given = authority.sign(&name, Timestamp::now())?;

@@ -331,6 +331,8 @@ fn label(changes: &[Change]) -> String {
     let key = |change: &Change| match change {
         Change::Put(object) => object.key().to_string(),
         Change::Delete(key) => format!("{key} deleted"),
+        Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
+        Change::Trouble(secret, _) => format!("certificate {secret}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),

@@ -1,7 +1,6 @@
 //! The standalone gateway: a directory of manifests, a certificate authority and an Envoy, on one machine.
 
 mod admin;
-mod authority;
 mod check;
 mod demo;
 mod echo;
@@ -9,8 +8,7 @@ mod live;
 mod private_dir;
 mod supervisor;
 
-pub use admin::{Ask, AskError, What, ask, serve as serve_admin, serve_probes};
-pub use authority::Authority;
+pub use admin::{Ask, AskError, What, ask, serve as serve_admin, serve_probes, tell};
 pub use check::{CheckError, check, example};
 pub use demo::Demo;
 pub use echo::Echo;

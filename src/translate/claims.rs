@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::index::Index;
 use super::key::{ListenerId, ParentKey};
-use super::parent::{Parent, Protocol};
+use super::parent::{Parent, ParentListener, Protocol};
 use super::tls_options::TlsSettings;
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
 
@@ -31,11 +31,12 @@ pub(super) struct Claim {
     pub(super) protocol: Protocol,
 }
 
-/// Protocols that can share a port. HTTPS and TLS are told apart by hostname.
+/// Protocols that can share a port. HTTPS and TLS are told apart by hostname (Gateway API, `Listener` distinctness).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
     Http,
     Tls,
+    Tcp,
 }
 
 impl Protocol {
@@ -43,6 +44,7 @@ impl Protocol {
         match self {
             Protocol::Http => Family::Http,
             Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough => Family::Tls,
+            Protocol::Tcp => Family::Tcp,
         }
     }
 }
@@ -172,7 +174,9 @@ impl Content {
 
 /// The claims of a parent by place, each with what its units are made from.
 pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
-    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| parent.accepted.is_ok() && l.accepted.is_ok());
+    // TCP is not accepted, and contests its port all the same.
+    let claims = |l: &ParentListener| l.accepted.is_ok() || l.protocol == Some(Protocol::Tcp);
+    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| parent.accepted.is_ok() && claims(l));
     valid
         .filter_map(|(index, listener)| {
             let id = FrontendId { gateway: parent.gateway.clone(), port: listener.port };

@@ -33,7 +33,9 @@ impl Engine {
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
         // First, since chains depend on who has the name among all frontends.
-        self.place_secret(id, hostname, own.map(|(_, listener)| listener), dirty);
+        let own = own.map(|(_, listener)| listener);
+        self.place_secret(id, hostname, own, dirty);
+        self.place_sans(id, hostname, own, dirty);
         let mut unit = Unit::default();
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
@@ -43,6 +45,7 @@ impl Engine {
                 Protocol::Http => self.http_unit(id, hostname, owner),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
                 Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
+                Protocol::Tcp => Unit::default(),
             };
         }
         let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
@@ -228,6 +231,9 @@ impl Engine {
             if claims.is_empty() {
                 self.sni.remove(hostname);
             }
+            if before.is_some() != content.is_some() {
+                self.place_challenge(hostname, &id.gateway, dirty);
+            }
             if before != content {
                 // Others may now share the name, or no longer.
                 dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
@@ -250,7 +256,7 @@ impl Engine {
         self.counters.frontends += 1;
         let resource = self.frontend(id);
         self.emit(ResourceKey::Frontend(id.clone()), resource.map(Resource::Frontend), dirty);
-        if self.frontends.get(id).is_some_and(|f| f.claims.is_empty() && f.addresses.is_empty()) {
+        if self.frontends.get(id).is_some_and(|f| f.is_idle() && f.addresses.is_empty()) {
             self.emit(ResourceKey::Table(TableId { frontend: id.clone(), listener: None }), None, dirty);
             self.frontends.remove(id);
         }
@@ -258,13 +264,15 @@ impl Engine {
 
     fn frontend(&self, id: &FrontendId) -> Option<Frontend> {
         let frontend = self.frontends.get(id)?;
-        if frontend.addresses.is_empty() || frontend.winners.is_empty() || self.rival(id).is_some() {
+        let is_used = !frontend.winners.is_empty() || frontend.is_plain() && !frontend.challenges.is_empty();
+        if frontend.addresses.is_empty() || !is_used || self.rival(id).is_some() {
             return None;
         }
-        let kind = match frontend.claims.family()? {
-            Family::Http => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
-            Family::Tls if frontend.gate.is_empty() => return None,
-            Family::Tls => FrontendKind::Tls {
+        let kind = match frontend.claims.family() {
+            _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
+            None | Some(Family::Http | Family::Tcp) => return None,
+            Some(Family::Tls) if frontend.gate.is_empty() => return None,
+            Some(Family::Tls) => FrontendKind::Tls {
                 chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain))).collect(),
                 gate: frontend.gate.shown().clone(),
             },

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
+use super::challenge::KnownHosts;
 use super::claims::Claims;
 use super::compile::table_chain_name;
 use super::engine::{Dirty, Engine};
 use super::gate::Gate;
 use super::key::{ListenerId, ParentKey};
-use super::parent::Protocol;
+use super::parent::{ParentListener, Protocol};
+use super::sans::Sans;
 use super::tables::LISTED;
 use crate::inputs::Address;
 use crate::model::{Chain, Elsewhere, FrontendId, Handler, Hostname, ObjectName, VirtualHost};
@@ -32,6 +34,10 @@ pub(super) struct FrontendState {
     pub(super) placed: BTreeMap<Hostname, Option<Hostname>>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
     pub(super) beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    /// The names in the certificates of winners.
+    pub(super) sans: Sans,
+    /// Hosts whose HTTP-01 challenges are answered here.
+    pub(super) challenges: KnownHosts,
     /// Addresses it is to be bound to.
     pub(super) addresses: Vec<IpAddr>,
 }
@@ -108,6 +114,20 @@ impl FrontendState {
 }
 
 impl Engine {
+    /// Notes the certificate that a listener serves, and marks those whose certificates begin or cease to overlap.
+    pub(super) fn place_sans(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        own: Option<&ParentListener>,
+        dirty: &mut Dirty,
+    ) {
+        let Some(frontend) = self.frontends.get_mut(id) else { return };
+        let touched = frontend.sans.set(hostname, own.and_then(|listener| listener.served.certificate()));
+        let listeners = touched.iter().filter_map(|hostname| frontend.winners.get(hostname));
+        dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
+    }
+
     /// Binds the frontends of a Gateway to its addresses: where two Gateways want one, the older keeps it.
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let (addresses, created) = match self.store.gateway(gateway) {
@@ -119,7 +139,9 @@ impl Engine {
             self.frontends.range(start..).map(|(id, _)| id.clone()).take_while(|id| id.gateway == *gateway).collect();
         for id in ids {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
-            let wanted = if frontend.claims.is_empty() { Vec::new() } else { addresses.clone() };
+            let wanted = if frontend.is_idle() { Vec::new() } else { addresses.clone() };
+            // A frontend for challenges alone gives way to everybody's listeners.
+            let created = if frontend.claims.is_empty() { i64::MAX } else { created };
             let held = std::mem::replace(&mut frontend.addresses, wanted.clone());
             if held == wanted && wanted.iter().all(|ip| self.sockets.contains(&(*ip, id.port), &(created, id.clone())))
             {

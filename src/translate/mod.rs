@@ -6,6 +6,7 @@
 mod attach;
 mod blame;
 mod certificate;
+mod challenge;
 mod claims;
 mod compile;
 #[cfg(test)]
@@ -25,12 +26,14 @@ mod precedence;
 mod re2;
 mod report;
 mod resolve;
+mod sans;
 mod status;
 mod tables;
 mod tls_options;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
+pub use challenge::ChallengeAnswer;
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use document::status_document;
 pub use engine::{Counters, Engine, Settings};

@@ -67,6 +67,8 @@ pub enum Protocol {
     TlsTerminate,
     /// TLS that is passed through.
     TlsPassthrough,
+    /// TCP. Not served yet, but it claims its port.
+    Tcp,
 }
 
 impl Protocol {
@@ -75,11 +77,12 @@ impl Protocol {
         matches!(self, Protocol::Https | Protocol::TlsTerminate)
     }
 
-    /// The route kind that attaches to it.
-    pub fn route_kind(self) -> RouteKind {
+    /// The route kind that attaches to it, of those we read.
+    pub fn route_kind(self) -> Option<RouteKind> {
         match self {
-            Protocol::Http | Protocol::Https => RouteKind::Http,
-            Protocol::TlsTerminate | Protocol::TlsPassthrough => RouteKind::Tls,
+            Protocol::Http | Protocol::Https => Some(RouteKind::Http),
+            Protocol::TlsTerminate | Protocol::TlsPassthrough => Some(RouteKind::Tls),
+            Protocol::Tcp => None,
         }
     }
 }
@@ -207,14 +210,14 @@ fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
         ("TLS", None) => (Some(Protocol::TlsPassthrough), Err(invalid("a TLS listener needs tls.mode"))),
         (other, _) => {
             let text = format!("protocol {other} is not supported: use HTTP, HTTPS or TLS");
-            (None, Err((Reason::UnsupportedProtocol, text)))
+            ((other == "TCP").then_some(Protocol::Tcp), Err((Reason::UnsupportedProtocol, text)))
         }
     }
 }
 
 /// The kind a listener takes: what its protocol takes, if `allowedRoutes.kinds` does not leave it out.
 fn kind_taken(listener: &Listener, protocol: Option<Protocol>) -> (Option<RouteKind>, Verdict) {
-    let Some(natural) = protocol.map(Protocol::route_kind) else { return (None, Ok(())) };
+    let Some(natural) = protocol.and_then(Protocol::route_kind) else { return (None, Ok(())) };
     let Some(wanted) = &listener.allowed.kinds else { return (Some(natural), Ok(())) };
     let is_natural =
         |(group, kind): &(String, String)| *group == natural.kind().group() && *kind == natural.kind().as_str();

@@ -1,5 +1,7 @@
 //! Statuses of objects, from what the engine knows.
 
+use std::collections::BTreeMap;
+
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
@@ -9,7 +11,7 @@ use super::status::{
     GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
 };
 use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
-use crate::model::{Condition, FrontendId, Hostname, Reason, Status};
+use crate::model::{Condition, FrontendId, Hostname, ObjectName, Reason, Status};
 
 impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
@@ -182,7 +184,7 @@ impl Engine {
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
             Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
         } else {
-            listener_programmed(listener)
+            listener_programmed(listener, &self.troubles)
         };
         let is_accepted = accepted.is_ok();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
@@ -202,13 +204,22 @@ impl Engine {
             conditions.push(Condition { kind: "Conflicted", status: Status::True, reason, message });
         }
         let terminates = listener.protocol.is_some_and(Protocol::terminates);
-        let overlaps = self.frontends.get(&frontend).is_some_and(|f| f.overlaps(&listener.hostname));
-        if is_accepted && terminates && overlaps {
+        let overlap = self.frontends.get(&frontend).filter(|_| is_accepted && terminates).and_then(|frontend| {
+            // Overlapping certificates are the graver of the two: clients reuse connections by them.
+            if frontend.sans.overlap(&listener.hostname) {
+                Some((Reason::OverlappingCertificates, "a certificate for names that overlap with this one's"))
+            } else if frontend.overlaps(&listener.hostname) {
+                Some((Reason::OverlappingHostnames, "a hostname that overlaps"))
+            } else {
+                None
+            }
+        });
+        if let Some((reason, what)) = overlap {
             conditions.push(Condition {
                 kind: "OverlappingTLSConfig",
                 status: Status::True,
-                reason: Reason::OverlappingHostnames,
-                message: format!("another listener of port {} has a hostname that overlaps", listener.port),
+                reason,
+                message: format!("another listener of port {} has {what}", listener.port),
             });
         }
         ListenerStatus {
@@ -250,7 +261,7 @@ impl Engine {
 }
 
 /// Whether there is something to serve for a listener that is accepted.
-fn listener_programmed(listener: &ParentListener) -> Verdict {
+fn listener_programmed(listener: &ParentListener, troubles: &BTreeMap<ObjectName, String>) -> Verdict {
     if listener.kind.is_none() {
         return Err((Reason::Invalid, "no route kind can attach".to_owned()));
     }
@@ -259,7 +270,8 @@ fn listener_programmed(listener: &ParentListener) -> Verdict {
     }
     match (&listener.served, &listener.resolved) {
         (Served::Issued(wish, None), _) => {
-            let text = format!("the certificate for {} is being issued by {}", wish.hostname, wish.issuer);
+            let trouble = troubles.get(&wish.secret).map(|text| format!(": {text}")).unwrap_or_default();
+            let text = format!("the certificate for {} is being issued by {}{trouble}", wish.hostname, wish.issuer);
             Err((Reason::Pending, text))
         }
         (_, Err((reason @ Reason::InvalidTLSConfig, text))) => Err((*reason, text.clone())),

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::session::{Outgoing, Protocol, Refusal, Session};
 use crate::subscription::Item;
 use crate::view::Tables;
-use crate::wire::{DeltaRequest, DeltaResponse, Node, SotwRequest, SotwResponse};
+use crate::wire::{DeltaRequest, DeltaResponse, Node, SotwRequest, SotwResponse, encode_absent};
 use crate::{Kind, Resource};
 
 /// One of the two protocols, for one stream.
@@ -79,6 +79,7 @@ impl Dialect for Delta {
                 Item::Remove(name) | Item::Withhold(name) => {
                     response.removed_resources.push(Arc::clone(name).to_string())
                 }
+                Item::Absent(name) => response.resources.push(encode_absent(name)),
             }
         }
         Some(response)

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::{broadcast, watch};
 
-use crate::debug::{Refused, StreamState, SubscriptionState};
+use crate::debug::{Refused, StreamState};
+use crate::standing::Standing;
 use crate::{Generation, Kind, View};
 
 /// A resource that a node refused and that is therefore held back from it.
@@ -85,10 +86,7 @@ pub(crate) type StreamId = u64;
 struct Member {
     node: Arc<str>,
     identity: Arc<str>,
-    acknowledged: Generation,
-    /// The stream has considered all changes up to here.
-    passed: Generation,
-    subscriptions: Vec<SubscriptionState>,
+    standing: Arc<Standing>,
 }
 
 #[derive(Default)]
@@ -127,15 +125,12 @@ impl Ledger {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    pub(crate) fn connect(&self, node: Arc<str>, identity: Arc<str>, passed: Generation) -> StreamId {
+    pub(crate) fn connect(&self, node: Arc<str>, identity: Arc<str>, standing: Arc<Standing>) -> StreamId {
         let id = {
             let mut entries = self.entries();
             entries.next += 1;
             let id = entries.next;
-            entries.streams.insert(
-                id,
-                Member { node: node.clone(), identity, acknowledged: 0, passed, subscriptions: Vec::new() },
-            );
+            entries.streams.insert(id, Member { node: node.clone(), identity, standing });
             id
         };
         self.tell(Some(Event::Connected { view: self.view.clone(), node }));
@@ -158,25 +153,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn progress(
-        &self,
-        id: StreamId,
-        acknowledged: Generation,
-        passed: Generation,
-        subscriptions: Vec<SubscriptionState>,
-    ) {
-        let changed = {
-            let mut entries = self.entries();
-            let Some(member) = entries.streams.get_mut(&id) else {
-                return;
-            };
-            member.passed = passed;
-            member.subscriptions = subscriptions;
-            std::mem::replace(&mut member.acknowledged, acknowledged) != acknowledged
-        };
-        if changed {
-            self.tell(None);
-        }
+    /// Some node acknowledged more, or less, than before.
+    pub(crate) fn moved(&self) {
+        self.tell(None);
     }
 
     pub(crate) fn reject(&self, id: StreamId, kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str>) {
@@ -201,7 +180,7 @@ impl Ledger {
 
     /// The generation every stream has considered; removals before it are of no more interest.
     pub(crate) fn passed(&self) -> Generation {
-        self.entries().streams.values().map(|m| m.passed).min().unwrap_or(Generation::MAX)
+        self.entries().streams.values().map(|m| m.standing.passed()).min().unwrap_or(Generation::MAX)
     }
 
     /// How far every node is. A node with several streams is as far as its slowest.
@@ -209,10 +188,11 @@ impl Ledger {
         let entries = self.entries();
         let mut nodes: BTreeMap<(Arc<str>, Arc<str>), Generation> = BTreeMap::new();
         for member in entries.streams.values() {
+            let acknowledged = member.standing.acknowledged();
             nodes
                 .entry((member.node.clone(), member.identity.clone()))
-                .and_modify(|g| *g = (*g).min(member.acknowledged))
-                .or_insert(member.acknowledged);
+                .and_modify(|g| *g = (*g).min(acknowledged))
+                .or_insert(acknowledged);
         }
         let mut rejections: Vec<_> = entries.rejections.values().cloned().collect();
         rejections.sort_by(|a, b| (&a.node, a.kind, &a.name).cmp(&(&b.node, b.kind, &b.name)));
@@ -240,8 +220,8 @@ impl Ledger {
             Some(StreamState {
                 node: member.node.clone(),
                 identity: member.identity.clone(),
-                acknowledged: member.acknowledged,
-                subscriptions: member.subscriptions.clone(),
+                acknowledged: member.standing.acknowledged(),
+                subscriptions: member.standing.subscriptions(),
                 refused: refused.map(|(_, r)| Refused::new(r.kind, &r.name, &r.version, &r.text)).collect(),
             })
         };

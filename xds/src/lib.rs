@@ -4,6 +4,8 @@ mod cache;
 mod counters;
 mod debug;
 mod dialect;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod identity;
 mod kind;
 mod ledger;
@@ -16,6 +18,7 @@ mod server;
 mod service;
 mod session;
 mod stable;
+mod standing;
 mod stream;
 mod subscription;
 mod tls;

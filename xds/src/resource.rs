@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use envoy_types::pb::envoy::{config, extensions, service};
+use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use sha2::{Digest, Sha256};
 
@@ -39,6 +41,16 @@ pub enum ResourceError {
         /// The resource's name.
         name: String,
     },
+    /// The bytes are not a message of their type.
+    #[error("{kind} {name:?} cannot be decoded: {why}")]
+    Undecodable {
+        /// The type they claim to be.
+        kind: Kind,
+        /// The resource's name.
+        name: String,
+        /// Why not.
+        why: prost::DecodeError,
+    },
 }
 
 impl Resource {
@@ -63,6 +75,32 @@ impl Resource {
             return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
         };
         Ok(Resource::encoded(kind, name, Arc::new([]), &crate::stable::encode(message), same_value::<M>))
+    }
+
+    /// The resource that `any` holds, under `name`.
+    pub fn from_any(name: impl Into<Arc<str>>, any: &Any) -> Result<Resource, ResourceError> {
+        fn read<M: Message + Name + PartialEq + Default>(name: Arc<str>, any: &Any) -> Result<Resource, ResourceError> {
+            match M::decode(any.value.as_slice()) {
+                Ok(message) => Resource::try_new(name, &message),
+                Err(why) => {
+                    let kind = Kind::of_type_url(&any.type_url).expect("the caller chose M by the kind");
+                    Err(ResourceError::Undecodable { kind, name: name.to_string(), why })
+                }
+            }
+        }
+        let name = name.into();
+        match Kind::of_type_url(&any.type_url) {
+            Some(Kind::Cluster) => read::<config::cluster::v3::Cluster>(name, any),
+            Some(Kind::Endpoints) => read::<config::endpoint::v3::ClusterLoadAssignment>(name, any),
+            Some(Kind::Route) => read::<config::route::v3::RouteConfiguration>(name, any),
+            Some(Kind::Scope) => read::<config::route::v3::ScopedRouteConfiguration>(name, any),
+            Some(Kind::VirtualHost) => read::<config::route::v3::VirtualHost>(name, any),
+            Some(Kind::Listener) => read::<config::listener::v3::Listener>(name, any),
+            Some(Kind::Secret) => read::<extensions::transport_sockets::tls::v3::Secret>(name, any),
+            Some(Kind::Runtime) => read::<service::runtime::v3::Runtime>(name, any),
+            Some(Kind::Extension) => read::<config::core::v3::TypedExtensionConfig>(name, any),
+            None => Err(ResourceError::UnknownType { type_url: any.type_url.clone(), name: name.to_string() }),
+        }
     }
 
     /// The same resource, also known by `aliases`: VHDS answers a request for `route/host` with the
@@ -162,5 +200,30 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version, self.encoded.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_of_an_any_is_the_one_of_its_message() {
+        let message = config::cluster::v3::Cluster { name: "c".into(), ..Default::default() };
+        let any = |url: &str, value| Any { type_url: url.into(), value };
+        let url = Kind::Cluster.type_url();
+        let read = Resource::from_any("c", &any(url, message.encode_to_vec())).expect("a cluster");
+        let made = Resource::new("c", &message);
+        assert_eq!((read.kind(), read.version(), read.body()), (made.kind(), made.version(), made.body()));
+        let wrong = Resource::from_any("c", &any(url, vec![0xff])).expect_err("no message");
+        assert!(matches!(wrong, ResourceError::Undecodable { kind: Kind::Cluster, .. }), "{wrong}");
+        let unknown = Resource::from_any("c", &any("type.googleapis.com/x", vec![])).expect_err("no such type");
+        assert!(matches!(unknown, ResourceError::UnknownType { .. }), "{unknown}");
+    }
+
+    #[test]
+    fn what_is_printed_of_a_resource_is_never_its_content() {
+        let message = extensions::transport_sockets::tls::v3::Secret { name: "the key".into(), ..Default::default() };
+        assert!(!format!("{:?}", Resource::new("host", &message)).contains("the key"));
     }
 }

@@ -27,7 +27,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::debug::SubscriptionState;
 use crate::kind::Rank;
 use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name};
 use crate::view::{Generation, Tables};
@@ -193,16 +192,8 @@ impl Session {
         self.subscriptions[kind as usize].as_deref()
     }
 
-    /// What is subscribed to, for people.
-    pub(crate) fn states(&self) -> Vec<SubscriptionState> {
-        let state = |s: &Subscription| SubscriptionState {
-            kind: s.kind.label(),
-            wildcard: s.wildcard,
-            names: s.named.len(),
-            in_flight: s.in_flight.len(),
-            considered: s.cursor,
-        };
-        self.subscriptions.iter().flatten().map(|s| state(s)).collect()
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = &Subscription> {
+        self.subscriptions.iter().flatten().map(|s| &**s)
     }
 
     /// The nonces of the unanswered responses of `kind`.
@@ -323,7 +314,11 @@ impl Session {
                 continue;
             }
             sub.explicit = true;
-            let known = held.get(&name).map(String::as_str);
+            let known = held.get(&name).or_else(|| {
+                // A client that asked by an alias holds the resource by its name.
+                tables.table(kind).current(&name).and_then(|r| held.get(r.name()))
+            });
+            let known = known.map(String::as_str);
             let name = tables.table(kind).intern(&name).unwrap_or_else(|| name.into());
             if kind != Kind::Secret || canonical_secret_name(&name) {
                 if sub.named.insert(name.clone(), asked).is_none() && on_demand(&limits, kind, &name) {
@@ -340,7 +335,9 @@ impl Session {
         // What the client holds of its subscription and is no more.
         for name in held.into_keys() {
             if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
-                sub.answers.insert(name.into());
+                let name: Arc<str> = name.into();
+                sub.older.insert(name.clone());
+                sub.answers.insert(name);
             }
         }
         if sub.named.len() > limits.names {
@@ -417,7 +414,7 @@ impl Session {
             let healed = match &item {
                 Item::Upsert(r) => sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version()),
                 Item::Fallback(_) | Item::Withhold(_) => false,
-                Item::Remove(_) => true,
+                Item::Remove(_) | Item::Absent(_) => true,
             };
             sub.older.remove(item.name());
             if healing && healed && sub.quarantine.remove(item.name()).is_some() {

@@ -13,6 +13,7 @@ use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
 use crate::ledger::StreamId;
 use crate::session::{Effect, Outgoing, Refusal, Session};
+use crate::standing::Standing;
 use crate::view::{Generation, Shelf};
 use crate::{Kind, Limits};
 
@@ -71,7 +72,7 @@ struct Conversation<D: Dialect> {
     bucket: Bucket,
     expires: Option<tokio::time::Instant>,
     membership: Option<Membership>,
-    reported: (Generation, Generation),
+    standing: Arc<Standing>,
     _seat: crate::service::Seat,
 }
 
@@ -113,7 +114,7 @@ impl<D: Dialect> Conversation<D> {
             limits,
             expires,
             membership: None,
-            reported: (0, 0),
+            standing: Arc::new(Standing::new(generation)),
             _seat: seat,
         }
     }
@@ -188,7 +189,7 @@ impl<D: Dialect> Conversation<D> {
             let name =
                 node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string());
             let name: String = name.chars().take(256).collect();
-            let id = self.shelf.ledger.connect(name.into(), self.grant.identity.clone(), self.shelf.read().generation);
+            let id = self.shelf.ledger.connect(name.into(), self.grant.identity.clone(), self.standing.clone());
             self.membership = Some(Membership { shelf: self.shelf.clone(), id });
         }
         let kind = self.kind(D::type_url(&request))?;
@@ -226,10 +227,8 @@ impl<D: Dialect> Conversation<D> {
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
             }
         }
-        let now = (self.serving(), self.session.passed());
-        if now != self.reported {
-            self.reported = now;
-            ledger.progress(id, now.0, now.1, self.session.states());
+        if self.standing.show(&self.session, self.serving()) {
+            ledger.moved();
         }
     }
 

@@ -19,20 +19,24 @@ pub(crate) enum Item {
     /// A name whose resource the client refuses and of which no good version is known: on the wire a
     /// removal, which does not heal the refusal.
     Withhold(Arc<str>),
+    /// A virtual host asked for that does not exist: a resource without a body, because Envoy holds the request that
+    /// asked until it sees the name among the resources; to a removal it pays no attention
+    /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
+    Absent(Arc<str>),
 }
 
 impl Item {
     pub(crate) fn name(&self) -> &Arc<str> {
         match self {
             Item::Upsert(r) | Item::Fallback(r) => r.shared_name(),
-            Item::Remove(name) | Item::Withhold(name) => name,
+            Item::Remove(name) | Item::Withhold(name) | Item::Absent(name) => name,
         }
     }
 
     pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match self {
             Item::Upsert(r) | Item::Fallback(r) => Some(r),
-            Item::Remove(_) | Item::Withhold(_) => None,
+            Item::Remove(_) | Item::Withhold(_) | Item::Absent(_) => None,
         }
     }
 
@@ -141,7 +145,11 @@ impl Subscription {
     /// What to say about `name`: its resource, its last good version where the current one is refused,
     /// or that it does not exist. `None` when there is nothing to say.
     pub(crate) fn item(&self, tables: &Tables, name: &Arc<str>) -> Option<Item> {
-        let gone = || Some(Item::Remove(name.clone()));
+        let held = || self.older.contains(name) || self.quarantine.contains_key(name);
+        let gone = || match self.kind {
+            Kind::VirtualHost if self.named.contains_key(name) && !held() => Some(Item::Absent(name.clone())),
+            _ => Some(Item::Remove(name.clone())),
+        };
         if self.kind == Kind::Secret && !canonical_secret_name(name) {
             return gone();
         }

@@ -150,6 +150,14 @@ pub(crate) fn encode_resource(
     (out.freeze(), any_at)
 }
 
+/// A `Resource` without a body: the name exists in no virtual host. Envoy wants it among the aliases too.
+pub(crate) fn encode_absent(name: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(field_len(3, name.len()) + field_len(4, name.len()));
+    put(&mut out, 3, name.as_bytes());
+    put(&mut out, 4, name.as_bytes());
+    out.freeze()
+}
+
 fn field_len(tag: u32, len: usize) -> usize {
     key_len(tag) + encoded_len_varint(len as u64) + len
 }

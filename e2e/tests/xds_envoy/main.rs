@@ -1,10 +1,13 @@
 //! The xDS server against a real Envoy.
 
-mod fleet;
+mod envoy;
+mod killed;
 mod on_demand;
 mod resources;
+mod secured;
+mod virtual_hosts;
 
-use fleet::*;
+use envoy::*;
 use resources::*;
 
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
@@ -13,9 +16,9 @@ use xds::{Cache, Kind, Resource};
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_route_through_an_eds_cluster_is_live_when_acknowledged_and_goes_again() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let (front, back) = (free_port(), free_port());
-    let envoy = fleet.envoy("one");
+    let envoy = Envoy::of(&fleet, "one");
     // The backend is a second listener of the same Envoy.
     let generation = fleet.publish(
         vec![
@@ -67,9 +70,9 @@ async fn a_route_through_an_eds_cluster_is_live_when_acknowledged_and_goes_again
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_bad_cluster_among_a_hundred_is_held_back_alone_and_heals() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let mut events = fleet.cache.events();
-    let envoy = fleet.envoy("one");
+    let envoy = Envoy::of(&fleet, "one");
     let mut clusters: Vec<_> =
         (0..99).flat_map(|i| [eds_cluster(&format!("c{i}")), endpoints(&format!("c{i}"), 1)]).collect();
     clusters.push(bad_cluster("culprit"));
@@ -90,10 +93,10 @@ async fn a_bad_cluster_among_a_hundred_is_held_back_alone_and_heals() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_bad_scope_among_a_hundred_keeps_its_last_good_version() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let mut events = fleet.cache.events();
     let port = free_port();
-    let _envoy = fleet.envoy("one");
+    let _envoy = Envoy::of(&fleet, "one");
     let mut resources: Vec<_> = (0..100).map(|i| scope(&format!("s{i}"), prefix())).collect();
     resources.push(http_listener("front", port, scoped()));
     let generation = fleet.publish(resources, vec![]);
@@ -122,10 +125,10 @@ async fn a_bad_scope_among_a_hundred_keeps_its_last_good_version() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_bad_secret_among_a_hundred_is_held_back_alone() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let mut events = fleet.cache.events();
     let port = free_port();
-    let envoy = fleet.envoy("one");
+    let envoy = Envoy::of(&fleet, "one");
     let pair = |name: &str| rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
     let names: Vec<String> = (0..100).map(|i| format!("sds/test/s{i}")).collect();
     let other = pair("other");
@@ -165,10 +168,10 @@ async fn a_bad_secret_among_a_hundred_is_held_back_alone() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_state_of_the_world_envoy_is_served_and_a_bad_cluster_is_held_back() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let mut events = fleet.cache.events();
     let port = free_port();
-    let envoy = Envoy::start(fleet.dir.path(), "sotw", &fleet.socket(), "GRPC");
+    let envoy = Envoy::start(fleet.dir(), "sotw", &fleet.socket(), "GRPC");
     let mut resources: Vec<_> =
         (0..20).flat_map(|i| [eds_cluster(&format!("c{i}")), endpoints(&format!("c{i}"), 1)]).collect();
     resources.push(bad_cluster("culprit"));
@@ -192,9 +195,9 @@ async fn a_state_of_the_world_envoy_is_served_and_a_bad_cluster_is_held_back() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_server_that_lost_its_memory_resends_nothing() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let port = free_port();
-    let _envoy = fleet.envoy("one");
+    let _envoy = Envoy::of(&fleet, "one");
     let resources = || {
         let mut resources: Vec<_> = (0..10_000).map(|i| scope(&format!("s{i}"), prefix())).collect();
         resources.push(http_listener("front", port, scoped()));
@@ -221,10 +224,10 @@ async fn a_server_that_lost_its_memory_resends_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn an_unfinished_exchange_is_finished_by_the_next_stream() {
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let port = free_port();
-    let _envoy = fleet.envoy("one");
-    let publish = |fleet: &Fleet, round: u32| {
+    let _envoy = Envoy::of(&fleet, "one");
+    let publish = |fleet: &Served, round: u32| {
         let mut resources: Vec<_> = (0..50)
             .flat_map(|i| [eds_cluster(&format!("c{round}-{i}")), endpoints(&format!("c{round}-{i}"), 1)])
             .collect();
@@ -238,7 +241,7 @@ async fn an_unfinished_exchange_is_finished_by_the_next_stream() {
     // Each round is cut after a different number of responses.
     for round in 0..12 {
         let generation = publish(&fleet, round);
-        let responses = |fleet: &Fleet| fleet.cache.counts().kinds.iter().map(|k| k.responses).sum::<u64>();
+        let responses = |fleet: &Served| fleet.cache.counts().kinds.iter().map(|k| k.responses).sum::<u64>();
         let start = responses(&fleet);
         while responses(&fleet) < start + u64::from(round)
             && fleet.cache.progress(&fleet.view).acknowledged(generation) != (1, 1)

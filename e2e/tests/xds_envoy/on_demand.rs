@@ -1,6 +1,6 @@
 //! Secrets that are asked for at the handshake.
 
-use crate::fleet::*;
+use crate::envoy::*;
 use crate::resources::*;
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use prost::Message;
 use xds::{Kind, Resource, Update, View};
 
 /// A listener whose certificates are fetched by the name of the handshake.
-fn on_demand_listener(name: &str, port: u16) -> Resource {
+pub(crate) fn on_demand_listener(name: &str, port: u16) -> Resource {
     use envoy_types::pb::envoy::extensions::transport_sockets::tls::{
         cert_mappers::sni, cert_selectors::on_demand_secret,
     };
@@ -60,7 +60,7 @@ fn on_demand_listener(name: &str, port: u16) -> Resource {
 }
 
 /// The serial of the certificate `host` is answered with, or the error.
-async fn handshake(port: u16, root: &str, host: &str) -> Result<Vec<u8>, std::io::Error> {
+pub(crate) async fn handshake(port: u16, root: &str, host: &str) -> Result<Vec<u8>, std::io::Error> {
     use rustls_pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(rustls_pki_types::CertificateDer::from_pem_slice(root.as_bytes()).expect("PEM")).expect("a root");
@@ -88,16 +88,16 @@ async fn secrets_are_fetched_at_the_handshake_by_their_own_view_only() {
         let pair = authority.issue_server(&[name.to_owned()], hour, now).expect("issued");
         secret(name, &pair.certificate, &pair.key)
     };
-    let mut fleet = Fleet::start();
+    let mut fleet = Served::default();
     let port = free_port();
-    let _envoy = fleet.envoy("one");
+    let _envoy = Envoy::of(&fleet, "one");
     // Another tenant's view holds a host that this one does not.
     fleet.cache.publish(&View::new("other"), Update { upserts: vec![host("theirs.test")], removals: vec![] });
     let mut hosts: Vec<_> = (0..300).map(|i| host(&format!("h{i}.test"))).collect();
     hosts.push(on_demand_listener("front", port));
     let generation = fleet.publish(hosts, vec![]);
     fleet.live(generation, 1).await;
-    let sent = |fleet: &Fleet| fleet.cache.counts().of(Kind::Secret).sent;
+    let sent = |fleet: &Served| fleet.cache.counts().of(Kind::Secret).sent;
     assert_eq!(sent(&fleet), 0, "nobody asked yet");
 
     let mut first = Vec::new();

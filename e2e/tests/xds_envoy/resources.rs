@@ -16,7 +16,7 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use xds::{Event, Rejection, Resource};
 
-use crate::fleet::*;
+use crate::envoy::*;
 
 pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }

@@ -34,7 +34,7 @@ impl Session {
                     q.held = Held::Unknown;
                 }
             }
-            Some(Item::Remove(name) | Item::Withhold(name)) => {
+            Some(Item::Remove(name) | Item::Withhold(name) | Item::Absent(name)) => {
                 self.effects.push(Effect::Rejected { kind, name, version: "".into(), text })
             }
             None => self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text }),

@@ -56,7 +56,11 @@ impl Session {
                 if !sub.wants(name, entry.current.as_deref()) {
                     continue;
                 }
-                let Some(item) = sub.item(tables, name) else {
+                let item = match entry.current {
+                    Some(_) => sub.item(tables, name),
+                    None => Some(Item::Remove(name.clone())),
+                };
+                let Some(item) = item else {
                     continue;
                 };
                 let removal = item.resource().is_none();
@@ -186,6 +190,7 @@ impl Session {
                 && let Some(sub) = self.subscriptions[kind as usize].as_deref_mut()
                 && sub.wants(&name, None)
             {
+                sub.older.insert(name.clone());
                 sub.answers.insert(name);
             }
         }

@@ -1,16 +1,14 @@
-//! An Envoy and the server it asks.
+//! An Envoy that asks an xDS server.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use tokio::sync::oneshot;
-use xds::{Cache, Generation, Kind, Resource, Server, UnixPeers, Update, View};
+use serde_json::Value;
+use xds::Pair;
 
-/// Long enough for a busy machine; no assertion depends on how long anything takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use e2e::served::{PATIENCE, Served};
 
 pub(crate) struct Envoy {
     pub(crate) process: Child,
@@ -24,7 +22,7 @@ impl Drop for Envoy {
         let _ = self.process.wait();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-            let tail: Vec<_> = log.lines().rev().take(40).collect();
+            let tail: Vec<_> = log.lines().rev().filter(|line| !line.contains("server/server.cc")).take(40).collect();
             #[allow(clippy::print_stderr, reason = "a failing test shows why")]
             {
                 eprintln!("envoy said:\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
@@ -47,9 +45,39 @@ pub(crate) fn program() -> PathBuf {
 }
 
 impl Envoy {
+    /// Starts one that asks `served`, as `node`.
+    pub(crate) fn of(served: &Served, node: &str) -> Envoy {
+        Envoy::start(served.dir(), node, &served.socket(), "DELTA_GRPC")
+    }
+
     pub(crate) fn start(dir: &Path, node: &str, socket: &Path, api_type: &str) -> Envoy {
+        let address = serde_json::json!({ "pipe": { "path": socket } });
+        Envoy::launch(dir, node, api_type, &address, None)
+    }
+
+    /// Starts one that asks a server over mutual TLS, and takes its certificate and roots from the files
+    /// `NODE.client.json` and `NODE.roots.json`, which [`show`] writes, also while it runs.
+    pub(crate) fn over_tls(dir: &Path, node: &str, port: u16) -> Envoy {
+        let secret = |name: &str, file: &str| {
+            let path = dir.join(format!("{node}.{file}.json"));
+            serde_json::json!({ "name": name, "sds_config": { "path_config_source": { "path": path }, "resource_api_version": "V3" } })
+        };
+        let tls = serde_json::json!({ "name": "tls", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": "localhost",
+            "common_tls_context": {
+                "alpn_protocols": ["h2"],
+                "tls_certificate_sds_secret_configs": [secret("client", "client")],
+                "validation_context_sds_secret_config": secret("roots", "roots"),
+            },
+        } });
+        let address = serde_json::json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
+        Envoy::launch(dir, node, "DELTA_GRPC", &address, Some(tls))
+    }
+
+    fn launch(dir: &Path, node: &str, api_type: &str, address: &Value, tls: Option<Value>) -> Envoy {
         let admin = dir.join(format!("{node}.admin"));
-        let bootstrap = serde_json::json!({
+        let mut bootstrap = serde_json::json!({
             "node": { "id": node, "cluster": "test" },
             "admin": { "address": { "pipe": { "path": admin } } },
             "dynamic_resources": {
@@ -67,9 +95,12 @@ impl Envoy {
                     "explicit_http_config": { "http2_protocol_options": {} },
                 } },
                 "load_assignment": { "cluster_name": "xds", "endpoints": [{ "lb_endpoints": [{ "endpoint": {
-                    "address": { "pipe": { "path": socket } } } }] }] },
+                    "address": address } }] }] },
             }] },
         });
+        if let Some(tls) = tls {
+            bootstrap["static_resources"]["clusters"][0]["transport_socket"] = tls;
+        }
         let config = dir.join(format!("{node}.json"));
         std::fs::write(&config, bootstrap.to_string()).expect("the directory is ours");
         let log = dir.join(format!("{node}.log"));
@@ -101,71 +132,24 @@ impl Envoy {
     }
 }
 
-pub(crate) struct Fleet {
-    pub(crate) dir: tempfile::TempDir,
-    pub(crate) cache: Cache,
-    pub(crate) view: View,
-    pub(crate) stop: Option<oneshot::Sender<()>>,
-    pub(crate) serving: Option<tokio::task::JoinHandle<()>>,
-}
-
-impl Fleet {
-    pub(crate) fn start() -> Fleet {
-        let mut fleet = Fleet {
-            dir: tempfile::tempdir().expect("a directory"),
-            cache: Cache::new(),
-            view: View::new("fleet"),
-            stop: None,
-            serving: None,
-        };
-        fleet.serve();
-        fleet
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.path().join("xds.sock")
-    }
-
-    pub(crate) fn serve(&mut self) {
-        let listener = xds::bind_unix(&self.socket(), 0o600).expect("a socket");
-        let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(self.socket()).expect("just made"));
-        let server = Server::new(self.cache.clone(), UnixPeers::new().allow(uid, self.view.clone()));
-        let (stop, stopped) = oneshot::channel();
-        self.stop = Some(stop);
-        self.serving = Some(tokio::spawn(async move {
-            server
-                .serve_unix(listener, async {
-                    let _ = stopped.await;
-                })
-                .await;
-        }));
-    }
-
-    pub(crate) async fn stop(&mut self) {
-        drop(self.stop.take());
-        if let Some(serving) = self.serving.take() {
-            serving.await.expect("joined");
-        }
-    }
-
-    pub(crate) fn envoy(&self, node: &str) -> Envoy {
-        Envoy::start(self.dir.path(), node, &self.socket(), "DELTA_GRPC")
-    }
-
-    pub(crate) fn publish(&self, upserts: Vec<Resource>, removals: Vec<(Kind, String)>) -> Generation {
-        self.cache.publish(&self.view, Update { upserts, removals })
-    }
-
-    /// Waits until all of `nodes` nodes acknowledged `generation`.
-    pub(crate) async fn live(&self, generation: Generation, nodes: usize) {
-        let mut changes = self.cache.watch(&self.view);
-        let all = async {
-            while self.cache.progress(&self.view).acknowledged(generation) != (nodes, nodes) {
-                changes.changed().await.expect("the cache lives");
-            }
-        };
-        if tokio::time::timeout(PATIENCE, all).await.is_err() {
-            panic!("generation {generation} is not live: {:#?}", self.cache.progress(&self.view));
-        }
+/// What the Envoy `node` shows to the server, and by which roots it knows the server, from now on.
+pub(crate) fn show(dir: &Path, node: &str, pair: &Pair, roots: &str) {
+    let inline = |text: &str| serde_json::json!({ "inline_string": text });
+    let secrets = [
+        (
+            "client",
+            serde_json::json!({ "tls_certificate": {
+            "certificate_chain": inline(&pair.certificate), "private_key": inline(&pair.key) } }),
+        ),
+        ("roots", serde_json::json!({ "validation_context": { "trusted_ca": inline(roots) } })),
+    ];
+    for (name, mut secret) in secrets {
+        secret["@type"] = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".into();
+        secret["name"] = name.into();
+        let file = dir.join(format!("{node}.{name}.json"));
+        // Envoy watches for files that are moved into place.
+        let new = file.with_extension("new");
+        std::fs::write(&new, serde_json::json!({ "resources": [secret] }).to_string()).expect("the directory is ours");
+        std::fs::rename(&new, &file).expect("the directory is ours");
     }
 }
