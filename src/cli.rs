@@ -308,6 +308,9 @@ pub struct Bootstrap {
     /// Directory with the Envoy's tls.crt, tls.key and ca.crt
     #[arg(long, value_name = "DIR", requires = "xds")]
     pub tls_dir: Option<PathBuf>,
+    /// Write it to this file instead of printing it
+    #[arg(long, value_name = "FILE", requires = "xds")]
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub state: State,

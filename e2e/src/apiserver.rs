@@ -2,7 +2,7 @@
 
 mod audit;
 mod identity;
-mod manifests;
+pub mod manifests;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

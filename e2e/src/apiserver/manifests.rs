@@ -103,7 +103,7 @@ impl ApiServer {
 }
 
 /// The documents of a YAML text that are not empty.
-pub(super) fn documents(yaml: &str) -> Result<Vec<Value>> {
+pub fn documents(yaml: &str) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for document in serde_yaml_ng::Deserializer::from_str(yaml) {
         let value = Value::deserialize(document).context("reading YAML")?;
