@@ -23,6 +23,7 @@ use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::{Cluster, KINDS, connect, watch_all};
 use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
+use crate::tenancy;
 use crate::translate::Settings;
 
 /// How often certificates are looked at.
@@ -64,7 +65,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("shared");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: addresses(&options.addresses) };
-    let live = Live::new(settings, cache.clone(), view.clone()).bind_to(options.bind.clone());
+    let live = Live::in_cluster(settings, tenancy::Settings::default(), cache.clone(), view.clone())
+        .bind_to(options.bind.clone());
     let mut cluster = Cluster::new(client.clone(), CONTROLLER, live);
 
     let (term_sender, mut term) = watch::channel::<Term>(None);

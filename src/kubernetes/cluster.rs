@@ -1,6 +1,7 @@
 //! What one replica knows of a cluster, and what it does about it. One task owns it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
@@ -23,6 +24,7 @@ use super::writer::{Done, Writer};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::standalone::Live;
+use crate::tenancy;
 use crate::translate::Change;
 
 /// How long a status waits for Envoys that are connected to acknowledge, so that it is written once.
@@ -274,7 +276,13 @@ impl Cluster {
             self.early.extend(changes);
             return;
         }
-        for line in self.live.apply(changes, SystemTime::now(), self.started.elapsed()) {
+        // What tenancy decides is recorded nowhere else.
+        let record = &mut |_: &tenancy::Delta| Ok::<_, Infallible>(());
+        let lines = match self.live.apply(changes, Vec::new(), record, SystemTime::now(), self.started.elapsed()) {
+            Ok(lines) => lines,
+            Err(never) => match never {},
+        };
+        for line in lines {
             // A cluster is full of changes that lead to nothing.
             if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
         }
