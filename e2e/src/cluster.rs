@@ -47,16 +47,20 @@ impl Cluster {
         Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)) })
     }
 
-    /// Starts a replica of the controller under its service account's name.
+    /// Starts the controller, which Envoys find, under its service account's name.
     pub fn controller(&self, identity: &str) -> Result<Gatewright> {
-        self.controller_with(identity, &[])
+        self.controller_at(identity, self.xds)
     }
 
-    /// The same with further arguments.
-    pub fn controller_with(&self, identity: &str, further: &[&str]) -> Result<Gatewright> {
+    /// Starts a further replica.
+    pub fn replica(&self, identity: &str) -> Result<Gatewright> {
+        self.controller_at(identity, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
         let kubeconfig = self.server.kubeconfig(ACCOUNT, &[])?;
-        let (kubeconfig, xds) = (kubeconfig.display().to_string(), self.xds.to_string());
-        let arguments = [
+        let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
+        Gatewright::start(&[
             "controller",
             "--kubeconfig",
             &kubeconfig,
@@ -72,8 +76,7 @@ impl Cluster {
             &xds,
             "--probes",
             "127.0.0.1:0",
-        ];
-        Gatewright::start(&[&arguments, further].concat())
+        ])
     }
 
     /// Starts an Envoy with the bootstrap and the Secret that its pod would have.

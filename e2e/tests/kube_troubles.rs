@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
-use e2e::cluster::{ACCOUNT, Cluster, condition, is_true};
+use e2e::cluster::{Cluster, condition, is_true};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
     cluster.server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
     let mut one = cluster.controller("one")?;
     one.line("holding the lease").await?;
-    let mut two = cluster.controller("two")?;
+    let mut two = cluster.replica("two")?;
     two.line("the view is complete").await?;
     cluster.server.put(gateway("a", 8081)).await?;
     cluster.until(GATEWAY, "Gateway", "default", "a", told).await?;
@@ -92,7 +92,7 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     drop(one);
-    let mut again = cluster.controller("two")?;
+    let mut again = cluster.replica("two")?;
     again.line("holding the lease").await?;
     tokio::time::sleep(Duration::from_secs(13)).await;
     assert_eq!(cluster.writes()?[before..], []);
@@ -101,18 +101,15 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
     let api = cluster.server.api(GATEWAY, "Gateway", "default").await?;
     let theirs = json!({"status": {"conditions": [{"type": "Accepted", "status": "False", "reason": "Theirs", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(6);
     while tokio::time::Instant::now() < deadline {
         api.patch_status("a", &PatchParams::default(), &Patch::Merge(&theirs)).await?;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let fought = cluster.writes()?[before..].iter().filter(|r| r.object == "default/a").count();
-    assert!((2..=8).contains(&fought), "{fought} writes in 10 s of 100 edits");
+    assert!((2..=6).contains(&fought), "{fought} writes in 6 s of 60 edits");
     cluster.until(GATEWAY, "Gateway", "default", "a", |o| is_true(&o["status"], "Accepted")).await?;
 
-    // No request of ours was refused for want of a right.
-    let denied: Vec<_> = cluster.denied()?;
-    assert_eq!(denied, [], "rights of {ACCOUNT}");
     assert!(again.output().contains("again and again"), "{}", again.output());
     condition(&api.get("a").await?.data["status"], "Programmed").context("it is still there")?;
     Ok(())
