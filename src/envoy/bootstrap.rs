@@ -1,6 +1,6 @@
 //! The bootstrap: what an Envoy must know before it can ask us for the rest.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -32,8 +32,10 @@ pub enum AdsServer {
     Pipe(PathBuf),
     /// TCP with TLS on both sides.
     Tcp {
-        /// IP address and port.
-        address: SocketAddr,
+        /// IP address, or a name that is looked up again and again.
+        host: String,
+        /// Its port.
+        port: u16,
         /// Keys and names.
         tls: MutualTls,
     },
@@ -118,14 +120,14 @@ fn admin_address(admin: &Admin) -> Value {
 fn ads_cluster(server: &AdsServer) -> Value {
     let (address, transport_socket) = match server {
         AdsServer::Pipe(path) => (json!({ "pipe": { "path": path } }), None),
-        AdsServer::Tcp { address, tls } => (
-            json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } }),
-            Some(mutual_tls(tls)),
-        ),
+        AdsServer::Tcp { host, port, tls } => {
+            (json!({ "socket_address": { "address": host, "port_value": port } }), Some(mutual_tls(tls)))
+        }
     };
+    let by_name = matches!(server, AdsServer::Tcp { host, .. } if host.parse::<IpAddr>().is_err());
     let mut cluster = json!({
         "name": ADS_CLUSTER,
-        "type": "STATIC",
+        "type": if by_name { "STRICT_DNS" } else { "STATIC" },
         "connect_timeout": format!("{}s", limits::CONNECT_SECONDS),
         "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
             "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -242,8 +244,9 @@ mod tests {
             ca: "/tls/ca.crt".into(),
             server_name: "xds.gatewright".into(),
         };
-        let address = "192.0.2.1:18000".parse().expect("an address");
-        let made = bootstrap(&options(AdsServer::Tcp { address, tls }, Admin::Loopback(9901)));
+        let server = AdsServer::Tcp { host: "xds.gatewright.svc".into(), port: 18000, tls };
+        let made = bootstrap(&options(server, Admin::Loopback(9901)));
+        assert_eq!(made["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
         assert_eq!(made["admin"]["address"]["socket_address"]["address"], "127.0.0.1");
         let config = &made["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
         assert_eq!(config["sni"], "xds.gatewright");

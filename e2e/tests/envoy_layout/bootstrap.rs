@@ -45,5 +45,5 @@ fn a_remote_bootstrap_is_valid() -> Result<()> {
         ca: file("ca.crt", made.cert.pem())?,
         server_name: "xds.gatewright".into(),
     };
-    validate(AdsServer::Tcp { address: "127.0.0.1:18000".parse()?, tls }, Admin::Loopback(0))
+    validate(AdsServer::Tcp { host: "127.0.0.1".into(), port: 18000, tls }, Admin::Loopback(0))
 }
