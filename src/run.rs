@@ -285,7 +285,9 @@ impl Site {
                 Err(problem) => warn!("a certificate cannot be served: {problem}"),
             }
         }
-        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
+        let lines = self.live.apply(changes, SystemTime::now(), self.start.elapsed());
+        // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
+        for line in lines.iter().filter(|line| !line.contains(" Pending: ")) {
             info!("{line}");
         }
         let bundle = self.desk.authority().bundle(Timestamp::now());
