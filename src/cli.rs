@@ -24,6 +24,7 @@ Examples:
   gatewright standalone                   the built-in example, on 127.0.0.1
   gatewright standalone ./manifests       watch a directory and serve it
   gatewright translate ./manifests        what Envoy would get, with nothing running
+  gatewright lint ./manifests             what would be refused or lost
   gatewright status                       every object's conditions
   gatewright explain https://shop.example.org:8443/cart
 
@@ -31,11 +32,14 @@ Exit status: 0 all is well, 1 something was found or failed, 2 the command line 
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, once")]
 pub enum Command {
     /// Serve a directory of Gateway API manifests with an Envoy; without one, a built-in example
     Standalone(Standalone),
     /// Print what Envoy would get, and the statuses, with nothing running
     Translate(Translate),
+    /// Find what would be refused or lost, with nothing running
+    Lint(Lint),
     /// Print every object's conditions, as the running program would write them to Kubernetes
     Status(Status),
     /// Print every certificate: issuer, end, what happens next and when, the last error, what is left of limits
@@ -113,6 +117,29 @@ pub struct Acme {
     pub issuers: Option<PathBuf>,
 }
 
+/// How TenantGateways are carried out.
+#[derive(Clone, Debug, Args)]
+pub struct Tenants {
+    /// Port of plain HTTP on the Gateways of TenantGateways
+    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
+    pub tenant_http_port: u16,
+    /// Port of TLS on the Gateways of TenantGateways
+    #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = clap::value_parser!(u16).range(1..))]
+    pub tenant_https_port: u16,
+    /// Who of several claimants of a hostname has it
+    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
+    pub hostname_claims: HostnameClaims,
+}
+
+/// Who of several claimants of a hostname has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostnameClaims {
+    /// cozy-* namespaces first, then the smallest namespace/name
+    Smallest,
+    /// The namespace that claimed it first, as recorded in the private directory
+    FirstCome,
+}
+
 /// `standalone`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -149,6 +176,9 @@ pub struct Standalone {
     pub acme: Acme,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub tenants: Tenants,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub state: State,
 }
 
@@ -163,6 +193,33 @@ pub struct Translate {
     /// Address for Gateways without spec.addresses; may be repeated
     #[arg(long = "address", value_name = "IP", default_value = "127.0.0.1")]
     pub addresses: Vec<IpAddr>,
+    /// Take manifests that others may write, and links out of the directory
+    #[arg(long)]
+    pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub tenants: Tenants,
+}
+
+/// `lint`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Found are hostnames that routes would not get (conflicts, out of the apex, wildcards that cannot be issued, names
+that collide, limits), what is wrong with TenantGateways, and references that do not resolve or need a ReferenceGrant.
+
+Example:
+  kubectl get gateways,httproutes,tenantgateways,namespaces -A -o yaml | gatewright lint -
+
+Exit status: 0 nothing was found, 1 something was, 2 the command line is wrong.")]
+pub struct Lint {
+    /// A file, a directory, or `-` for standard input
+    pub path: PathBuf,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    /// Say what would not fit without ListenerSets
+    #[arg(long)]
+    pub no_listener_sets: bool,
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,

@@ -1,5 +1,6 @@
 //! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -16,12 +17,16 @@ use xds::{Cache, Server, UnixPeers, View};
 
 use acme::storage::dir::Directory;
 
-use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, Wish};
+use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, IssuerSettings, Wish};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
-use crate::standalone::{Ask, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin};
+use crate::model::ObjectName;
+use crate::standalone::{
+    Ask, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin, tenants,
+};
+use crate::tenancy;
 use crate::translate::{Change, Protocol, Settings};
 
 /// The controller name of GatewayClasses that are ours.
@@ -56,6 +61,19 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
     })
 }
 
+/// How TenantGateways are carried out by this program.
+pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
+    tenancy::Settings {
+        listener_sets: true,
+        certificates: tenancy::Certificates::Own,
+        claims: match options.hostname_claims {
+            cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
+            cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
+        },
+        ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
+    }
+}
+
 /// Runs until it is told to end. `Ok(false)` when `--once` found something.
 ///
 /// # Errors
@@ -74,9 +92,24 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let view = View::new("standalone");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
     let desk = Arc::new(desk(&options, dir.path()).await?);
+    let mut tenancy = tenancy_settings(&options.tenants);
+    if options.dir.is_none() {
+        tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
+    }
+    let (book, known) = match options.tenants.hostname_claims {
+        cli::HostnameClaims::Smallest => (None, Vec::new()),
+        cli::HostnameClaims::FirstCome => {
+            let (book, records) = ClaimBook::open(&dir.path().join("hostname-claims"))?;
+            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, record));
+            (Some(book), known.collect())
+        }
+    };
     let mut site = Site {
-        live: Live::new(settings, cache.clone(), view.clone()),
+        live: Live::new(settings, tenancy, cache.clone(), view.clone()),
+        book,
+        known,
         desk: desk.clone(),
+        issuers: options.acme.issuers()?,
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
         start: Instant::now(),
@@ -88,12 +121,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         Some(path) => {
             let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
             let (opened, outcome) = Watcher::open(path, safety)?;
-            site.take(outcome);
+            site.take(outcome)?;
             watcher = Some(opened);
         }
         None => {
             let demo = Demo::open(desk.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
-            site.apply(demo.objects.into_iter().map(Change::Put).collect());
+            site.apply(demo.objects.into_iter().map(Change::Put).collect())?;
             for backend in demo.backends {
                 let stop = stop.clone();
                 tasks.spawn(async move {
@@ -105,7 +138,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     }
 
     // Certificates that are there already are served from the start.
-    site.hand_in(desk.settle());
+    site.hand_in(desk.settle())?;
     let (supply, mut supplied) = mpsc::channel(4);
     let (at_desk, desk_stop) = (desk.clone(), stop.clone());
     tasks.spawn(async move {
@@ -169,14 +202,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
         }
         tokio::select! {
-            outcome = next(&mut watcher) => site.take(outcome),
+            outcome = next(&mut watcher) => site.take(outcome)?,
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
-            Some(handouts) = supplied.recv() => site.hand_in(handouts),
-            _ = certificates.tick() => site.tend(),
+            Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
+            _ = certificates.tick() => site.tend()?,
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
                 Ok(Err(error)) => break Err(error),
@@ -219,6 +252,12 @@ async fn next(watcher: &mut Option<Watcher>) -> Outcome {
 struct Site {
     live: Live,
     desk: Arc<Desk>,
+    /// The installation's own issuers.
+    issuers: BTreeMap<String, IssuerSettings>,
+    /// Who had which hostname first, where that counts.
+    book: Option<ClaimBook>,
+    /// What the book had to say at the start.
+    known: Vec<tenancy::Change>,
     bundle: PathBuf,
     /// What was last written there.
     written: String,
@@ -226,29 +265,41 @@ struct Site {
 }
 
 impl Site {
-    fn take(&mut self, outcome: Outcome) {
+    fn take(&mut self, outcome: Outcome) -> Result<()> {
         for problem in outcome.problems {
             warn!("{problem}");
         }
-        if !outcome.changes.is_empty() {
-            self.apply(outcome.changes);
-        }
+        if outcome.changes.is_empty() { Ok(()) } else { self.apply(outcome.changes) }
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
-        let kinds = [Kind::GatewayClass, Kind::Gateway, Kind::ListenerSet, Kind::Namespace, Kind::Secret];
-        let wishes = changes.iter().any(|change| match change {
-            Change::Put(object) => kinds.contains(&object.key().kind),
-            Change::Delete(key) => kinds.contains(&key.kind),
-            Change::Challenge(..) | Change::Trouble(..) => false,
-        });
-        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
+    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
+        let kinds = [
+            Kind::GatewayClass,
+            Kind::Gateway,
+            Kind::GRPCRoute,
+            Kind::HTTPRoute,
+            Kind::ListenerSet,
+            Kind::Namespace,
+            Kind::Secret,
+            Kind::TenantGateway,
+            Kind::TLSRoute,
+        ];
+        let wishes = changes.iter().filter_map(Change::key).any(|key| kinds.contains(&key.kind));
+        for line in self.publish(changes)? {
             info!("{line}");
         }
         if wishes {
             self.certify();
         }
         self.settle();
+        Ok(())
+    }
+
+    /// Publishes what changes lead to, once it is recorded what the next run has to know. Returns what people should know.
+    fn publish(&mut self, changes: Vec<Change>) -> Result<Vec<String>> {
+        let (book, known) = (&mut self.book, std::mem::take(&mut self.known));
+        let mut record = |delta: &tenancy::Delta| book.as_mut().map_or(Ok(()), |book| book.append(&delta.records));
+        Ok(self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?)
     }
 
     fn settle(&mut self) {
@@ -258,25 +309,35 @@ impl Site {
     }
 
     /// Does what time asks for: certificates begin and cease to be valid.
-    fn tend(&mut self) {
+    fn tend(&mut self) -> Result<()> {
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.apply(Vec::new());
+            self.apply(Vec::new())?;
         }
+        Ok(())
     }
 
     /// Says which certificates are wished for.
     fn certify(&self) {
-        let engine = self.live.engine();
-        let wish =
-            |wish: &crate::translate::Wish| Wish { addresses: engine.addresses_of(&wish.hostname), ..Wish::from(wish) };
-        self.desk.wish(engine.wishes().keys().map(wish).collect());
+        let pipeline = self.live.pipeline();
+        let engine = pipeline.engine();
+        let credential = |secret: &ObjectName, key: &str| engine.store().secret(secret)?.credential(key);
+        let of_tenants = pipeline.tenancy().wishes().values();
+        let of_tenants = of_tenants.map(|wish| certificates::of_tenant(wish, &self.issuers, &credential));
+        let addresses = |wish: Wish| {
+            let addresses = wish.hostnames.iter().flat_map(|hostname| engine.addresses_of(hostname)).collect();
+            Wish { addresses, ..wish }
+        };
+        let mut wishes: Vec<Wish> = engine.wishes().keys().map(Wish::from).chain(of_tenants).map(addresses).collect();
+        wishes.sort_by(|a, b| a.secret.cmp(&b.secret));
+        wishes.dedup_by(|a, b| a.secret == b.secret);
+        self.desk.wish(wishes);
     }
 
     /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.
-    fn hand_in(&mut self, handouts: Vec<Handout>) {
+    fn hand_in(&mut self, handouts: Vec<Handout>) -> Result<()> {
         if handouts.is_empty() {
-            return;
+            return Ok(());
         }
         let mut changes = Vec::with_capacity(handouts.len());
         for handout in handouts {
@@ -285,9 +346,8 @@ impl Site {
                 Err(problem) => warn!("a certificate cannot be served: {problem}"),
             }
         }
-        let lines = self.live.apply(changes, SystemTime::now(), self.start.elapsed());
         // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
-        for line in lines.iter().filter(|line| !line.contains(" Pending: ")) {
+        for line in self.publish(changes)?.iter().filter(|line| !line.contains(" Pending: ")) {
             info!("{line}");
         }
         let bundle = self.desk.authority().bundle(Timestamp::now());
@@ -298,6 +358,7 @@ impl Site {
             }
         }
         self.settle();
+        Ok(())
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -347,7 +408,7 @@ impl Site {
                 let ca = self.bundle.display();
                 curl = Some(format!("curl --resolve {name}:{port}:{ip} --cacert {ca} https://{name}:{port}/"));
             }
-            let tenants = self.live.engine().tenants(&host).join(", ");
+            let tenants = tenants(self.live.pipeline(), &host);
             rows.push([format!("{scheme}://{}:{port}", host.hostname), tenants, issuer, until, answer]);
         }
         if rows.len() == 1 {
@@ -355,6 +416,9 @@ impl Site {
         }
         let mut out = io::stdout().lock();
         write!(out, "{}", table(&rows))?;
+        for line in losers(self.live.pipeline()) {
+            writeln!(out, "{line}")?;
+        }
         if let Some(curl) = curl {
             writeln!(out, "\n{curl}")?;
         }

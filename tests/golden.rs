@@ -77,7 +77,8 @@ fn check(input: &Path) -> Result<(), String> {
         controller: "gatewright.io/gateway-controller".to_owned(),
         default_addresses: vec!["127.0.0.1".parse().expect("an address")],
     };
-    let made = offline::translate(objects, settings, now()).map_err(|error| error.to_string())?;
+    let made = offline::translate(objects, settings, gatewright::tenancy::Settings::default(), now())
+        .map_err(|error| error.to_string())?;
     let mut documents = made.statuses;
     documents.extend(made.wishes);
     documents.extend(made.resources);

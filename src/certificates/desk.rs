@@ -121,10 +121,9 @@ impl Desk {
         let keeper = Keeper::open(storage.clone(), all, at_once).await?;
         // What a CA signed that was made anew since, nobody trusts any more.
         for stored in keeper.certificates() {
-            if stored.certificate.issuer == INTERNAL_CA && !authority.has_ca_of(&stored.certificate.names) {
-                if let Err(error) = keeper.forget(&stored.id).await {
-                    warn!("{}: {error}", stored.id);
-                }
+            let is_orphan = stored.certificate.issuer == INTERNAL_CA && !authority.has_ca_of(&stored.certificate.names);
+            if is_orphan && let Err(error) = keeper.forget(&stored.id).await {
+                warn!("{}: {error}", stored.id);
             }
         }
         Ok(Self {

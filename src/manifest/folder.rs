@@ -93,6 +93,13 @@ impl Folder {
         known.into_iter().filter(|file| file.starts_with(path)).cloned().collect()
     }
 
+    /// Where an object stands: the file, and the line from 1.
+    pub fn place(&self, key: &ObjectKey) -> Option<(&Path, usize)> {
+        let file = self.holders.get(key)?.first()?;
+        let (line, _) = self.files.get(file)?.get(key)?;
+        Some((file, *line))
+    }
+
     /// Everything that is wrong now.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.values().flatten().cloned().collect()

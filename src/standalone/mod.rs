@@ -2,16 +2,20 @@
 
 mod admin;
 mod check;
+mod claim_book;
 mod demo;
 mod echo;
 mod live;
 mod private_dir;
 mod supervisor;
+mod tenants;
 
 pub use admin::{Ask, AskError, What, ask, serve as serve_admin, tell};
 pub use check::{CheckError, check, example};
+pub use claim_book::{ClaimBook, ClaimBookError};
 pub use demo::Demo;
 pub use echo::Echo;
 pub use live::Live;
 pub use private_dir::{PrivateDir, PrivateDirError};
 pub use supervisor::{NoEnvoy, Supervisor, find};
+pub use tenants::{losers, tenants};

@@ -273,7 +273,7 @@ impl Engine {
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
-            Kind::ConfigMap => {}
+            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway => {}
         }
     }
 
@@ -329,6 +329,9 @@ impl Engine {
         }
         dirty.statuses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
+        if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
+            dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
+        }
         if old.as_ref().map(attach_view) != new.as_ref().map(attach_view) {
             let routes: Vec<RouteKey> = self.store.routes_by_parent.of(key).cloned().collect();
             dirty.statuses.extend(routes.iter().map(RouteKey::object));
@@ -459,8 +462,14 @@ impl Engine {
             new.reserve_exact(route.parents.len());
             for (index, reference) in route.parents.iter().enumerate() {
                 let parent = crate::store::parent_key(reference, &key.name.namespace);
-                if let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) {
-                    new.push((index, parent.key.clone(), attach::attach(route, reference, parent, &self.store)));
+                let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) else { continue };
+                // What a grant attaches to beside the parent that is named.
+                let mut reached = crate::store::reached(&parent.key, route.gate(index));
+                reached.retain(|other| *other != parent.key);
+                let reached = reached.iter().filter_map(|other| self.parents.get(other));
+                for parent in std::iter::once(parent).chain(reached) {
+                    let attachment = attach::attach(route, index, parent, &self.store);
+                    new.push((index, parent.key.clone(), attachment));
                 }
             }
         }

@@ -34,10 +34,10 @@ pub(super) struct FrontendState {
     pub(super) placed: BTreeMap<Hostname, Option<Hostname>>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
     pub(super) beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
-    /// Hosts whose HTTP-01 challenges are answered here.
-    pub(super) challenges: KnownHosts,
     /// The names in the certificates of winners.
     pub(super) sans: Sans,
+    /// Hosts whose HTTP-01 challenges are answered here.
+    pub(super) challenges: KnownHosts,
     /// Addresses it is to be bound to.
     pub(super) addresses: Vec<IpAddr>,
 }

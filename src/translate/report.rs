@@ -53,6 +53,14 @@ impl Engine {
         self.reported.keys().filter_map(|key| Some((key, self.status_of(key)?)))
     }
 
+    /// Routes with references that do not resolve, or rules that cannot be carried out, whoever serves their parents.
+    pub fn unresolved(&self) -> impl Iterator<Item = (&RouteKey, &(Reason, String))> {
+        self.resolved.iter().flat_map(|(key, resolved)| {
+            let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
+            wrong.into_iter().flatten().map(move |wrong| (key, wrong))
+        })
+    }
+
     /// How many objects of ours need nobody's attention, and how many do.
     pub fn good_and_bad(&self) -> (usize, usize) {
         let good = self.reported.values().filter(|reported| reported.is_good).count();
@@ -235,8 +243,11 @@ impl Engine {
         let resolved = self.resolved.get(key)?;
         let attachments = self.attachments.get(key)?;
         let mut parents = Vec::new();
-        for (index, _, attachment) in attachments {
-            let accepted = match (&attachment.accepted, &resolved.invalid) {
+        // A grant may reach several parents by one reference: it is accepted where one of them takes it.
+        for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let (index, _, first) = &reached[0];
+            let verdict = reached.iter().map(|(.., attachment)| attachment).find(|a| a.accepted.is_ok());
+            let accepted = match (&verdict.unwrap_or(first).accepted, &resolved.invalid) {
                 (Ok(()), Some(invalid)) => Err((**invalid).clone()),
                 (verdict, _) => verdict.clone(),
             };

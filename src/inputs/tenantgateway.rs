@@ -1,20 +1,23 @@
 //! The TenantGateway: `gateway.cozystack.io/v1alpha1`, upstream's schema and defaults, and what is wrong with one.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::inputs::ParseError;
+use super::ParseError;
 use crate::model::{Hostname, ObjectName};
 
 /// Chooses the internal CA in place of the Issuer; `spec` stays as upstream's schema wants it.
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// Names an ACME directory other than those of `spec.issuerName`.
 pub const DIRECTORY: &str = "gatewright.io/acme-directory";
+/// IP addresses of the Gateway, separated by commas; without it the Gateway has those of its class.
+pub const ADDRESSES: &str = "gatewright.io/addresses";
 /// The generated objects' custom resource definition.
-pub const CRD: &str = include_str!("crd.yaml");
+pub const CRD: &str = include_str!("tenantgateway.crd.yaml");
 
 /// A TenantGateway.
 #[derive(Clone, Debug, PartialEq)]
@@ -259,6 +262,9 @@ impl TenantGateway {
         if let Some(directory) = self.annotations.get(DIRECTORY).filter(|url| !url.starts_with("https://")) {
             return invalid(format!("metadata.annotations[{DIRECTORY}]"), format!("{directory:?} is no https:// URL"));
         }
+        if let Err(text) = self.addresses() {
+            return invalid(format!("metadata.annotations[{ADDRESSES}]"), text);
+        }
         if mode == Mode::Dns01 {
             self.check_provider()?;
         }
@@ -289,6 +295,19 @@ impl TenantGateway {
         };
         let field = format!("spec.dns01.{}", dns01.provider);
         if there { Ok(()) } else { invalid(field, format!("is needed by provider {}", dns01.provider)) }
+    }
+
+    /// The addresses asked for.
+    ///
+    /// # Errors
+    /// When one is none, or there are more than a Gateway may have.
+    pub fn addresses(&self) -> Result<Vec<IpAddr>, String> {
+        let text = self.annotations.get(ADDRESSES).map(String::as_str).unwrap_or_default();
+        let all = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        let all: Vec<IpAddr> = all
+            .map(|text| text.parse().map_err(|_| format!("{text:?} is no IP address: write them separated by commas")))
+            .collect::<Result<_, _>>()?;
+        if all.len() > 16 { Err("at most 16 addresses are taken".to_owned()) } else { Ok(all) }
     }
 
     /// The passthrough services in the specification's order, each once.
