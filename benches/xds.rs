@@ -173,9 +173,9 @@ fn fanout_row(name: &str, program: &Path, args: &[&str], streams: usize) -> Resu
     let mut clients = runtime.block_on(async {
         let mut clients = tokio::task::JoinSet::new();
         for i in 0..streams {
-            let mut client = DeltaClient::open(unix_channel(&socket).await?, &format!("e{i}")).await?;
+            let channel = unix_channel(&socket).await?;
+            let mut client = DeltaClient::open_with(channel, &format!("e{i}"), Kind::Scope).await?;
             client.forget_bodies();
-            client.subscribe(Kind::Scope, &[]).await?;
             client.run_until(|c| c.counted(Kind::Scope) >= RESOURCES).await?;
             clients.spawn(async move {
                 // Ends with the server.
