@@ -329,7 +329,7 @@ impl Classic {
             virtual_hosts: vec![VirtualHost { hostname, routes: vec![route] }],
             elsewhere: Elsewhere::NOWHERE,
             plain_http: false,
-            thumbprint: None,
+            challenges: vec![],
         };
         let made = rcgen::generate_simple_self_signed([name(n)])?;
         let certificate = gatewright::inputs::parse_certificate(

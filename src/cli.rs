@@ -1,9 +1,14 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::certificates::{
+    Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
+};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -19,6 +24,7 @@ Examples:
   gatewright standalone                   the built-in example, on 127.0.0.1
   gatewright standalone ./manifests       watch a directory and serve it
   gatewright translate ./manifests        what Envoy would get, with nothing running
+  gatewright lint ./manifests             what would be refused or lost
   gatewright status                       every object's conditions
   gatewright explain https://shop.example.org:8443/cart
 
@@ -26,13 +32,18 @@ Exit status: 0 all is well, 1 something was found or failed, 2 the command line 
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, once")]
 pub enum Command {
     /// Serve a directory of Gateway API manifests with an Envoy; without one, a built-in example
     Standalone(Standalone),
     /// Print what Envoy would get, and the statuses, with nothing running
     Translate(Translate),
+    /// Find what would be refused or lost, with nothing running
+    Lint(Lint),
     /// Print every object's conditions, as the running program would write them to Kubernetes
     Status(Status),
+    /// Print every certificate: issuer, end, what happens next and when, the last error, what is left of limits
+    Certs(Certs),
     /// Follow a URL through the running program, up to the first link that fails
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere
@@ -53,6 +64,80 @@ pub struct State {
     /// [default: $XDG_STATE_HOME/gatewright/standalone, else ~/.local/state/gatewright/standalone]
     #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+}
+
+/// Certificates from ACME CAs.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Certificates by ACME")]
+pub struct Acme {
+    /// letsencrypt, letsencrypt-staging, or the URL of a directory: listeners name this issuer `acme`
+    #[arg(long, value_name = "URL")]
+    pub acme_directory: Option<String>,
+    /// Roots to trust for the directory, in PEM, in place of the machine's
+    #[arg(long, value_name = "FILE", requires = "acme_directory")]
+    pub acme_ca_bundle: Option<PathBuf>,
+    /// mailto: address for the CA; may be repeated
+    #[arg(long = "acme-contact", value_name = "URL", requires = "acme_directory")]
+    pub acme_contacts: Vec<String>,
+    /// You agree to the CA's terms of service
+    #[arg(long, requires = "acme_directory")]
+    pub acme_agree_to_terms: bool,
+    /// Key id of an external account
+    #[arg(long, value_name = "ID", requires_all = ["acme_directory", "acme_eab_key_file"])]
+    pub acme_eab_key_id: Option<String>,
+    /// File with the HMAC key of the external account
+    #[arg(long, value_name = "FILE", requires = "acme_eab_key_id")]
+    pub acme_eab_key_file: Option<PathBuf>,
+    /// File that says who writes TXT records: DNS-01 in place of HTTP-01 (docs/certificates.md)
+    #[arg(long, value_name = "FILE", requires = "acme_directory")]
+    pub acme_dns: Option<PathBuf>,
+    /// A profile of the CA
+    #[arg(long, value_name = "NAME", requires = "acme_directory")]
+    pub acme_profile: Option<String>,
+    /// What it does when something is in the way of an order
+    #[arg(long, value_enum, default_value_t = Preflight::Warn)]
+    pub acme_preflight: Preflight,
+    /// Port where HTTP-01 questions reach Envoy
+    #[arg(long, value_name = "PORT", default_value_t = 80)]
+    pub acme_http_port: u16,
+    /// Address that hosts should have in public DNS; may be repeated
+    #[arg(long = "acme-address", value_name = "IP")]
+    pub acme_addresses: Vec<IpAddr>,
+    /// Where DNS is asked [default: the machine's resolvers]; may be repeated
+    #[arg(long = "acme-resolver", value_name = "IP:PORT")]
+    pub acme_resolvers: Vec<SocketAddr>,
+    /// Directory for a trial after a first failure
+    #[arg(long, value_name = "URL", requires = "acme_directory")]
+    pub acme_trial: Option<String>,
+    /// Answer HTTP-01 here as well, for data planes that are not ours
+    #[arg(long, value_name = "IP:PORT")]
+    pub acme_responder: Option<SocketAddr>,
+    /// File with further issuers, by name
+    #[arg(long, value_name = "FILE")]
+    pub issuers: Option<PathBuf>,
+}
+
+/// How TenantGateways are carried out.
+#[derive(Clone, Debug, Args)]
+pub struct Tenants {
+    /// Port of plain HTTP on the Gateways of TenantGateways
+    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
+    pub tenant_http_port: u16,
+    /// Port of TLS on the Gateways of TenantGateways
+    #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = clap::value_parser!(u16).range(1..))]
+    pub tenant_https_port: u16,
+    /// Who of several claimants of a hostname has it
+    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
+    pub hostname_claims: HostnameClaims,
+}
+
+/// Who of several claimants of a hostname has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostnameClaims {
+    /// cozy-* namespaces first, then the smallest namespace/name
+    Smallest,
+    /// The namespace that claimed it first, as recorded in the private directory
+    FirstCome,
 }
 
 /// `standalone`
@@ -88,6 +173,12 @@ pub struct Standalone {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub tenants: Tenants,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub state: State,
 }
 
@@ -105,6 +196,33 @@ pub struct Translate {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub tenants: Tenants,
+}
+
+/// `lint`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Found are hostnames that routes would not get (conflicts, out of the apex, wildcards that cannot be issued, names
+that collide, limits), what is wrong with TenantGateways, and references that do not resolve or need a ReferenceGrant.
+
+Example:
+  kubectl get gateways,httproutes,tenantgateways,namespaces -A -o yaml | gatewright lint -
+
+Exit status: 0 nothing was found, 1 something was, 2 the command line is wrong.")]
+pub struct Lint {
+    /// A file, a directory, or `-` for standard input
+    pub path: PathBuf,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    /// Say what would not fit without ListenerSets
+    #[arg(long)]
+    pub no_listener_sets: bool,
+    /// Take manifests that others may write, and links out of the directory
+    #[arg(long)]
+    pub allow_unsafe_manifests: bool,
 }
 
 /// `status`
@@ -119,6 +237,52 @@ pub struct Status {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub state: State,
+}
+
+/// `certs`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  gatewright certs --watch                   follow what is being got
+  gatewright certs check shop.example.org    what is in the way, without an order
+  gatewright certs renew shop.example.org    a new certificate now")]
+pub struct Certs {
+    #[command(subcommand)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub verb: Option<CertsVerb>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
+    pub output: Output,
+    /// Print again whenever something changed, until interrupted
+    #[arg(long)]
+    pub watch: bool,
+    /// The running program's admin socket [default: admin.sock in the private directory]
+    #[arg(long, value_name = "SOCKET", global = true)]
+    pub admin: Option<PathBuf>,
+    /// Private directory of the running program
+    #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// What can be done about certificates.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CertsVerb {
+    /// Get a new certificate for a host now, whatever is held
+    Renew {
+        /// The host
+        host: String,
+    },
+    /// Look what is in the way of a certificate for a host; exit 0 when nothing is
+    Check {
+        /// The host
+        host: String,
+    },
+    /// Give an issuer's account a new key; orders wait until every Envoy answers with it
+    ChangeKey {
+        /// The issuer
+        #[arg(default_value = "acme")]
+        issuer: String,
+    },
 }
 
 /// `explain`
@@ -178,6 +342,45 @@ pub enum Output {
     Yaml,
     /// JSON
     Json,
+}
+
+impl Acme {
+    /// The ACME issuers that the command line and its files describe.
+    ///
+    /// # Errors
+    /// When one makes no sense; it names the option or the setting.
+    pub fn issuers(&self) -> Result<BTreeMap<String, IssuerSettings>, SettingsError> {
+        let mut issuers = match &self.issuers {
+            Some(path) => issuers_from(path)?,
+            None => BTreeMap::new(),
+        };
+        let Some(directory) = &self.acme_directory else { return Ok(issuers) };
+        let external = self.acme_eab_key_id.clone().zip(self.acme_eab_key_file.clone());
+        let settings = IssuerSettings {
+            directory: directory.clone(),
+            ca_bundle: self.acme_ca_bundle.clone().map(Credential::File),
+            contacts: self.acme_contacts.clone(),
+            agree_to_terms: self.acme_agree_to_terms,
+            external_account: external
+                .map(|(key_id, file)| ExternalAccount { key_id, key_file: Credential::File(file) }),
+            profile: self.acme_profile.clone(),
+            dns: self.acme_dns.as_deref().map(|path| DnsSettings::load(path, "--acme-dns")).transpose()?,
+            preflight: self.acme_preflight,
+            http_port: Some(self.acme_http_port),
+            addresses: self.acme_addresses.clone(),
+            resolvers: self.acme_resolvers.clone(),
+            trial: self.acme_trial.clone(),
+            ..IssuerSettings::default()
+        };
+        settings.check("--acme-")?;
+        if issuers.insert("acme".to_owned(), settings).is_some() {
+            return Err(SettingsError::Value {
+                field: "--acme-directory".to_owned(),
+                problem: "the file of --issuers has an issuer called acme as well".to_owned(),
+            });
+        }
+        Ok(issuers)
+    }
 }
 
 #[cfg(test)]

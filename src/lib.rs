@@ -1,17 +1,21 @@
 //! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 
+pub mod certificates;
 pub mod cli;
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
+pub mod lint;
 pub mod manifest;
 pub mod metrics;
 pub mod model;
 pub mod offline;
+pub mod pipeline;
 pub mod programmed;
 pub mod publish;
 pub mod run;
 pub mod standalone;
+pub mod statuses;
 pub mod store;
 pub mod tenancy;
 pub mod translate;

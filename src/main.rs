@@ -1,21 +1,28 @@
 //! The command line: reads it, does it, and says how it went by the exit status.
 
 use std::io::{self, IsTerminal, Read, Write};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use gatewright::cli::{self, Cli, Command, Document, Output};
-use gatewright::manifest::{Parsed, Safety, parse, read, scan};
+use gatewright::certificates::{self, Check, Report};
+use gatewright::cli::{self, CertsVerb, Cli, Command, Document, Output};
+use gatewright::inputs::Object;
+use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run::{self, CONTROLLER, table};
-use gatewright::standalone::ask;
-use gatewright::translate::Settings;
+use gatewright::standalone::{ask, tell};
+use gatewright::tenancy;
+use gatewright::translate::{Change, Settings};
 use serde_json::{Value, json};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
+
+/// How often `certs --watch` looks.
+const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with 2.
@@ -43,7 +50,9 @@ fn perform(command: Command) -> Result<bool> {
     match command {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
         Command::Translate(options) => translate(&options),
+        Command::Lint(options) => lint(&options),
         Command::Status(options) => runtime()?.block_on(status(&options)),
+        Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
         Command::Bootstrap(options) => {
             let dir = run::state_dir(&options.state)?;
@@ -69,9 +78,10 @@ fn print(value: &Value, how: Document) -> Result<bool> {
     Ok(true)
 }
 
-fn translate(options: &cli::Translate) -> Result<bool> {
-    let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
-    let mut folder = gatewright::manifest::Folder::default();
+/// The manifests of a file, a directory or standard input, and what cannot be read of them.
+fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
+    let safety = if allow_unsafe { Safety::Off } else { Safety::Strict };
+    let mut folder = Folder::default();
     let mut changes = Vec::new();
     let mut problems = Vec::new();
     let mut add = |path: &Path, parsed: Parsed| {
@@ -79,12 +89,12 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         changes.extend(outcome.changes);
         problems.extend(outcome.problems);
     };
-    if options.path == Path::new("-") {
+    if path == Path::new("-") {
         let mut text = String::new();
         io::stdin().lock().take(64 << 20).read_to_string(&mut text).context("standard input")?;
         add(Path::new("-"), parse(Path::new("-"), &text));
     } else {
-        let root = options.path.canonicalize().with_context(|| options.path.display().to_string())?;
+        let root = path.canonicalize().with_context(|| path.display().to_string())?;
         let (files, found) = scan(&root, &root, safety);
         let parsed: Vec<_> = files.iter().filter_map(|file| Some((file, read(&root, file, safety)?))).collect();
         for (file, parsed) in parsed {
@@ -92,20 +102,60 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         }
         problems.extend(found);
     }
+    let objects = changes.into_iter().filter_map(|change| match change {
+        Change::Put(object) => Some(object),
+        _ => None,
+    });
+    let objects = objects.collect();
+    Ok((folder, objects, problems))
+}
+
+fn lint(options: &cli::Lint) -> Result<bool> {
+    let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
+    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: vec![Ipv4Addr::LOCALHOST.into()] };
+    let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
+    let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
+    let place = |path: &Path, line: usize| (path.display().to_string(), line);
+    let mut rows: Vec<(String, usize, String, String, String)> = Vec::new();
+    for problem in problems {
+        let (file, line) = place(&problem.path, problem.line);
+        rows.push((file, line, problem.object.unwrap_or_default(), "Unreadable".to_owned(), problem.reason));
+    }
+    for finding in found {
+        let (file, line) =
+            folder.place(&finding.object).map_or_else(Default::default, |(path, line)| place(path, line));
+        rows.push((file, line, finding.object.to_string(), finding.reason, finding.message));
+    }
+    rows.sort();
+    let list = |(file, line, object, reason, message): &(String, usize, String, String, String)| json!({"file": file, "line": line, "object": object, "reason": reason, "message": message});
+    let list = Value::Array(rows.iter().map(list).collect());
+    match options.output {
+        Output::Yaml => print(&list, Document::Yaml)?,
+        Output::Json => print(&list, Document::Json)?,
+        Output::Table if rows.is_empty() => true,
+        Output::Table => {
+            let head = ["WHERE", "OBJECT", "REASON", "MESSAGE"].map(str::to_owned);
+            let row = |(file, line, object, reason, message)| [format!("{file}:{line}"), object, reason, message];
+            let rows: Vec<[String; 4]> = std::iter::once(head).chain(rows.iter().cloned().map(row)).collect();
+            io::stdout().write_all(table(&rows).as_bytes())?;
+            true
+        }
+    };
+    Ok(list.as_array().is_some_and(Vec::is_empty))
+}
+
+fn translate(options: &cli::Translate) -> Result<bool> {
+    let (_, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     for problem in &problems {
         warn!("{problem}");
     }
-    let objects = changes
-        .into_iter()
-        .filter_map(|change| match change {
-            gatewright::translate::Change::Put(object) => Some(object),
-            gatewright::translate::Change::Delete(_) => None,
-        })
-        .collect();
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
-    let told = offline::translate(objects, settings, SystemTime::now()).context("rendering what Envoy would get")?;
+    let tenancy = run::tenancy_settings(&options.tenants);
+    let told =
+        offline::translate(objects, settings, tenancy, SystemTime::now()).context("rendering what Envoy would get")?;
     print(
-        &json!({"resources": told.resources, "statuses": told.statuses, "certificates": told.wishes}),
+        &json!({"desired": told.desired, "resources": told.resources, "statuses": told.statuses,
+            "certificates": told.wishes}),
         options.output,
     )?;
     Ok(told.ok && problems.is_empty())
@@ -149,6 +199,73 @@ async fn status(options: &cli::Status) -> Result<bool> {
     }
     io::stdout().write_all(table(&rows).as_bytes())?;
     Ok(true)
+}
+
+async fn certs(options: &cli::Certs) -> Result<bool> {
+    let state = cli::State { state_dir: options.state_dir.clone() };
+    let socket = socket(options.admin.as_deref(), &state)?;
+    match &options.verb {
+        Some(CertsVerb::Renew { host }) => {
+            let count = tell(&socket, &format!("/certs/renew?host={}", encoded(host))).await?;
+            writeln!(io::stdout(), "{count} to be renewed: follow it with gatewright certs --watch")?;
+            Ok(true)
+        }
+        Some(CertsVerb::Check { host }) => {
+            let answer = ask(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
+            if options.output != Output::Table {
+                let how = if options.output == Output::Yaml { Document::Yaml } else { Document::Json };
+                print(&serde_json::from_str(&answer)?, how)?;
+            }
+            let checks: Vec<Check> = serde_json::from_str(&answer)?;
+            if options.output == Output::Table {
+                let mut out = io::stdout().lock();
+                for check in &checks {
+                    let hosts = check.hosts.join(",");
+                    match check.findings.as_slice() {
+                        [] => writeln!(out, "{hosts}: nothing is in the way of {}", check.issuer)?,
+                        findings => findings.iter().try_for_each(|finding| writeln!(out, "{hosts}: {finding}"))?,
+                    }
+                }
+            }
+            Ok(checks.iter().all(|check| check.findings.is_empty()))
+        }
+        Some(CertsVerb::ChangeKey { issuer }) => {
+            tell(&socket, &format!("/certs/change-key?issuer={}", encoded(issuer))).await?;
+            writeln!(io::stdout(), "{issuer}: the account has a new key")?;
+            Ok(true)
+        }
+        None => {
+            let mut shown = None;
+            loop {
+                let report: Report = serde_json::from_str(&ask(&socket, "/certs").await?)?;
+                let good = report.certificates.iter().all(|row| row.expires.is_some());
+                if shown.as_ref() != Some(&report) {
+                    show_certificates(&report, options.output)?;
+                }
+                if !options.watch {
+                    return Ok(good);
+                }
+                shown = Some(report);
+                tokio::time::sleep(WATCH).await;
+            }
+        }
+    }
+}
+
+fn show_certificates(report: &Report, output: Output) -> Result<()> {
+    match output {
+        Output::Yaml => print(&serde_json::to_value(report)?, Document::Yaml).map(drop),
+        Output::Json => print(&serde_json::to_value(report)?, Document::Json).map(drop),
+        Output::Table => {
+            let now = jiff::Timestamp::now();
+            let mut out = io::stdout().lock();
+            out.write_all(table(&certificates::table(report, now)).as_bytes())?;
+            for line in certificates::limits(report, now) {
+                writeln!(out, "{line}")?;
+            }
+            Ok(out.flush()?)
+        }
+    }
 }
 
 async fn explain(options: &cli::Explain) -> Result<bool> {

@@ -7,8 +7,12 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::envoy;
-use crate::inputs::Object;
-use crate::translate::{Change, Engine, Resource, Settings, status_document};
+use crate::inputs::{Object, ObjectKey};
+use crate::model::{Hostname, Status};
+use crate::pipeline::{Pipeline, Written};
+use crate::statuses::{Context, documents};
+use crate::tenancy::{self, ATTACHED_BY, GATEWAY_LABEL, Issuer, Patch, Solver, Wish};
+use crate::translate::{Change, ObjectStatus, Resource, Settings};
 
 /// What a set of objects amounts to.
 pub struct Offline {
@@ -18,6 +22,8 @@ pub struct Offline {
     pub statuses: Vec<Value>,
     /// Certificates that an issuer would be asked for.
     pub wishes: Vec<Value>,
+    /// What tenancy derives: objects, and labels of namespaces.
+    pub desired: Vec<Value>,
     /// Whether every condition of every object is as good as it can be.
     pub ok: bool,
 }
@@ -26,34 +32,81 @@ pub struct Offline {
 ///
 /// # Errors
 /// When a resource cannot be rendered, which is a mistake of ours.
-pub fn translate(objects: Vec<Object>, settings: Settings, now: SystemTime) -> Result<Offline, envoy::RenderError> {
-    let controller = settings.controller.clone();
-    let mut engine = Engine::new(settings);
-    let delta = engine.apply(objects.into_iter().map(Change::Put).collect(), now);
-    let resources = delta.resources.values().flatten().map(render).collect::<Result<_, _>>()?;
-    let time = jiff::Timestamp::try_from(now).unwrap_or_default().to_string();
-    let statuses: Vec<Value> = engine
-        .statuses()
-        .map(|(key, status)| {
-            let mut metadata = json!({"name": &*key.name.name});
-            if key.kind.namespaced() {
-                metadata["namespace"] = json!(&*key.name.namespace);
-            }
-            json!({
-                "apiVersion": key.kind.api_version(),
-                "kind": key.kind.as_str(),
-                "metadata": metadata,
-                "status": status_document(&status, &controller, &|_, _| time.clone()),
-            })
-        })
-        .collect();
-    let wishes = engine
-        .wishes()
-        .into_keys()
-        .map(|wish| json!({"secret": wish.secret.to_string(), "hostname": wish.hostname.as_str(), "issuer": wish.issuer}))
-        .collect();
-    let ok = engine.good_and_bad().1 == 0;
-    Ok(Offline { resources, statuses, wishes, ok })
+pub fn translate(
+    objects: Vec<Object>,
+    settings: Settings,
+    tenancy: tenancy::Settings,
+    now: SystemTime,
+) -> Result<Offline, envoy::RenderError> {
+    let context = AtOnce {
+        controller: settings.controller.clone(),
+        time: jiff::Timestamp::try_from(now).unwrap_or_default().to_string(),
+    };
+    let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
+    let outcome = pipeline.apply(objects.into_iter().map(Change::Put).collect(), now);
+    let resources = outcome.delta.resources.values().flatten().map(render).collect::<Result<_, _>>()?;
+    let statuses = documents(&pipeline, &context);
+    let own = pipeline.engine().wishes().into_keys();
+    let own = own.map(
+        |wish| json!({"secret": wish.secret.to_string(), "hostname": wish.hostname.as_str(), "issuer": wish.issuer}),
+    );
+    let tenants = pipeline.tenancy().wishes().values().map(wish);
+    let wishes = own.chain(tenants).collect();
+    let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
+    let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).collect();
+    let ok = pipeline.engine().good_and_bad().1 == 0
+        && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
+        && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());
+    Ok(Offline { resources, statuses, wishes, desired, ok })
+}
+
+/// Nobody is connected, and everything is as of now.
+struct AtOnce {
+    controller: String,
+    time: String,
+}
+
+impl Context for AtOnce {
+    fn controller(&self) -> &str {
+        &self.controller
+    }
+
+    fn lay_over(&self, _: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
+        status.clone()
+    }
+
+    fn since(&self, _: &ObjectKey, _: &str, _: Status) -> String {
+        self.time.clone()
+    }
+}
+
+fn wish(wish: &Wish) -> Value {
+    let names: Vec<&str> = wish.names.iter().map(Hostname::as_str).collect();
+    let mut told = json!({"secret": wish.secret.to_string(), "hostnames": names});
+    match &wish.issuer {
+        Issuer::InternalCa => told["issuer"] = json!(crate::translate::INTERNAL_CA),
+        Issuer::Acme(acme) => {
+            let solver = match &acme.solver {
+                Solver::Http01 => "http01".to_owned(),
+                Solver::Dns01(provider) => format!("dns01 by {}", provider.as_str()),
+            };
+            told["issuer"] =
+                json!({"directory": acme.directory, "account": acme.account.to_string(), "solver": solver});
+        }
+    }
+    told
+}
+
+fn label(name: &str, patch: &Patch) -> Value {
+    let metadata = match patch {
+        Patch::Set(gateway) => {
+            json!({"name": name, "labels": {GATEWAY_LABEL: **gateway}, "annotations": {ATTACHED_BY: **gateway}})
+        }
+        Patch::Strip => json!({"name": name, "labels": {GATEWAY_LABEL: null}, "annotations": {ATTACHED_BY: null}}),
+        Patch::Disown => json!({"name": name, "annotations": {ATTACHED_BY: null}}),
+        Patch::Leave => json!({"name": name}),
+    };
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 }
 
 fn render(resource: &Resource) -> Result<Value, envoy::RenderError> {

@@ -1,8 +1,10 @@
 //! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,17 +15,26 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use xds::{Cache, Server, UnixPeers, View};
 
+use acme::storage::dir::Directory;
+
+use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, IssuerSettings, Wish};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
-use crate::standalone::{Ask, Authority, Demo, Live, PrivateDir, Supervisor, What, check, example, find, serve_admin};
+use crate::model::ObjectName;
+use crate::standalone::{
+    Ask, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin, tenants,
+};
+use crate::tenancy;
 use crate::translate::{Change, Protocol, Settings};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
-/// How often certificates are looked at.
+/// How often the end of certificates is looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
+/// How many orders may be on their way at a time.
+const ORDERS: usize = 32;
 /// How long `--once` waits for everything to be acknowledged.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -50,6 +61,19 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
     })
 }
 
+/// How TenantGateways are carried out by this program.
+pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
+    tenancy::Settings {
+        listener_sets: true,
+        certificates: tenancy::Certificates::Own,
+        claims: match options.hostname_claims {
+            cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
+            cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
+        },
+        ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
+    }
+}
+
 /// Runs until it is told to end. `Ok(false)` when `--once` found something.
 ///
 /// # Errors
@@ -67,11 +91,29 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("standalone");
     let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
-    let authority = Authority::open(dir.path().join("ca")).context("the internal CA")?;
+    let desk = Arc::new(desk(&options, dir.path()).await?);
+    let mut tenancy = tenancy_settings(&options.tenants);
+    if options.dir.is_none() {
+        tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
+    }
+    let (book, known) = match options.tenants.hostname_claims {
+        cli::HostnameClaims::Smallest => (None, Vec::new()),
+        cli::HostnameClaims::FirstCome => {
+            let (book, records) = ClaimBook::open(&dir.path().join("hostname-claims"))?;
+            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, record));
+            (Some(book), known.collect())
+        }
+    };
+    let tenancy_http_port = tenancy.ports.http;
     let mut site = Site {
-        live: Live::new(settings, cache.clone(), view.clone()),
-        authority,
+        live: Live::new(settings, tenancy, cache.clone(), view.clone()),
+        book,
+        known,
+        desk: desk.clone(),
+        issuers: options.acme.issuers()?,
+        http_port: tenancy_http_port,
         bundle: dir.path().join("ca.crt"),
+        written: String::new(),
         start: Instant::now(),
     };
 
@@ -81,12 +123,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         Some(path) => {
             let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
             let (opened, outcome) = Watcher::open(path, safety)?;
-            site.take(outcome);
+            site.take(outcome)?;
             watcher = Some(opened);
         }
         None => {
-            let demo = Demo::open(&mut site.authority).await.map_err(|text| anyhow!("the example: {text}"))?;
-            site.apply(demo.objects.into_iter().map(Change::Put).collect());
+            let demo = Demo::open(desk.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
+            site.apply(demo.objects.into_iter().map(Change::Put).collect())?;
             for backend in demo.backends {
                 let stop = stop.clone();
                 tasks.spawn(async move {
@@ -95,6 +137,22 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 });
             }
         }
+    }
+
+    // Certificates that are there already are served from the start.
+    site.hand_in(desk.settle())?;
+    let (supply, mut supplied) = mpsc::channel(4);
+    let (at_desk, desk_stop) = (desk.clone(), stop.clone());
+    tasks.spawn(async move {
+        at_desk.run(supply, desk_stop).await;
+        Ok(())
+    });
+    if let Some(address) = options.acme.acme_responder {
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("--acme-responder {address}"))?;
+        info!("challenges are answered at {}", listener.local_addr().unwrap_or(address));
+        let (desk, stop) = (desk.clone(), stop.clone());
+        tasks.spawn(async move { certificates::respond(listener, desk, stop).await.context("--acme-responder") });
     }
 
     let socket = dir.path().join("xds.sock");
@@ -113,8 +171,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
+    let about_certificates = certificates::routes(desk.clone());
     tasks.spawn(async move {
-        serve_admin(&admin, asks, admin_stop).await.with_context(|| format!("admin socket {}", admin.display()))
+        serve_admin(&admin, asks, about_certificates, admin_stop)
+            .await
+            .with_context(|| format!("admin socket {}", admin.display()))
     });
     if let Some(program) = envoy {
         let path = dir.path().join("bootstrap.json");
@@ -135,7 +196,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     tokio::pin!(patience);
     let mut shown = options.dir.is_some() && !options.once;
     let result = loop {
-        if !shown && site.live.acknowledged() {
+        if !shown && site.desk.is_settled() && site.live.acknowledged() {
             shown = true;
             let good = site.show().await;
             if options.once {
@@ -143,13 +204,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
         }
         tokio::select! {
-            outcome = next(&mut watcher) => site.take(outcome),
+            outcome = next(&mut watcher) => site.take(outcome)?,
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
-            _ = certificates.tick() => site.tend(),
+            Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
+            _ = certificates.tick() => site.tend()?,
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
                 Ok(Err(error)) => break Err(error),
@@ -172,6 +234,15 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     result
 }
 
+/// The desk for certificates, with what is kept in the private directory.
+async fn desk(options: &cli::Standalone, dir: &std::path::Path) -> Result<Desk> {
+    let authority = Authority::open(dir.join("ca"), Timestamp::now());
+    let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
+    let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
+    let issuers = options.acme.issuers()?;
+    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS }).await?)
+}
+
 async fn next(watcher: &mut Option<Watcher>) -> Outcome {
     match watcher {
         Some(watcher) => watcher.next().await,
@@ -182,34 +253,58 @@ async fn next(watcher: &mut Option<Watcher>) -> Outcome {
 /// What the one loop owns.
 struct Site {
     live: Live,
-    authority: Authority,
+    desk: Arc<Desk>,
+    /// The installation's own issuers.
+    issuers: BTreeMap<String, IssuerSettings>,
+    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
+    http_port: u16,
+    /// Who had which hostname first, where that counts.
+    book: Option<ClaimBook>,
+    /// What the book had to say at the start.
+    known: Vec<tenancy::Change>,
     bundle: PathBuf,
+    /// What was last written there.
+    written: String,
     start: Instant,
 }
 
 impl Site {
-    fn take(&mut self, outcome: Outcome) {
+    fn take(&mut self, outcome: Outcome) -> Result<()> {
         for problem in outcome.problems {
             warn!("{problem}");
         }
-        if !outcome.changes.is_empty() {
-            self.apply(outcome.changes);
-        }
+        if outcome.changes.is_empty() { Ok(()) } else { self.apply(outcome.changes) }
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
-        let kinds = [Kind::GatewayClass, Kind::Gateway, Kind::ListenerSet, Kind::Namespace, Kind::Secret];
-        let wishes = changes.iter().any(|change| match change {
-            Change::Put(object) => kinds.contains(&object.key().kind),
-            Change::Delete(key) => kinds.contains(&key.kind),
-        });
-        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
-            info!("{line}");
-        }
+    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
+        let kinds = [
+            Kind::GatewayClass,
+            Kind::Gateway,
+            Kind::GRPCRoute,
+            Kind::HTTPRoute,
+            Kind::ListenerSet,
+            Kind::Namespace,
+            Kind::Secret,
+            Kind::TenantGateway,
+            Kind::TLSRoute,
+        ];
+        let wishes = changes.iter().filter_map(Change::key).any(|key| kinds.contains(&key.kind));
+        self.publish(changes)?;
         if wishes {
             self.certify();
         }
         self.settle();
+        Ok(())
+    }
+
+    /// Publishes what changes lead to, once it is recorded what the next run has to know.
+    fn publish(&mut self, changes: Vec<Change>) -> Result<()> {
+        let (book, known) = (&mut self.book, std::mem::take(&mut self.known));
+        let mut record = |delta: &tenancy::Delta| book.as_mut().map_or(Ok(()), |book| book.append(&delta.records));
+        for line in self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())? {
+            info!("{line}");
+        }
+        Ok(())
     }
 
     fn settle(&mut self) {
@@ -218,30 +313,55 @@ impl Site {
         }
     }
 
-    /// Does what time asks for: certificates begin and cease to be valid, and have to be renewed.
-    fn tend(&mut self) {
+    /// Does what time asks for: certificates begin and cease to be valid.
+    fn tend(&mut self) -> Result<()> {
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.apply(Vec::new());
+            self.apply(Vec::new())?;
         }
-        self.certify();
+        Ok(())
     }
 
-    /// Fulfils wishes for certificates. What comes of it are Secrets, which wish for nothing.
-    fn certify(&mut self) {
-        let (changes, problems) = self.authority.fulfil(&self.live.engine().wishes(), Timestamp::now());
-        for problem in problems {
-            warn!("{problem}");
+    /// Says which certificates are wished for.
+    fn certify(&self) {
+        let pipeline = self.live.pipeline();
+        let engine = pipeline.engine();
+        let credential = |secret: &ObjectName, key: &str| engine.store().secret(secret)?.credential(key);
+        let of_tenants = pipeline.tenancy().wishes().values();
+        let of_tenants =
+            of_tenants.map(|wish| certificates::of_tenant(wish, &self.issuers, self.http_port, &credential));
+        let addresses = |wish: Wish| {
+            let addresses = wish.hostnames.iter().flat_map(|hostname| engine.addresses_of(hostname)).collect();
+            Wish { addresses, ..wish }
+        };
+        let mut wishes: Vec<Wish> = engine.wishes().keys().map(Wish::from).chain(of_tenants).map(addresses).collect();
+        wishes.sort_by(|a, b| a.secret.cmp(&b.secret));
+        wishes.dedup_by(|a, b| a.secret == b.secret);
+        self.desk.wish(wishes);
+    }
+
+    /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.
+    fn hand_in(&mut self, handouts: Vec<Handout>) -> Result<()> {
+        if handouts.is_empty() {
+            return Ok(());
         }
-        if changes.is_empty() {
-            return;
+        let mut changes = Vec::with_capacity(handouts.len());
+        for handout in handouts {
+            match handout.change() {
+                Ok(change) => changes.push(change),
+                Err(problem) => warn!("a certificate cannot be served: {problem}"),
+            }
         }
-        for line in self.live.apply(changes, SystemTime::now(), self.start.elapsed()) {
-            info!("{line}");
+        self.publish(changes)?;
+        let bundle = self.desk.authority().bundle(Timestamp::now());
+        if bundle != self.written {
+            match std::fs::write(&self.bundle, &bundle) {
+                Ok(()) => self.written = bundle,
+                Err(error) => warn!("{}: {error}", self.bundle.display()),
+            }
         }
-        if let Err(error) = std::fs::write(&self.bundle, self.authority.bundle(Timestamp::now())) {
-            warn!("{}: {error}", self.bundle.display());
-        }
+        self.settle();
+        Ok(())
     }
 
     fn answer(&mut self, ask: Ask) {
@@ -260,7 +380,7 @@ impl Site {
 
     /// Fetches every page and prints the table. `Ok(false)` when one did not come.
     async fn show(&self) -> Result<bool> {
-        let roots = self.authority.bundle(Timestamp::now());
+        let roots = self.desk.authority().bundle(Timestamp::now());
         let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
         let (mut good, mut curl) = (true, None);
         for host in self.live.engine().hosts() {
@@ -291,7 +411,7 @@ impl Site {
                 let ca = self.bundle.display();
                 curl = Some(format!("curl --resolve {name}:{port}:{ip} --cacert {ca} https://{name}:{port}/"));
             }
-            let tenants = self.live.engine().tenants(&host).join(", ");
+            let tenants = tenants(self.live.pipeline(), &host);
             rows.push([format!("{scheme}://{}:{port}", host.hostname), tenants, issuer, until, answer]);
         }
         if rows.len() == 1 {
@@ -299,6 +419,9 @@ impl Site {
         }
         let mut out = io::stdout().lock();
         write!(out, "{}", table(&rows))?;
+        for line in losers(self.live.pipeline()) {
+            writeln!(out, "{line}")?;
+        }
         if let Some(curl) = curl {
             writeln!(out, "\n{curl}")?;
         }

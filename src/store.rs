@@ -27,6 +27,8 @@ pub struct Store {
     pub(crate) gateways_by_class: Index<String, ObjectName>,
     pub(crate) sets_by_gateway: Index<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: Index<ParentKey, RouteKey>,
+    /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
+    pub(crate) gated_by_parent: Index<ParentKey, RouteKey>,
     pub(crate) routes_by_service: Index<ObjectName, RouteKey>,
     pub(crate) slices_by_service: Index<ObjectName, ObjectName>,
     /// Routes and parents that refer into another namespace, by that namespace: what a ReferenceGrant there touches.
@@ -94,6 +96,8 @@ impl Store {
                 self.config_maps.insert(name);
                 Replaced::default()
             }
+            // Tenancy's alone.
+            Object::GrpcRoute(_) | Object::TenantGateway(_) => return None,
         };
         Some(replaced)
     }
@@ -148,6 +152,7 @@ impl Store {
                 self.config_maps.take(name)?;
                 Replaced::default()
             }
+            Kind::GRPCRoute | Kind::TenantGateway => return None,
         })
     }
 
@@ -196,11 +201,14 @@ impl Store {
         for (route, there) in [(old, false), (new, true)] {
             let Some(route) = route else { continue };
             let namespace = &route.meta.name.namespace;
-            for parent in route.parents.iter().filter_map(|parent| parent_key(parent, namespace)) {
-                if there {
-                    self.routes_by_parent.insert(parent, key.clone());
-                } else {
-                    self.routes_by_parent.remove(&parent, key);
+            for (index, parent) in route.parents.iter().enumerate() {
+                let Some(parent) = parent_key(parent, namespace) else { continue };
+                let gate = route.gate(index);
+                if gate.is_some() {
+                    self.gated_by_parent.set(&parent, key, there);
+                }
+                for reached in reached(&parent, gate) {
+                    self.routes_by_parent.set(&reached, key, there);
                 }
             }
             for target in targets(route) {
@@ -316,6 +324,17 @@ fn of_namespace<'a, V>(
 pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>) -> Option<ParentKey> {
     let (kind, name) = parent.target(namespace)?;
     Some(if kind == Kind::Gateway { ParentKey::Gateway(name) } else { ParentKey::ListenerSet(name) })
+}
+
+/// The parents whose listeners a reference to `parent` may reach.
+pub(crate) fn reached(parent: &ParentKey, gate: Option<&crate::inputs::Gate>) -> Vec<ParentKey> {
+    match (parent, gate) {
+        (ParentKey::Gateway(_), Some(gate)) => {
+            let own = gate.on_gateway.then(|| parent.clone());
+            own.into_iter().chain(gate.sets.iter().cloned().map(ParentKey::ListenerSet)).collect()
+        }
+        _ => vec![parent.clone()],
+    }
 }
 
 /// Every object that a route's backends and mirrors name.

@@ -3,14 +3,18 @@
 //! Several keepers over one storage do each thing once: before a certificate is got, its lock is taken and the
 //! storage is looked at again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, RwLock};
 
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::{Duration, Instant, sleep_until};
 
+use crate::breaker::Breakers;
+use crate::budget::Exempt;
 use crate::certificate::IssuedCertificate;
 use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
@@ -24,6 +28,10 @@ use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_
 const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
 /// How many ARI answers are asked for at once.
 const ARI_AT_ONCE: usize = 16;
+/// A CA without an answer about a renewal window is asked again after this long.
+const ARI_PAUSE: SignedDuration = SignedDuration::from_hours(1);
+/// While certificates come in, the plan and the report are made anew this often.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 /// A certificate as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,10 +47,11 @@ pub struct Stored {
 /// Certificates, issuers and storage, put together.
 pub struct Keeper {
     storage: Arc<dyn Storage>,
-    issuers: BTreeMap<String, Arc<dyn Issuer>>,
+    issuers: RwLock<BTreeMap<String, Arc<dyn Issuer>>>,
     at_once: usize,
     shelf: RwLock<Shelf>,
     generation: watch::Sender<u64>,
+    nudge: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -50,7 +59,34 @@ struct Shelf {
     held: BTreeMap<CertificateId, Arc<Stored>>,
     windows: BTreeMap<CertificateId, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
+    breakers: Breakers,
+    /// What an operator wants anew, whatever is held.
+    forced: BTreeSet<CertificateId>,
+    /// No renewal window is asked for before, where the last answer was none.
+    windowless: BTreeMap<CertificateId, Timestamp>,
     tidied: Option<Timestamp>,
+}
+
+/// A certificate being got: an [`Order`] that owns what it needs.
+#[derive(Clone)]
+struct Job {
+    id: CertificateId,
+    names: Names,
+    serves: Vec<Wanted>,
+    replaces: Option<String>,
+    exempt: Exempt,
+}
+
+impl Job {
+    fn of(order: &Order<'_>) -> Self {
+        Self {
+            id: order.id.clone(),
+            names: order.names.clone(),
+            serves: order.serves.iter().map(|w| (*w).clone()).collect(),
+            replaces: order.replaces_id(),
+            exempt: order.exempt,
+        }
+    }
 }
 
 /// What one pass did, and what comes next.
@@ -122,17 +158,46 @@ impl Keeper {
             }
         }
         for key in storage.list(Kind::Attempts).await? {
-            if let Some((id, attempts)) = readable::<(CertificateId, Attempts)>(&*storage, &key).await? {
+            if let Some((id, mut attempts)) = readable::<(CertificateId, Attempts)>(&*storage, &key).await? {
+                reconsider(&mut attempts);
                 shelf.attempts.insert(id, attempts);
             }
         }
         Ok(Self {
             storage,
-            issuers: issuers.into_iter().map(|i| (i.name().to_owned(), i)).collect(),
+            issuers: RwLock::new(issuers.into_iter().map(|i| (i.name().to_owned(), i)).collect()),
             at_once: at_once.max(1),
             shelf: RwLock::new(shelf),
             generation: watch::channel(0).0,
+            nudge: watch::channel(0).0,
         })
+    }
+
+    /// Takes an issuer on, in place of one of the same name.
+    pub fn employ(&self, issuer: Arc<dyn Issuer>) {
+        let name = issuer.name().to_owned();
+        self.issuers_mut(|all| drop(all.insert(name.clone(), issuer)));
+        self.write(|shelf| {
+            let of = |a: &&mut Attempts| a.about.strip_prefix(&name).is_some_and(|rest| rest.starts_with(' '));
+            shelf.attempts.values_mut().filter(of).for_each(reconsider);
+        });
+    }
+
+    /// Lets an issuer go. Certificates that it gave stay.
+    pub fn dismiss(&self, name: &str) {
+        self.issuers_mut(|all| drop(all.remove(name)));
+    }
+
+    fn issuer(&self, name: &str) -> Option<Arc<dyn Issuer>> {
+        self.issuers.read().expect("nobody panics while holding it").get(name).cloned()
+    }
+
+    fn issuers(&self) -> Vec<Arc<dyn Issuer>> {
+        self.issuers.read().expect("nobody panics while holding it").values().cloned().collect()
+    }
+
+    fn issuers_mut(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<dyn Issuer>>)) {
+        change(&mut self.issuers.write().expect("nobody panics while holding it"));
     }
 
     /// Changes whenever a certificate does.
@@ -153,6 +218,18 @@ impl Keeper {
         })
     }
 
+    /// Gets a new certificate for a wish now, whatever is held; once.
+    pub fn renew(&self, id: &CertificateId) {
+        self.write(|shelf| {
+            shelf.forced.insert(id.clone());
+            // An operator who asks has changed something.
+            if let Some(attempts) = shelf.attempts.get_mut(id) {
+                attempts.not_before = attempts.at;
+            }
+        });
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
     /// All certificates.
     pub fn certificates(&self) -> Vec<Arc<Stored>> {
         self.read(|shelf| shelf.held.values().cloned().collect())
@@ -160,7 +237,7 @@ impl Keeper {
 
     /// What is left of each issuer's limits.
     pub fn budgets(&self) -> Budgets {
-        self.issuers.iter().filter_map(|(name, issuer)| Some((name.clone(), issuer.budget()?))).collect()
+        self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.budget()?))).collect()
     }
 
     /// The last failure for a wish, if the last attempt failed.
@@ -171,13 +248,14 @@ impl Keeper {
     /// Removes a certificate nobody wants, and whatever is on the way to another one.
     pub async fn forget(&self, id: &CertificateId) -> Result<(), Failure> {
         let _lock = self.storage.lock(&Key::new(Kind::Certificate, id.as_str())).await.map_err(|e| of_storage(&e))?;
-        for issuer in self.issuers.values() {
+        for issuer in self.issuers() {
             issuer.abandon(id).await?;
         }
         for kind in [Kind::Certificate, Kind::Renewal, Kind::Attempts] {
             self.storage.remove(&Key::new(kind, id.as_str())).await.map_err(|e| of_storage(&e))?;
         }
         self.change(|shelf| {
+            shelf.windowless.remove(id);
             shelf.windows.remove(id);
             shelf.attempts.remove(id);
             shelf.held.remove(id).is_some()
@@ -193,27 +271,23 @@ impl Keeper {
         let budgets = self.budgets();
         let steps = plan(&wanted, &held, &budgets, now);
         let mut pass = Pass::default();
-        let mut orders = Vec::new();
+        let mut jobs = Vec::new();
         for step in &steps {
             match step {
-                Step::Issue(order) => orders.push(order),
+                Step::Issue(order) => jobs.push(Job::of(order)),
                 Step::Retire(held) => pass.retired.push(held.id.clone()),
                 Step::Wait { .. } | Step::Keep { .. } => {}
             }
         }
-        let going = orders.iter().map(|o| o.id.clone());
+        let going = jobs.iter().map(|job| job.id.clone());
         self.tidy(wanted.iter().map(|w| w.id.clone()).chain(going).collect(), now).await;
-        let mut results = futures::stream::iter(orders.into_iter().map(|o| async move { (o, self.get(o, now).await) }))
-            .buffer_unordered(self.at_once);
-        while let Some((order, result)) = results.next().await {
+        let mut results =
+            futures::stream::iter(jobs.into_iter().map(|job| self.carry_out(job, now))).buffer_unordered(self.at_once);
+        while let Some((id, result)) = results.next().await {
             match result {
-                Ok(true) => pass.issued.push(order.id.clone()),
+                Ok(true) => pass.issued.push(id),
                 Ok(false) => {}
-                Err(failure) => {
-                    tracing::warn!(id = %order.id, class = failure.class.as_str(), %failure, "no certificate");
-                    self.remember(order, &failure, now).await;
-                    pass.failed.push((order.id.clone(), failure));
-                }
+                Err(failure) => pass.failed.push((id, failure)),
             }
         }
         drop(results);
@@ -221,11 +295,16 @@ impl Keeper {
         // What is true now, after all that.
         let wanted = self.with_holds(&wanted, now);
         let held = self.held();
-        pass.outlook = self.outlook(&wanted, &held, now);
-        let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
-        let steps = pass.outlook.iter().map(|o| o.at).min();
-        pass.next = [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + LONGEST_SLEEP));
+        pass.outlook = self.outlook(&plan(&wanted, &held, &self.budgets(), now), now);
+        pass.next = self.next(&pass.outlook, now);
         pass
+    }
+
+    /// When something is due next.
+    fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
+        let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
+        let steps = outlook.iter().map(|o| o.at).min();
+        [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + LONGEST_SLEEP))
     }
 
     /// Once at the start, and now and then: what earlier attempts left behind is taken away.
@@ -235,7 +314,7 @@ impl Keeper {
         }
         let stored = self.read(|s| s.held.iter().map(|(id, h)| (id.clone(), h.certificate.serial.clone())).collect());
         let known = Known { stored, wanted };
-        for issuer in self.issuers.values() {
+        for issuer in self.issuers() {
             if let Err(failure) = issuer.tidy(&known, now).await {
                 tracing::warn!(issuer = issuer.name(), %failure, "traces of earlier orders stay for now");
             }
@@ -243,36 +322,107 @@ impl Keeper {
         self.write(|s| s.tidied = Some(now));
     }
 
-    /// Passes, whenever something is wanted anew, is due, or was asked for, until `stop` is true.
+    /// Gets what is wanted, whenever something is wanted anew, is due, or was asked for, until `stop` is true. A slow
+    /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
     pub async fn run(
         &self,
         mut wanted: watch::Receiver<Arc<Vec<Wanted>>>,
         report: watch::Sender<Arc<Pass>>,
         mut stop: watch::Receiver<bool>,
     ) {
+        // Dropping what goes on loses nothing: orders are taken up again.
+        let mut going = FuturesUnordered::new();
+        let mut upkeep = FuturesUnordered::new();
+        let mut busy: BTreeMap<CertificateId, Vec<CertificateId>> = BTreeMap::new();
+        let mut queue: VecDeque<Job> = VecDeque::new();
+        let mut pass = Pass::default();
+        let mut next_plan = Instant::now();
+        let mut nudges = self.nudge.subscribe();
         while !*stop.borrow() {
-            let wishes = wanted.borrow_and_update().clone();
-            let pass = tokio::select! {
-                pass = self.pass(&wishes, Timestamp::now()) => pass,
-                // Dropping a pass loses nothing: orders are taken up again.
-                _ = stop.changed() => return,
-            };
-            let next = pass.next.unwrap_or(Timestamp::now() + LONGEST_SLEEP);
-            report.send_replace(Arc::new(pass));
-            let sleep = next.duration_since(Timestamp::now()).max(SignedDuration::from_secs(1));
+            if Instant::now() >= next_plan {
+                let now = Timestamp::now();
+                let wishes = self.with_holds(&wanted.borrow_and_update().clone(), now);
+                let held = self.held();
+                let steps = plan(&wishes, &held, &self.budgets(), now);
+                let is_busy = |order: &&Order<'_>| {
+                    busy.contains_key(&order.id)
+                        || order.serves.iter().any(|w| busy.values().any(|served| served.contains(&w.id)))
+                };
+                let orders =
+                    || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(order) } else { None });
+                queue = orders().filter(|order| !is_busy(order)).map(Job::of).collect();
+                if upkeep.is_empty() {
+                    let known: BTreeSet<_> =
+                        wishes.iter().map(|w| &w.id).chain(orders().map(|o| &o.id)).cloned().collect();
+                    upkeep.push(async move {
+                        self.tidy(known, now).await;
+                        self.poll_windows(now).await
+                    });
+                }
+                pass.retired = steps
+                    .iter()
+                    .filter_map(|s| if let Step::Retire(h) = s { Some(h.id.clone()) } else { None })
+                    .collect();
+                pass.outlook = self.outlook(&steps, now);
+                pass.next = self.next(&pass.outlook, now);
+                let next = pass.next.unwrap_or(now + LONGEST_SLEEP);
+                report.send_replace(Arc::new(std::mem::take(&mut pass)));
+                let sleep = next.duration_since(now).clamp(SignedDuration::from_secs(1), LONGEST_SLEEP);
+                next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(PROGRESS);
+            }
+            while going.len() < self.at_once
+                && let Some(job) = queue.pop_front()
+            {
+                busy.insert(job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
+                going.push(self.carry_out(job, Timestamp::now()));
+            }
             tokio::select! {
-                () = tokio::time::sleep(std::time::Duration::try_from(sleep).unwrap_or_default()) => {}
-                changed = wanted.changed() => if changed.is_err() { return },
+                Some((id, result)) = going.next(), if !going.is_empty() => {
+                    busy.remove(&id);
+                    match result {
+                        Ok(true) => pass.issued.push(id),
+                        Ok(false) => {}
+                        Err(failure) => pass.failed.push((id, failure)),
+                    }
+                    let soon = if queue.is_empty() && busy.is_empty() { Duration::ZERO } else { PROGRESS };
+                    next_plan = next_plan.min(Instant::now() + soon);
+                }
+                Some(moved) = upkeep.next(), if !upkeep.is_empty() => {
+                    if moved {
+                        next_plan = Instant::now();
+                    }
+                }
+                changed = wanted.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    next_plan = Instant::now();
+                }
+                // `self` holds the sender.
+                _ = nudges.changed() => next_plan = Instant::now(),
+                () = sleep_until(next_plan) => {}
                 _ = stop.changed() => return,
             }
         }
     }
 
+    /// Gets one certificate and notes how that went.
+    async fn carry_out(&self, job: Job, now: Timestamp) -> (CertificateId, Result<bool, Failure>) {
+        let result = self.get(&job, now).await;
+        let issuer = &job.serves[0].issuer;
+        self.write(|shelf| shelf.breakers.note(issuer, result.as_ref().err(), now));
+        if let Err(failure) = &result {
+            tracing::warn!(id = %job.id, class = failure.class.as_str(), %failure, "no certificate");
+            self.remember(&job, failure, now).await;
+        }
+        (job.id, result)
+    }
+
     /// Gets one certificate. `false`: another keeper had done it already.
-    async fn get(&self, order: &Order<'_>, now: Timestamp) -> Result<bool, Failure> {
-        let wish = order.serves[0];
-        let issuer = self.issuers.get(&wish.issuer).ok_or_else(|| {
-            let known = self.issuers.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    async fn get(&self, order: &Job, now: Timestamp) -> Result<bool, Failure> {
+        let wish = &order.serves[0];
+        let issuer = self.issuer(&wish.issuer).ok_or_else(|| {
+            let known = self.issuers().iter().map(|i| i.name().to_owned()).collect::<Vec<_>>().join(", ");
             Failure::new(Class::Config, format!("no issuer is called {:?}; there are: {known}", wish.issuer))
         })?;
         let key = Key::new(Kind::Certificate, order.id.as_str());
@@ -293,7 +443,7 @@ impl Keeper {
             id: order.id.clone(),
             names: order.names.clone(),
             validity: wish.validity,
-            replaces: order.replaces_id(),
+            replaces: order.replaces.clone(),
             exempt: order.exempt,
             failures: self.read(|s| s.attempts.get(&wish.id).map_or(0, |a| a.failures)),
             now,
@@ -317,6 +467,7 @@ impl Keeper {
             shelf.windows.remove(&order.id);
             for wish in &order.serves {
                 shelf.attempts.remove(&wish.id);
+                shelf.forced.remove(&wish.id);
             }
             shelf.held.insert(order.id.clone(), Arc::new(made));
             true
@@ -325,7 +476,7 @@ impl Keeper {
     }
 
     /// Notes a failure against the wishes at fault; those that only shared the order go on at once, without them.
-    async fn remember(&self, order: &Order<'_>, failure: &Failure, now: Timestamp) {
+    async fn remember(&self, order: &Job, failure: &Failure, now: Timestamp) {
         let at_fault = |w: &Wanted| {
             failure.culprits.is_empty() || w.names.iter().any(|n| failure.culprits.iter().any(|c| c == n.as_str()))
         };
@@ -350,15 +501,18 @@ impl Keeper {
                 let attempts = shelf.attempts.get(&w.id).filter(|a| a.about == about(w))?;
                 (attempts.not_before > now).then(|| (attempts.not_before, attempts.last.message.clone()))
             };
-            wanted
+            let mut wanted: Vec<Wanted> = wanted
                 .iter()
                 .map(|w| Wanted {
                     hold: hold(w).max(w.hold.clone().filter(|h| h.0 > now)),
                     // Who failed is tried alone, so that it cannot pull others down.
                     may_share: w.may_share && !shelf.attempts.contains_key(&w.id),
+                    renew_now: w.renew_now || shelf.forced.contains(&w.id),
                     ..w.clone()
                 })
-                .collect()
+                .collect();
+            shelf.breakers.hold(&mut wanted, |id| shelf.held.contains_key(id), now);
+            wanted
         })
     }
 
@@ -378,8 +532,7 @@ impl Keeper {
         })
     }
 
-    fn outlook(&self, wanted: &[Wanted], held: &[Held], now: Timestamp) -> Vec<Outlook> {
-        let budgets = self.budgets();
+    fn outlook(&self, steps: &[Step<'_>], now: Timestamp) -> Vec<Outlook> {
         let last_error = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).map(|a| a.last.message.clone()));
         let line = |w: &Wanted, expires: Option<Timestamp>, next: Next, at: Timestamp| Outlook {
             id: w.id.clone(),
@@ -391,8 +544,8 @@ impl Keeper {
             at,
             last_error: last_error(w),
         };
-        let mut lines = Vec::with_capacity(wanted.len());
-        for step in plan(wanted, held, &budgets, now) {
+        let mut lines = Vec::with_capacity(steps.len());
+        for step in steps {
             match step {
                 Step::Issue(order) => {
                     let reason = order.reason;
@@ -400,10 +553,10 @@ impl Keeper {
                     lines.extend(order.serves.iter().map(|w| line(w, expires, Next::Issue(reason), now)));
                 }
                 Step::Wait { wanted, until, because, served } => {
-                    lines.push(line(wanted, served.map(|h| h.not_after), Next::Wait(because), until));
+                    lines.push(line(wanted, served.map(|h| h.not_after), Next::Wait(because.clone()), *until));
                 }
                 Step::Keep { wanted, held, until } => {
-                    lines.push(line(wanted, Some(held.not_after), Next::Renew, until));
+                    lines.push(line(wanted, Some(held.not_after), Next::Renew, *until));
                 }
                 Step::Retire(_) => {}
             }
@@ -413,36 +566,44 @@ impl Keeper {
     }
 
     /// Asks the CAs when they want renewals. Without an answer the window known, or two thirds of a life, counts.
-    async fn poll_windows(&self, now: Timestamp) {
+    /// `true`: a window is another one than before.
+    async fn poll_windows(&self, now: Timestamp) -> bool {
         let due: Vec<_> = self.read(|shelf| {
             let is_due = |s: &&Arc<Stored>| {
                 let known = shelf.windows.get(&s.id).filter(|w| s.certificate.ari_id.as_deref() == Some(&w.of));
-                s.certificate.ari_id.is_some() && known.is_none_or(|w| w.poll_at <= now)
+                let later = shelf.windowless.get(&s.id).is_some_and(|later| *later > now);
+                s.certificate.ari_id.is_some() && !later && known.is_none_or(|w| w.poll_at <= now)
             };
             let live = shelf.held.values().filter(|s| s.certificate.not_after > now).filter(is_due);
             live.map(|s| (s.clone(), shelf.windows.get(&s.id).cloned())).collect()
         });
         let asked = due.into_iter().map(|(stored, previous)| async move {
-            let issuer = self.issuers.get(&stored.certificate.issuer)?;
-            match issuer.renewal_window(&stored.certificate, previous.as_ref(), now).await {
-                Ok(window) => Some((stored.id.clone(), window?)),
-                Err(failure) => {
-                    tracing::debug!(id = %stored.id, %failure, "no renewal window");
-                    // Asked again in an hour, not at the next pass.
-                    let later = previous.map(|w| Window { poll_at: now + SignedDuration::from_hours(1), ..w })?;
-                    Some((stored.id.clone(), later))
-                }
+            let issuer = self.issuer(&stored.certificate.issuer)?;
+            let answer = issuer.renewal_window(&stored.certificate, previous.as_ref(), now).await;
+            if let Err(failure) = &answer {
+                tracing::debug!(id = %stored.id, %failure, "no renewal window");
             }
+            let window = answer.ok().flatten();
+            if window.is_none() {
+                self.write(|s| s.windowless.insert(stored.id.clone(), now + ARI_PAUSE));
+            }
+            Some((stored.id.clone(), previous, window?))
         });
         let mut asked = futures::stream::iter(asked).buffer_unordered(ARI_AT_ONCE);
+        let mut moved = false;
         while let Some(answer) = asked.next().await {
-            let Some((id, window)) = answer else { continue };
+            let Some((id, previous, window)) = answer else { continue };
             let key = Key::new(Kind::Renewal, id.as_str());
             if let Err(error) = write_json(&*self.storage, &key, &window, &Expect::Anything).await {
                 tracing::warn!(%id, %error, "a renewal window could not be written");
             }
-            self.write(|s| s.windows.insert(id, window));
+            moved |= previous.is_none_or(|p| Window { poll_at: window.poll_at, ..p } != window);
+            self.write(|s| {
+                s.windowless.remove(&id);
+                s.windows.insert(id, window)
+            });
         }
+        moved
     }
 
     async fn remove_quietly(&self, kind: Kind, id: &CertificateId) {
@@ -470,6 +631,13 @@ impl Keeper {
 /// What attempts for a wish are about; when it changes, they are forgotten.
 fn about(wish: &Wanted) -> String {
     format!("{} {}", wish.issuer, wish.names.to_strings().join(","))
+}
+
+/// What failed for a setting is tried once more when the issuer is set up anew: the setting may be another one.
+fn reconsider(attempts: &mut Attempts) {
+    if matches!(attempts.last.class, Class::Config | Class::Account) {
+        attempts.not_before = attempts.at;
+    }
 }
 
 async fn readable<T: serde::de::DeserializeOwned>(storage: &dyn Storage, key: &Key) -> Result<Option<T>, StorageError> {

@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod bootstrap;
+mod breaker;
 pub mod budget;
 pub mod certificate;
 pub mod challenge;

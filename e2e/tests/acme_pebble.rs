@@ -74,7 +74,7 @@ fn http_01_with_nothing_told_to_the_responder_but_the_thumbprint() -> Result<()>
     run(async {
         let rig = Rig::start(&Options::default()).await?;
         let issuer = rig.issuer(rig.config()).await?;
-        let _responder = Responder::start(rig.pebble.http_port, issuer.thumbprint()).await?;
+        let _responder = Responder::start(rig.pebble.http_port, &issuer.thumbprint()).await?;
         let request = request(&["a.example.com", "b.example.com"])?;
         let certificate = issuer.issue(&request).await?;
         ensure!(certificate.names == request.names);
@@ -229,7 +229,7 @@ fn a_key_rollover_cut_off_anywhere_never_loses_the_account() -> Result<()> {
         let storage = rig.storage()?;
         let first = rig.issuer(rig.config()).await?;
         let url = first.account_url().await?;
-        let mut thumbprints = vec![first.thumbprint().to_owned()];
+        let mut thumbprints = vec![first.thumbprint()];
         drop(first);
         for (writes, after) in [(1, false), (1, true), (2, false), (2, true)] {
             let dying = Dying { inner: storage.clone(), writes_left: AtomicUsize::new(writes), after };
@@ -240,9 +240,10 @@ fn a_key_rollover_cut_off_anywhere_never_loses_the_account() -> Result<()> {
             let names = format!("h{writes}{after}.example.com");
             restarted.issue(&request(&[&names])?).await?;
         }
-        let rolled = rig.issuer(rig.config()).await?.roll_over_key().await?;
+        let rolled = rig.issuer(rig.config()).await?;
+        rolled.roll_over_key().await?;
         ensure!(rolled.account_url().await? == url);
-        thumbprints.push(rolled.thumbprint().to_owned());
+        thumbprints.push(rolled.thumbprint());
         ensure!(thumbprints[0] != thumbprints[1]);
         rolled.issue(&request(&["last.example.com"])?).await?;
         rolled.deactivate().await?;

@@ -58,7 +58,7 @@ mod tests {
         let config = made.route_configuration.expect("inline");
         let domains: Vec<_> = config.virtual_hosts.iter().map(|h| h.domains.as_slice()).collect();
         assert_eq!(domains, [&["a.example.org".to_owned()][..]]);
-        let statuses: Vec<_> = config.virtual_hosts[0].routes.iter().map(|r| status(r)).collect();
+        let statuses: Vec<_> = config.virtual_hosts[0].routes.iter().map(status).collect();
         assert_eq!(statuses, [Some(421), None, Some(404)]);
         assert_eq!(made.name, "infra/edge:443|a.example.org");
         assert_eq!(made.key.expect("a key").fragments[0].r#type, Some(fragment::Type::StringKey(made.name)));

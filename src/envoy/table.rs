@@ -1,22 +1,25 @@
 //! Tables: the virtual hosts of a plain-HTTP frontend, or of a wildcard or catch-all listener.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::config::route::v3::{Route, RouteConfiguration};
 
 use super::ResourceName;
 use super::misdirected;
 use super::virtual_host::{answer_host, challenge, route_configuration, virtual_host};
-use crate::model::{Elsewhere, Hostname, Table};
+use crate::model::{Elsewhere, Hostname, Table, VirtualHost};
 
 /// The route configuration of a table.
 ///
-/// On plain HTTP with an ACME account every virtual host, the one for unknown hosts too, answers challenges before
-/// anything else. A hostname stands in one virtual host only; Envoy refuses a table where it does not.
+/// On plain HTTP the hosts of ACME accounts have their challenges answered before anything else. A hostname stands in
+/// one virtual host only; Envoy refuses a table where it does not.
 pub fn table(table: &Table) -> RouteConfiguration {
-    let Table { id, virtual_hosts, elsewhere, plain_http, thumbprint } = table;
-    let challenge = thumbprint.as_deref().filter(|_| *plain_http).map(challenge);
-    let own: BTreeSet<&Hostname> = virtual_hosts.iter().map(|host| &host.hostname).collect();
+    let Table { id, virtual_hosts, elsewhere, plain_http, challenges } = table;
+    let challenges = if *plain_http { challenges.as_slice() } else { &[] };
+    let answers: Vec<Route> = challenges.iter().map(|known| challenge(&known.thumbprint)).collect();
+    let answer_of: BTreeMap<&Hostname, usize> =
+        challenges.iter().enumerate().flat_map(|(of, known)| known.hosts.iter().map(move |host| (host, of))).collect();
+    let own: BTreeMap<&Hostname, &VirtualHost> = virtual_hosts.iter().map(|host| (&host.hostname, host)).collect();
     let (listed, others) = match elsewhere {
         Elsewhere::Listed(names) if names.iter().any(Hostname::is_any) => (names.as_slice(), 421),
         Elsewhere::Listed(names) => (names.as_slice(), 404),
@@ -24,15 +27,36 @@ pub fn table(table: &Table) -> RouteConfiguration {
     };
     // Where not every name of others is listed, a wildcard may hide some.
     let guard = (*elsewhere == Elsewhere::Many).then(misdirected::unless_own_host);
-    let first = |hostname: &Hostname| challenge.as_ref().or(guard.as_ref().filter(|_| !hostname.is_exact()));
+    let first = |hostname: &Hostname| {
+        let known = || hostname.covering().find_map(|wide| answer_of.get(&wide));
+        let answer = answer_of.get(hostname).or_else(known).map(|of| &answers[*of]);
+        answer.or(guard.as_ref().filter(|_| !hostname.is_exact()))
+    };
     let mut hosts: Vec<_> = virtual_hosts.iter().map(|host| virtual_host(host, first(&host.hostname))).collect();
-    let listed: BTreeSet<&Hostname> = listed.iter().filter(|name| !own.contains(name) && !name.is_any()).collect();
+    // A known host without routes of its own is served as before by whoever covers it, once the challenge is answered.
+    let mut guests: BTreeMap<(Option<Hostname>, usize), Vec<Hostname>> = BTreeMap::new();
+    for (host, of) in answer_of.iter().filter(|(host, _)| !own.contains_key(*host)) {
+        let cover = host.covering().chain([Hostname::any()]).find(|wide| own.contains_key(wide));
+        guests.entry((cover, *of)).or_default().push((*host).clone());
+    }
+    for ((cover, of), names) in &guests {
+        let mut made = match cover {
+            Some(wide) => virtual_host(own[wide], Some(&answers[*of])),
+            None => answer_host("", &[], others, Some(&answers[*of])),
+        };
+        made.name = format!("challenges/{of}/{}", cover.as_ref().map_or_else(String::new, Hostname::to_string));
+        made.domains = names.iter().map(Hostname::to_string).collect();
+        hosts.push(made);
+    }
+    let listed =
+        listed.iter().filter(|name| !own.contains_key(name) && !answer_of.contains_key(name) && !name.is_any());
+    let listed: BTreeSet<&Hostname> = listed.collect();
     if !listed.is_empty() {
         let listed: Vec<Hostname> = listed.into_iter().cloned().collect();
-        hosts.push(answer_host("misdirected", &listed, 421, challenge.as_ref()));
+        hosts.push(answer_host("misdirected", &listed, 421, None));
     }
-    if !own.contains(&Hostname::any()) {
-        hosts.push(answer_host("others", &[Hostname::any()], others, challenge.as_ref()));
+    if !own.contains_key(&Hostname::any()) {
+        hosts.push(answer_host("others", &[Hostname::any()], others, None));
     }
     route_configuration(id.resource_name(), hosts)
 }
@@ -45,7 +69,7 @@ mod tests {
 
     use super::*;
     use crate::envoy::testdata::{frontend, host, route, rule, to};
-    use crate::model::{Action, Cors, TableId, VirtualHost};
+    use crate::model::{Action, Challenges, Cors, TableId};
 
     fn plain(hosts: &[&str]) -> Table {
         let serve = |name: &&str| VirtualHost {
@@ -57,7 +81,7 @@ mod tests {
             virtual_hosts: hosts.iter().map(serve).collect(),
             elsewhere: Elsewhere::NOWHERE,
             plain_http: true,
-            thumbprint: None,
+            challenges: vec![],
         }
     }
 
@@ -65,19 +89,42 @@ mod tests {
         made.virtual_hosts.iter().flat_map(|h| &h.domains).map(String::as_str).collect()
     }
 
+    fn known(thumbprint: &str, hosts: &[&str]) -> Challenges {
+        Challenges { thumbprint: thumbprint.into(), hosts: hosts.iter().map(|name| host(name)).collect() }
+    }
+
+    /// Which thumbprint each domain's challenges are answered with.
+    fn answered(made: &RouteConfiguration) -> BTreeMap<&str, bool> {
+        let first = |host: &envoy_types::pb::envoy::config::route::v3::VirtualHost| {
+            host.routes.first().is_some_and(|r| r.name == "acme-challenge")
+        };
+        made.virtual_hosts.iter().flat_map(|h| h.domains.iter().map(move |d| (d.as_str(), first(h)))).collect()
+    }
+
     #[test]
-    fn challenges_come_first_in_every_virtual_host() {
-        let made = table(&Table { thumbprint: Some("thumb".into()), ..plain(&["a.org", "*.b.org"]) });
-        assert_eq!(domains(&made), ["a.org", "*.b.org", "*"]);
-        for host in &made.virtual_hosts {
-            assert_eq!(host.routes[0].name, "acme-challenge", "{}", host.name);
-            assert!(host.routes.len() > 1);
-        }
+    fn challenges_of_known_hosts_come_first_and_of_no_other() {
+        let challenges = vec![known("one", &["a.org", "x.b.org", "y.b.org"]), known("two", &["c.org", "z.b.org"])];
+        let made = table(&Table { challenges, ..plain(&["a.org", "*.b.org"]) });
+        let expected = [
+            ("*", false),
+            ("*.b.org", false),
+            ("a.org", true),
+            ("c.org", true),
+            ("x.b.org", true),
+            ("y.b.org", true),
+            ("z.b.org", true),
+        ];
+        assert_eq!(answered(&made), BTreeMap::from(expected));
+        let of = |domain: &str| made.virtual_hosts.iter().find(|h| h.domains.iter().any(|d| d == domain));
+        let routes = |domain: &str| of(domain).expect("it is there").routes.len();
+        assert_eq!(routes("x.b.org"), routes("*.b.org") + 1, "a guest is served as before");
+        assert_eq!((of("x.b.org"), of("x.b.org") == of("z.b.org")), (of("y.b.org"), false));
     }
 
     #[test]
     fn without_an_account_or_over_tls_the_challenge_path_is_the_users_own() {
-        let with = Table { thumbprint: Some("thumb".into()), plain_http: false, ..plain(&["a.org"]) };
+        let challenges = vec![known("thumb", &["a.org", "b.org"])];
+        let with = Table { challenges, plain_http: false, ..plain(&["a.org"]) };
         for table_of in [plain(&["a.org"]), with] {
             let made = table(&table_of);
             assert!(made.virtual_hosts.iter().flat_map(|h| &h.routes).all(|r| r.name != "acme-challenge"));
@@ -96,7 +143,7 @@ mod tests {
             max_age: Duration::ZERO,
         });
         let hosts = vec![VirtualHost { hostname: host("a.org"), routes: vec![route("/", guarded)] }];
-        let made = Table { thumbprint: Some("thumb".into()), virtual_hosts: hosts, ..plain(&[]) };
+        let made = Table { challenges: vec![known("thumb", &["a.org", "b.org"])], virtual_hosts: hosts, ..plain(&[]) };
         let bytes = table(&made).encode_to_vec();
         for _ in 0..50 {
             assert!(table(&made).encode_to_vec() == bytes, "a map with two entries has no stable encoding");

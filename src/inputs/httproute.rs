@@ -33,6 +33,8 @@ impl Route {
             parents: parents(spec.parent_refs.unwrap_or_default())?,
             rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
             kind: RouteKind::Http,
+            challenge: false,
+            gates: Vec::new(),
             meta,
         })
     }

@@ -6,6 +6,7 @@
 
 mod gateway;
 mod grant;
+mod grpcroute;
 mod httproute;
 mod namespace;
 mod object;
@@ -14,15 +15,21 @@ mod schema;
 mod secret;
 mod selector;
 mod service;
+mod tenantgateway;
 mod tlsroute;
 
 pub use gateway::{
     Address, AllowedRoutes, Gateway, GatewayClass, Listener, ListenerSet, ListenerTls, LocalRef, TlsMode,
 };
 pub use grant::ReferenceGrant;
+pub use grpcroute::GrpcRoute;
 pub use namespace::Namespace;
 pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
-pub use route::{BackendRef, Filters, ParentRef, Route, RouteKind, RouteRule, Unsupported};
+pub use route::{BackendRef, Filters, Gate, ParentRef, Route, RouteKind, RouteRule, Unsupported};
 pub use secret::{Secret, SecretError, parse_certificate};
 pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec};
+pub use tenantgateway::{
+    ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
+    SecretKey, Spec, TenantGateway,
+};

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A Namespace with the labels that selectors look at.
+/// A Namespace: the labels that selectors look at, and the annotations that tell who wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Its name.
     pub name: Arc<str>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
 }

@@ -8,7 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{EndpointSlice, Gateway, GatewayClass, ListenerSet, Namespace, ReferenceGrant, Route, Secret, Service};
+use super::{
+    EndpointSlice, Gateway, GatewayClass, GrpcRoute, ListenerSet, Namespace, ReferenceGrant, Route, Secret, Service,
+    TenantGateway,
+};
 use crate::gateway_api as gw;
 use crate::model::ObjectName;
 
@@ -21,8 +24,10 @@ pub enum Kind {
     Gateway,
     ListenerSet,
     HTTPRoute,
+    GRPCRoute,
     TLSRoute,
     ReferenceGrant,
+    TenantGateway,
     Service,
     EndpointSlice,
     Secret,
@@ -31,14 +36,16 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order in which they are best read.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
         Kind::ListenerSet,
         Kind::HTTPRoute,
+        Kind::GRPCRoute,
         Kind::TLSRoute,
         Kind::ReferenceGrant,
+        Kind::TenantGateway,
         Kind::Service,
         Kind::EndpointSlice,
         Kind::Secret,
@@ -53,8 +60,10 @@ impl Kind {
             Kind::Gateway => "Gateway",
             Kind::ListenerSet => "ListenerSet",
             Kind::HTTPRoute => "HTTPRoute",
+            Kind::GRPCRoute => "GRPCRoute",
             Kind::TLSRoute => "TLSRoute",
             Kind::ReferenceGrant => "ReferenceGrant",
+            Kind::TenantGateway => "TenantGateway",
             Kind::Service => "Service",
             Kind::EndpointSlice => "EndpointSlice",
             Kind::Secret => "Secret",
@@ -67,6 +76,7 @@ impl Kind {
         match self {
             Kind::Namespace | Kind::Service | Kind::Secret | Kind::ConfigMap => "",
             Kind::EndpointSlice => "discovery.k8s.io",
+            Kind::TenantGateway => "gateway.cozystack.io",
             _ => GATEWAY_GROUP,
         }
     }
@@ -83,6 +93,7 @@ impl Kind {
     fn versions(self) -> &'static [&'static str] {
         match self {
             Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
+            Kind::TenantGateway => &["v1alpha1"],
             _ => &["v1"],
         }
     }
@@ -95,6 +106,9 @@ impl Kind {
 
 /// The API group of the Gateway API.
 pub(crate) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// The label of routes by which cert-manager answers challenges (`acme.cert-manager.io/http01-solver`).
+const SOLVER: &str = "acme.cert-manager.io/http01-solver";
 
 /// Kind and name: what identifies an object. Printed as `httproute default/web`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,7 +144,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    fn read(kind: Kind, meta: &ObjectMeta) -> Result<Self, ParseError> {
+    pub(super) fn read(kind: Kind, meta: &ObjectMeta) -> Result<Self, ParseError> {
         let name = meta.name.clone().filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
         let namespace = match &meta.namespace {
             Some(namespace) if kind.namespaced() => namespace.as_str(),
@@ -154,7 +168,9 @@ pub enum Object {
     Gateway(Gateway),
     ListenerSet(ListenerSet),
     Route(Route),
+    GrpcRoute(GrpcRoute),
     ReferenceGrant(ReferenceGrant),
+    TenantGateway(Box<TenantGateway>),
     Service(Service),
     EndpointSlice(EndpointSlice),
     Secret(Secret),
@@ -223,8 +239,13 @@ impl Object {
         Ok(match known {
             Kind::Namespace => {
                 let object: core::Namespace = read(value)?;
-                let labels = object.metadata.labels.clone().unwrap_or_default();
-                Object::Namespace(Namespace { name: Meta::read(known, &object.metadata)?.name.name, labels })
+                let name = Meta::read(known, &object.metadata)?.name.name;
+                let labels = object.metadata.labels.unwrap_or_default();
+                Object::Namespace(Namespace {
+                    name,
+                    labels,
+                    annotations: object.metadata.annotations.unwrap_or_default(),
+                })
             }
             Kind::GatewayClass => {
                 let object: gw::gatewayclasses::GatewayClass = read(value)?;
@@ -240,8 +261,13 @@ impl Object {
             }
             Kind::HTTPRoute => {
                 let object: gw::httproutes::HttpRoute = read(value)?;
-                Object::Route(Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?)
+                let mut route = Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
+                let solves = |labels: &std::collections::BTreeMap<String, String>| labels.contains_key(SOLVER);
+                route.challenge = object.metadata.labels.as_ref().is_some_and(solves);
+                Object::Route(route)
             }
+            Kind::GRPCRoute => Object::GrpcRoute(GrpcRoute::parse(value)?),
+            Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse(&value)?)),
             Kind::TLSRoute => {
                 let object: gw::tlsroutes::TlsRoute = read(value)?;
                 Object::Route(Route::read_tls(Meta::read(known, &object.metadata)?, object.spec)?)
@@ -278,7 +304,9 @@ impl Object {
             Object::Gateway(o) => (Kind::Gateway, o.meta.name.clone()),
             Object::ListenerSet(o) => (Kind::ListenerSet, o.meta.name.clone()),
             Object::Route(o) => (o.kind.kind(), o.meta.name.clone()),
+            Object::GrpcRoute(o) => (Kind::GRPCRoute, o.meta.name.clone()),
             Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
+            Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
             Object::Service(o) => (Kind::Service, o.meta.name.clone()),
             Object::EndpointSlice(o) => (Kind::EndpointSlice, o.meta.name.clone()),
             Object::Secret(o) => (Kind::Secret, o.name.clone()),
@@ -293,7 +321,7 @@ fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
 }
 
 /// Deserialises strictly: a field that the type does not have is an error.
-fn read<T: DeserializeOwned>(value: Value) -> Result<T, ParseError> {
+pub(super) fn read<T: DeserializeOwned>(value: Value) -> Result<T, ParseError> {
     let mut unknown = None;
     let mut note = |path: serde_ignored::Path<'_>| {
         // `?` marks an Option that was stepped into; people do not write it. What every object carries at its top

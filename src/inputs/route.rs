@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Kind, LocalRef, Meta};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Redirect, Retry, Rewrite, Timeouts,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Reason, Redirect, Retry, Rewrite, Timeouts,
 };
 
 /// A route kind.
@@ -39,6 +39,31 @@ pub struct Route {
     pub parents: Vec<ParentRef>,
     /// Its rules in order.
     pub rules: Vec<RouteRule>,
+    /// Whether it answers an ACME challenge for an issuer that works by routes.
+    pub challenge: bool,
+    /// For each parentRef what tenancy grants there; none, or not there, where it has no say. Never written in a
+    /// manifest.
+    pub gates: Vec<Option<Gate>>,
+}
+
+impl Route {
+    /// What tenancy grants at one of its parentRefs; `None` where it has no say.
+    pub fn gate(&self, parent: usize) -> Option<&Gate> {
+        self.gates.get(parent)?.as_ref()
+    }
+}
+
+/// What tenancy grants a route at a parent: no other hostname reaches a listener there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gate {
+    /// The hostnames that it has.
+    pub granted: Vec<Hostname>,
+    /// ListenerSets of the Gateway where some of them have their listeners; the grant attaches the route there.
+    pub sets: Vec<ObjectName>,
+    /// Whether the Gateway itself has listeners for some of them.
+    pub on_gateway: bool,
+    /// Why not everything was granted.
+    pub refusal: Option<(Reason, String)>,
 }
 
 /// A reference to a parent.

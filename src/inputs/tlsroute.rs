@@ -41,6 +41,8 @@ impl Route {
             hostnames: spec.hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
             parents: super::httproute::parents(same_shape(spec.parent_refs)?)?,
             rules,
+            challenge: false,
+            gates: Vec::new(),
         })
     }
 }

@@ -39,6 +39,7 @@ impl Outcome {
         let key = |change: &Change| match change {
             Change::Put(object) => object.key(),
             Change::Delete(key) => key.clone(),
+            Change::Challenge(..) | Change::Trouble(..) => unreachable!("files hold objects"),
         };
         let last: BTreeMap<ObjectKey, usize> =
             self.changes.iter().enumerate().map(|(place, change)| (key(change), place)).collect();
@@ -90,6 +91,13 @@ impl Folder {
     pub fn under(&self, path: &Path) -> Vec<PathBuf> {
         let known: BTreeSet<&PathBuf> = self.files.keys().chain(self.problems.keys()).collect();
         known.into_iter().filter(|file| file.starts_with(path)).cloned().collect()
+    }
+
+    /// Where an object stands: the file, and the line from 1.
+    pub fn place(&self, key: &ObjectKey) -> Option<(&Path, usize)> {
+        let file = self.holders.get(key)?.first()?;
+        let (line, _) = self.files.get(file)?.get(key)?;
+        Some((file, *line))
     }
 
     /// Everything that is wrong now.
@@ -178,6 +186,7 @@ mod tests {
         let change = |change: &Change| match change {
             Change::Put(object) => format!("put {}", object.key()),
             Change::Delete(key) => format!("delete {key}"),
+            Change::Challenge(..) | Change::Trouble(..) => unreachable!("files hold objects"),
         };
         (outcome.changes.iter().map(change).collect(), outcome.problems.iter().map(ToString::to_string).collect())
     }

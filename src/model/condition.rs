@@ -26,7 +26,9 @@ pub struct Condition {
 
 macro_rules! reasons {
     ($($name:ident),* $(,)?) => {
-        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`).
+        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy, which
+        /// it leaves to implementations: ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname,
+        /// ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable.
         #[allow(missing_docs, reason = "the names are the specification's")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $($name),* }
@@ -45,15 +47,22 @@ reasons!(
     AddressNotAssigned,
     AddressNotUsable,
     BackendNotFound,
+    ForeignObject,
     HostnameConflict,
+    HostnameNotAllowed,
+    HostnameRequired,
     IncompatibleFilters,
     Invalid,
     InvalidCertificateRef,
+    InvalidHostname,
     InvalidKind,
     InvalidParameters,
     InvalidRouteKinds,
     InvalidTLSConfig,
+    ListenerLimitReached,
+    ListenerSetParentRequired,
     ListenersNotValid,
+    NameCollision,
     NoMatchingListenerHostname,
     NoMatchingParent,
     NoResources,
@@ -74,4 +83,5 @@ reasons!(
     UnsupportedAddress,
     UnsupportedProtocol,
     UnsupportedValue,
+    WildcardNotIssuable,
 );

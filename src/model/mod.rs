@@ -19,8 +19,8 @@ pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendId, Fr
 pub use hostname::{Hostname, HostnameError};
 pub use name::ObjectName;
 pub use route::{
-    Action, Cors, Elsewhere, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, PathMatch, PathRewrite, QueryMatch,
-    Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target, Timeouts, VirtualHost,
-    WeightedTarget,
+    Action, Challenges, Cors, Elsewhere, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, PathMatch, PathRewrite,
+    QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target, Timeouts,
+    VirtualHost, WeightedTarget,
 };
 pub use tls::{TlsParams, TlsVersion};

@@ -27,9 +27,17 @@ pub struct Table {
     pub elsewhere: Elsewhere,
     /// Whether this is plain HTTP, where ACME challenges are answered ahead of everything else.
     pub plain_http: bool,
-    /// Thumbprint of the ACME account (RFC 7638) that answers HTTP-01 challenges here. On plain HTTP only; without one
-    /// the challenge path is the users' own.
-    pub thumbprint: Option<Arc<str>>,
+    /// Hosts whose HTTP-01 challenges are answered, on plain HTTP only. For other hosts that path is the users' own.
+    pub challenges: Vec<Challenges>,
+}
+
+/// Hosts for which one ACME account answers HTTP-01 challenges. A host stands in one of a table's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Challenges {
+    /// Thumbprint of the account's key (RFC 7638).
+    pub thumbprint: Arc<str>,
+    /// Exact hostnames and wildcards, sorted. For the empty one they are never answered.
+    pub hosts: Vec<Hostname>,
 }
 
 /// Name of a table. Its resource is named `<frontend>` for plain HTTP, `<frontend>|<listener hostname>` otherwise.

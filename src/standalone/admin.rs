@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::{Request, header};
+use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::net::{UnixListener, UnixStream};
@@ -68,11 +68,11 @@ pub enum AskError {
 
 type Asks = mpsc::Sender<Ask>;
 
-/// Serves until `stop` says so.
+/// Serves, `others` as well, until `stop` says so.
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub async fn serve(path: &Path, asks: Asks, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+pub async fn serve(path: &Path, asks: Asks, others: Router, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -92,7 +92,8 @@ pub async fn serve(path: &Path, asks: Asks, mut stop: watch::Receiver<bool>) -> 
         .route("/livez", get(|State(asks): State<Asks>| async move { put(&asks, What::Ready).await.map(|_| "ok\n") }))
         .route("/readyz", get(ready))
         .route("/explain", get(explain))
-        .with_state(asks);
+        .with_state(asks)
+        .merge(others);
     let stopped = async move {
         // An error means that whoever could stop us is gone.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -160,13 +161,27 @@ pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
 /// # Errors
 /// When there is none, or it refuses.
 pub async fn ask(socket: &Path, path_and_query: &str) -> Result<String, AskError> {
+    exchange(socket, Method::GET, path_and_query).await
+}
+
+/// Tells the running program to do something.
+///
+/// # Errors
+/// When there is none, or it refuses.
+pub async fn tell(socket: &Path, path_and_query: &str) -> Result<String, AskError> {
+    exchange(socket, Method::POST, path_and_query).await
+}
+
+async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result<String, AskError> {
     let failed = |error: &dyn std::fmt::Display| AskError::Exchange(error.to_string());
     let work = async {
         let connect = |source| AskError::Connect { path: socket.to_path_buf(), source };
         let stream = UnixStream::connect(socket).await.map_err(connect)?;
         let (mut client, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
-        let request = Request::get(path_and_query)
+        let request = Request::builder()
+            .method(method)
+            .uri(path_and_query)
             .header(header::HOST, "admin")
             .header(header::CONNECTION, "close")
             .body(Empty::<Bytes>::new())
@@ -176,7 +191,11 @@ pub async fn ask(socket: &Path, path_and_query: &str) -> Result<String, AskError
             let status = answer.status();
             let body = Limited::new(answer.into_body(), ANSWER).collect().await.map_err(|error| failed(&error))?;
             let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-            if status.is_success() { Ok(text) } else { Err(AskError::Refused(format!("{status}: {text}"))) }
+            if status.is_success() {
+                Ok(text)
+            } else {
+                Err(AskError::Refused(if text.is_empty() { status.to_string() } else { text }))
+            }
         };
         // How the connection ends after the answer is of no interest.
         let (answer, _) = tokio::join!(exchange, connection);

@@ -9,16 +9,24 @@ use jiff::Timestamp;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{Authority, Echo};
+use super::Echo;
+use crate::certificates::Authority;
 use crate::inputs::Object;
 use crate::manifest::parse;
+use crate::tenancy::Ports;
 
 /// The example's manifests, as they stand in `examples/demo`.
-const FILES: [(&str, &str); 3] = [
-    ("infra.yaml", include_str!("../../examples/demo/infra.yaml")),
+const FILES: [(&str, &str); 5] = [
+    ("platform.yaml", include_str!("../../examples/demo/platform.yaml")),
     ("alice.yaml", include_str!("../../examples/demo/alice.yaml")),
+    ("team.yaml", include_str!("../../examples/demo/team.yaml")),
+    ("mallory.yaml", include_str!("../../examples/demo/mallory.yaml")),
     ("bob.yaml", include_str!("../../examples/demo/bob.yaml")),
 ];
+
+/// Its backends that speak plain HTTP, and the ports that the manifests have for them.
+const BACKENDS: [(&str, &str); 5] =
+    [("alice", "18080"), ("bob", "18081"), ("dashboard", "18082"), ("team", "18083"), ("mallory", "18084")];
 
 /// The built-in example, ready to be served.
 pub struct Demo {
@@ -29,17 +37,24 @@ pub struct Demo {
 }
 
 impl Demo {
+    /// Where its Gateways listen: the ports that people like to see, if nobody has them; else any.
+    ///
+    /// # Errors
+    /// When no port can be had.
+    pub fn ports() -> Result<Ports, String> {
+        Ok(Ports { http: free(8080)?, https: free(8443)? })
+    }
+
     /// Takes ports and makes the objects that name them.
     ///
     /// # Errors
     /// When no port can be had, or the CA gives no certificate for the backend that has TLS of its own.
-    pub async fn open(authority: &mut Authority) -> Result<Self, String> {
+    pub async fn open(authority: &Authority) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        let vault = tls(authority, "vault.demo.localhost")?;
-        let mut backends = Vec::new();
-        let mut ports = vec![("8443", free(8443)?), ("8080", free(8080)?)];
-        for (name, written, tls) in [("alice", "18080", None), ("bob", "18081", None), ("vault", "18443", Some(vault))]
-        {
+        let vault = tls(authority, "vault.alice.demo.localhost")?;
+        let (mut backends, mut ports) = (Vec::new(), Vec::new());
+        let plain = BACKENDS.into_iter().map(|(name, written)| (name, written, None));
+        for (name, written, tls) in plain.chain([("vault", "18443", Some(vault))]) {
             let backend = Echo::open(name, tls).await.map_err(|error| text(&error))?;
             ports.push((written, backend.address().map_err(|error| text(&error))?.port()));
             backends.push(backend);
@@ -75,7 +90,7 @@ fn free(wanted: u16) -> Result<u16, String> {
     bind(wanted).or_else(|_| bind(0)).map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-fn tls(authority: &mut Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, String> {
+fn tls(authority: &Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let name = DnsName::parse(name).map_err(|error| text(&error))?;
     let given = authority.sign(&name, Timestamp::now())?;
@@ -96,13 +111,15 @@ fn tls(authority: &mut Authority, name: &str) -> Result<Arc<rustls::ServerConfig
 mod tests {
     use super::*;
     use crate::model::ObjectName;
-    use crate::translate::{Change, Engine, Settings};
+    use crate::pipeline::{Pipeline, Written};
+    use crate::tenancy;
+    use crate::translate::{Change, Settings};
 
     #[test]
     fn the_example_is_good_and_its_ports_are_replaced_once() {
-        let objects = objects(&[("8443", 8080), ("8080", 18443), ("18443", 9)]).expect("it parses");
+        let objects = objects(&[("18080", 18443), ("18443", 9)]).expect("it parses");
         let slice = objects.iter().find_map(|object| match object {
-            Object::EndpointSlice(slice) if slice.meta.name == ObjectName::new("bob", "vault") => Some(slice),
+            Object::EndpointSlice(slice) if slice.meta.name == ObjectName::new("tenant-alice", "vault") => Some(slice),
             _ => None,
         });
         assert_eq!(slice.expect("it is there").ports[0].1, 9);
@@ -110,10 +127,15 @@ mod tests {
             controller: crate::run::CONTROLLER.to_owned(),
             default_addresses: vec![Ipv4Addr::LOCALHOST.into()],
         };
-        let mut engine = Engine::new(settings);
-        engine.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);
-        let wishes: Vec<String> = engine.wishes().keys().map(|wish| wish.hostname.to_string()).collect();
-        assert_eq!(wishes.len(), 2, "{wishes:?}");
-        assert_eq!(engine.hosts().len(), 4, "{:?}", engine.hosts());
+        let tenancy = tenancy::Settings { certificates: tenancy::Certificates::Own, ..Default::default() };
+        let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
+        pipeline.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);
+        let wanted = pipeline.tenancy().wishes().values();
+        let wanted: Vec<&str> = wanted.flat_map(|wish| &wish.names).map(|name| name.as_str()).collect();
+        let hosts = ["dashboard.alice", "shop.alice", "wiki.team.alice", "blog.bob"];
+        assert_eq!(wanted, hosts.map(|host| format!("{host}.demo.localhost")));
+        let lost: Vec<_> = pipeline.tenancy().verdicts().filter(|(.., verdict)| !verdict.is_accepted()).collect();
+        assert_eq!(lost.len(), 1, "{lost:?}");
+        assert_eq!(*lost[0].0.name.namespace, *"tenant-alice-mallory");
     }
 }

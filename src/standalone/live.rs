@@ -1,5 +1,6 @@
 //! The running state: the engine, what was published of it, and who acknowledged what. One task owns it.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
@@ -10,15 +11,16 @@ use xds::{Cache, Generation, View};
 use crate::inputs::{Kind, ObjectKey};
 use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
+use crate::pipeline::{Pipeline, Written};
 use crate::programmed::Fleet;
 use crate::publish;
-use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, Settings, status_document,
-};
+use crate::statuses::{Context, documents};
+use crate::tenancy;
+use crate::translate::{Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, Settings};
 
 /// What is served and by whom.
 pub struct Live {
-    engine: Engine,
+    pipeline: Pipeline,
     cache: Cache,
     view: View,
     controller: String,
@@ -26,12 +28,15 @@ pub struct Live {
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
     /// When each condition last changed its status.
-    since: BTreeMap<(ObjectKey, String), (Status, Timestamp)>,
+    since: Since,
     waiting: Vec<Announcement>,
     /// Refusals that were told already.
     told: BTreeSet<String>,
     changes: u64,
 }
+
+/// When each condition took its present status, by object and place.
+type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
 
 /// A change that is to be told when it is acknowledged.
 struct Announcement {
@@ -44,10 +49,10 @@ struct Announcement {
 
 impl Live {
     /// Nothing served yet.
-    pub fn new(settings: Settings, cache: Cache, view: View) -> Self {
+    pub fn new(settings: Settings, tenancy: tenancy::Settings, cache: Cache, view: View) -> Self {
         Self {
             controller: settings.controller.clone(),
-            engine: Engine::new(settings),
+            pipeline: Pipeline::new(settings, tenancy, Written::Here),
             cache,
             view,
             published: BTreeMap::new(),
@@ -59,16 +64,33 @@ impl Live {
         }
     }
 
-    /// The engine, to be looked at.
+    /// What owns hostnames and what is served, to be looked at.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// What is served, to be looked at.
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        self.pipeline.engine()
     }
 
     /// Takes in changes and publishes what they lead to. Returns what people should know at once.
-    pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime, at: Duration) -> Vec<String> {
+    ///
+    /// # Errors
+    /// When `record` fails, which keeps for the next run what was decided: then nothing is published.
+    pub fn apply<E>(
+        &mut self,
+        changes: Vec<Change>,
+        known: Vec<tenancy::Change>,
+        record: &mut dyn FnMut(&tenancy::Delta) -> Result<(), E>,
+        now: SystemTime,
+        at: Duration,
+    ) -> Result<Vec<String>, E> {
         let label = label(&changes);
         self.changes += changes.len() as u64;
-        let delta = self.engine.apply(changes, now);
+        let outcome = self.pipeline.apply_with(changes, known, now);
+        record(&outcome.tenancy)?;
+        let delta = outcome.delta;
         let hosts = hosts(&delta);
         let before = self.generation;
         self.generation = self.cache.publish(&self.view, publish::update(&delta));
@@ -79,6 +101,7 @@ impl Live {
         }
         let mut lines: Vec<String> =
             delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
+        lines.extend(crate::standalone::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
             if status.is_none() {
                 self.since.retain(|(object, _), _| object != key);
@@ -89,7 +112,7 @@ impl Live {
         } else {
             self.waiting.push(Announcement { label, hosts, generation: self.generation, at });
         }
-        lines
+        Ok(lines)
     }
 
     /// What has been acknowledged or refused since the last time.
@@ -130,9 +153,9 @@ impl Live {
         let rejections = fleet.progress.rejections.iter();
         let refused: BTreeMap<_, _> = rejections.map(|r| ((r.kind, r.name.to_string()), r.text.clone())).collect();
         if !refused.is_empty() {
-            for key in self.engine.resources() {
+            for key in self.engine().resources() {
                 let Some(text) = refused.get(&publish::name(key)) else { continue };
-                let blame = self.engine.blame(key);
+                let blame = self.engine().blame(key);
                 let text = format!("refused by Envoy: {text}");
                 fleet.refused_listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
                 fleet.refused_routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
@@ -145,7 +168,7 @@ impl Live {
     fn published(&self, key: &ObjectKey) -> Generation {
         let gateway = match key.kind {
             Kind::Gateway => Some(&key.name),
-            Kind::ListenerSet => self.engine.store().listener_set(&key.name).and_then(|set| set.parent.as_ref()),
+            Kind::ListenerSet => self.engine().store().listener_set(&key.name).and_then(|set| set.parent.as_ref()),
             _ => None,
         };
         gateway.and_then(|gateway| self.published.get(gateway)).copied().unwrap_or(0)
@@ -153,40 +176,17 @@ impl Live {
 
     /// Every status as it would be written now.
     pub fn statuses(&mut self, now: Timestamp) -> Value {
-        let statuses: Vec<(ObjectKey, ObjectStatus)> =
-            self.engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
-        let mut all = Vec::with_capacity(statuses.len());
         let mut fleet = self.fleet();
-        fleet.published = statuses.iter().map(|(key, _)| (key.clone(), self.published(key))).collect();
-        for (key, status) in statuses {
-            let status = fleet.lay_over(&key, &status);
-            let since = std::cell::RefCell::new(&mut self.since);
-            let document = status_document(&status, &self.controller, &|place, condition: &Condition| {
-                let mut since = since.borrow_mut();
-                let entry = since.entry((key.clone(), place.to_owned())).or_insert((condition.status, now));
-                if entry.0 != condition.status {
-                    *entry = (condition.status, now);
-                }
-                entry.1.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-            });
-            let mut metadata = json!({"name": &*key.name.name});
-            if key.kind.namespaced() {
-                metadata["namespace"] = json!(&*key.name.namespace);
-            }
-            let group = key.kind.group();
-            all.push(json!({
-                "apiVersion": if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") },
-                "kind": key.kind.as_str(),
-                "metadata": metadata,
-                "status": document,
-            }));
-        }
-        json!({"apiVersion": "v1", "kind": "List", "items": all})
+        let keys = self.engine().statuses();
+        fleet.published = keys.map(|(key, _)| (key.clone(), self.published(key))).collect();
+        let clock = Clock { fleet, controller: &self.controller, now, since: RefCell::new(&mut self.since) };
+        json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
 
     /// The chain for a URL, the Envoys included.
     pub fn explain(&self, question: &Question) -> Explanation {
-        let mut told = self.engine.explain(question);
+        let mut told = self.engine().explain(question);
+        crate::standalone::tenants::explain(&self.pipeline, question, &mut told);
         let frontend = told.frontend.as_deref().filter(|_| told.ok());
         if let Some((namespace, name)) =
             frontend.and_then(|name| name.rsplit_once(':')).and_then(|(name, _)| name.split_once('/'))
@@ -228,10 +228,10 @@ impl Live {
     pub fn metrics(&self) -> String {
         let progress = self.cache.progress(&self.view);
         let (acked, connected) = progress.acknowledged(self.generation);
-        let (good, bad) = self.engine.good_and_bad();
+        let (good, bad) = self.engine().good_and_bad();
         let program = Program {
             changes: self.changes,
-            work: self.engine.counters(),
+            work: self.engine().counters(),
             connected,
             behind: connected - acked,
             quarantined: progress.rejections.len(),
@@ -242,10 +242,39 @@ impl Live {
     }
 }
 
+/// What the Envoys say, and when conditions changed.
+struct Clock<'a> {
+    fleet: Fleet,
+    controller: &'a str,
+    now: Timestamp,
+    since: RefCell<&'a mut Since>,
+}
+
+impl Context for Clock<'_> {
+    fn controller(&self) -> &str {
+        self.controller
+    }
+
+    fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
+        self.fleet.lay_over(key, status)
+    }
+
+    fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String {
+        let mut since = self.since.borrow_mut();
+        let entry = since.entry((key.clone(), place.to_owned())).or_insert((status, self.now));
+        if entry.0 != status {
+            *entry = (status, self.now);
+        }
+        entry.1.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+}
+
 fn label(changes: &[Change]) -> String {
     let key = |change: &Change| match change {
         Change::Put(object) => object.key().to_string(),
         Change::Delete(key) => format!("{key} deleted"),
+        Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
+        Change::Trouble(secret, _) => format!("certificate {secret}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),

@@ -1,19 +1,21 @@
 //! The standalone gateway: a directory of manifests, a certificate authority and an Envoy, on one machine.
 
 mod admin;
-mod authority;
 mod check;
+mod claim_book;
 mod demo;
 mod echo;
 mod live;
 mod private_dir;
 mod supervisor;
+mod tenants;
 
-pub use admin::{Ask, AskError, What, ask, serve as serve_admin};
-pub use authority::Authority;
+pub use admin::{Ask, AskError, What, ask, serve as serve_admin, tell};
 pub use check::{CheckError, check, example};
+pub use claim_book::{ClaimBook, ClaimBookError};
 pub use demo::Demo;
 pub use echo::Echo;
 pub use live::Live;
 pub use private_dir::{PrivateDir, PrivateDirError};
 pub use supervisor::{NoEnvoy, Supervisor, find};
+pub use tenants::{losers, tenants};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::inputs::{Kind, ParentRef, Route, RouteKind};
+use super::names;
+use crate::inputs::{GrpcRoute, Kind, ListenerSet, ObjectKey, ParentRef, Route, RouteKind};
 use crate::model::{Hostname, HostnameError, ObjectName};
 
 /// The kinds that claim hostnames.
@@ -29,6 +30,8 @@ pub struct ClaimKey {
 pub struct Claimant {
     /// Kind and name.
     pub key: ClaimKey,
+    /// `metadata.generation`, which verdicts are told with.
+    pub generation: i64,
     /// Whether it answers an ACME challenge of an issuer; such a route claims nothing.
     pub challenge: bool,
     /// Its parents.
@@ -37,14 +40,36 @@ pub struct Claimant {
     pub hostnames: Vec<Result<Hostname, HostnameError>>,
 }
 
-impl Claimant {
-    /// The TenantGateways it names, each once: a Gateway has the name of its TenantGateway.
-    pub(super) fn tenants(&self) -> Vec<ObjectName> {
-        let gateway = |parent: &ParentRef| match parent.target(&self.key.name.namespace) {
-            Some((Kind::Gateway, name)) => Some(name),
-            _ => None,
+impl ClaimKey {
+    /// The object.
+    pub fn object(&self) -> ObjectKey {
+        let kind = match self.kind {
+            ClaimKind::HttpRoute => Kind::HTTPRoute,
+            ClaimKind::GrpcRoute => Kind::GRPCRoute,
+            ClaimKind::TlsRoute => Kind::TLSRoute,
+            ClaimKind::ListenerSet => Kind::ListenerSet,
         };
-        let mut tenants: Vec<_> = self.parents.iter().filter_map(gateway).collect();
+        ObjectKey::new(kind, self.name.clone())
+    }
+
+    /// The claiming object of this key; `None` for kinds that claim nothing.
+    pub fn of(key: &ObjectKey) -> Option<Self> {
+        let kind = match key.kind {
+            Kind::HTTPRoute => ClaimKind::HttpRoute,
+            Kind::GRPCRoute => ClaimKind::GrpcRoute,
+            Kind::TLSRoute => ClaimKind::TlsRoute,
+            Kind::ListenerSet => ClaimKind::ListenerSet,
+            _ => return None,
+        };
+        Some(Self { kind, name: key.name.clone() })
+    }
+}
+
+impl Claimant {
+    /// The TenantGateways it names, each once.
+    pub(super) fn tenants(&self) -> Vec<ObjectName> {
+        let mut tenants: Vec<_> =
+            self.parents.iter().filter_map(|parent| tenant_of(parent, &self.key.name.namespace)).collect();
         tenants.sort();
         tenants.dedup();
         tenants
@@ -57,6 +82,16 @@ impl Claimant {
     }
 }
 
+/// The TenantGateway that a parentRef of an object in `namespace` leads to: a Gateway has the name of its
+/// TenantGateway, and an overflow ListenerSet begins with it.
+pub(crate) fn tenant_of(parent: &ParentRef, namespace: &Arc<str>) -> Option<ObjectName> {
+    let (kind, name) = parent.target(namespace)?;
+    match kind {
+        Kind::Gateway => Some(name),
+        _ => names::overflow_of(&name.name).map(|(tenant, _)| ObjectName::new(name.namespace.clone(), tenant)),
+    }
+}
+
 impl From<&Route> for Claimant {
     fn from(route: &Route) -> Self {
         let kind = match route.kind {
@@ -65,9 +100,43 @@ impl From<&Route> for Claimant {
         };
         Self {
             key: ClaimKey { kind, name: route.meta.name.clone() },
+            generation: route.meta.generation,
+            challenge: route.challenge,
+            parents: route.parents.clone(),
+            hostnames: route.hostnames.clone(),
+        }
+    }
+}
+
+impl From<&GrpcRoute> for Claimant {
+    fn from(route: &GrpcRoute) -> Self {
+        Self {
+            key: ClaimKey { kind: ClaimKind::GrpcRoute, name: route.meta.name.clone() },
+            generation: route.meta.generation,
             challenge: false,
             parents: route.parents.clone(),
             hostnames: route.hostnames.clone(),
+        }
+    }
+}
+
+/// A ListenerSet claims the hostnames of its TLS listeners of the Gateway that it extends.
+impl From<&ListenerSet> for Claimant {
+    fn from(set: &ListenerSet) -> Self {
+        let parent = set.parent.as_ref().map(|gateway| ParentRef {
+            group: None,
+            kind: None,
+            namespace: Some(gateway.namespace.to_string()),
+            name: gateway.name.to_string(),
+            section: None,
+            port: None,
+        });
+        Self {
+            key: ClaimKey { kind: ClaimKind::ListenerSet, name: set.meta.name.clone() },
+            generation: set.meta.generation,
+            challenge: false,
+            parents: parent.into_iter().collect(),
+            hostnames: set.listeners.iter().filter(|l| l.protocol != "HTTP").map(|l| l.hostname.clone()).collect(),
         }
     }
 }

@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::inputs::{Object, ObjectKey};
-use crate::model::{Hostname, ObjectName};
+use crate::model::{Hostname, ObjectName, Reason};
 
 fn engine() -> Tenancy {
-    Tenancy::new(Settings { own_class: "gatewright".to_owned(), listener_sets: true })
+    let mut engine = Tenancy::new(Settings::default());
+    engine.apply(vec![Change::Class("gatewright".into(), true)]);
+    engine
 }
 
 fn tenant(namespace: &str, spec: Value) -> Change {
@@ -46,6 +48,7 @@ fn gone(change: Change) -> Change {
         Change::Namespace(name, _) => Change::Namespace(name, None),
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
+        Change::Class(..) | Change::Recorded(..) => unreachable!("these do not go"),
     }
 }
 
@@ -77,7 +80,7 @@ fn names_of(engine: &Tenancy) -> Vec<String> {
 }
 
 fn reason(engine: &Tenancy, namespace: &str, route: &str) -> &'static str {
-    engine.verdict(&key(namespace, route), &name()).map_or("none", |verdict| verdict.reason)
+    engine.verdict(&key(namespace, route), &name()).map_or("none", |verdict| verdict.reason.as_str())
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn what_is_refused_hurts_nobody_else() {
     assert_eq!(reason(&engine, "stranger", "r"), "none");
     engine.apply(vec![route("TLSRoute", "cozy-x", "t", "tenant-a", &["api.a.org"])]);
     let tls = ClaimKey { kind: ClaimKind::TlsRoute, name: ObjectName::new("cozy-x", "t") };
-    assert_eq!(engine.verdict(&tls, &name()).map(|v| v.reason), Some("Accepted"));
+    assert_eq!(engine.verdict(&tls, &name()).map(|v| v.reason), Some(Reason::Accepted));
     assert!(
         !names_of(&engine).contains(&names::host_listener("api.a.org")),
         "no terminating listener beside passthrough"
@@ -201,6 +204,7 @@ fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
     let mut engine = engine();
     let mut changes = family(json!({"apex": "a.org", "gatewayClassName": "gatewright"}));
     for n in 0..tenants {
+        changes.push(namespace(&format!("other-{n}"), "", ""));
         changes.push(tenant(&format!("other-{n}"), json!({"apex": format!("o{n}.org")})));
     }
     changes.extend((0..hosts).map(host));
@@ -209,14 +213,7 @@ fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
         .map(|change| {
             let before = engine.counters();
             let delta = engine.apply(vec![change]);
-            let after = engine.counters();
-            let work = Counters {
-                tenants: after.tenants - before.tenants,
-                claimants: after.claimants - before.claimants,
-                hosts: after.hosts - before.hosts,
-                shards: after.shards - before.shards,
-                verdicts: after.verdicts - before.verdicts,
-            };
+            let work = engine.counters().since(&before);
             (work, delta.objects.len())
         })
         .to_vec()
@@ -225,7 +222,7 @@ fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
 #[test]
 fn work_does_not_grow_with_hosts_or_tenants() {
     let few = work(100, 10);
-    assert_eq!(few[0], (Counters { tenants: 0, claimants: 1, hosts: 1, shards: 2, verdicts: 1 }, 2));
+    assert_eq!(few[0], (Counters { tenants: 0, claimants: 1, hosts: 1, places: 1, shards: 2, verdicts: 1 }, 2));
     assert_eq!(few, work(1_000, 10));
     assert_eq!(few, work(10_000, 1_000));
 }
@@ -273,6 +270,7 @@ proptest! {
                 Change::Namespace(name, _) => format!("n{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
+                Change::Class(..) | Change::Recorded(..) => unreachable!("none is made"),
             };
             last.insert(id, change.clone());
             engine.apply(vec![change]);

@@ -5,16 +5,64 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{ClaimKey, Claimant, TenantGateway};
-use crate::model::{Hostname, ObjectName};
+use super::{ClaimKey, Claimant, TenantGateway, Wish};
+use crate::inputs::Gate;
+use crate::model::{Hostname, ObjectName, Reason};
 
 /// What an installation decides.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The GatewayClass that we serve: there a granted claim itself attaches the route to an overflow listener.
-    pub own_class: String,
     /// Whether ListenerSets can be written.
     pub listener_sets: bool,
+    /// Who gets certificates.
+    pub certificates: Certificates,
+    /// Who of several claimants goes first.
+    pub claims: Precedence,
+    /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
+    pub ports: Ports,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let ports = Ports { http: 80, https: 443 };
+        Self { listener_sets: true, certificates: Certificates::CertManager, claims: Precedence::Smallest, ports }
+    }
+}
+
+/// Ports of a Gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Of plain HTTP.
+    pub http: u16,
+    /// Of TLS.
+    pub https: u16,
+}
+
+/// Who gets certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certificates {
+    /// cert-manager: Issuers and Certificates are among the desired objects. Only the internal CA's are wishes.
+    CertManager,
+    /// We do: every certificate is a wish.
+    Own,
+}
+
+/// Who of several claimants goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precedence {
+    /// `cozy-*` namespaces, then the smallest `namespace/name`.
+    Smallest,
+    /// The namespace that had the hostname first, as recorded; among new ones as above.
+    FirstCome,
+}
+
+/// Whose a hostname is, for as long as that namespace claims it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// When that was, in order: of two records the smaller one is older.
+    pub since: u64,
 }
 
 /// A namespace as tenancy sees it.
@@ -37,6 +85,19 @@ pub enum DerivedKind {
     Certificate,
 }
 
+impl DerivedKind {
+    /// As written in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DerivedKind::Gateway => "Gateway",
+            DerivedKind::ListenerSet => "ListenerSet",
+            DerivedKind::HttpRoute => "HTTPRoute",
+            DerivedKind::Issuer => "Issuer",
+            DerivedKind::Certificate => "Certificate",
+        }
+    }
+}
+
 /// A derived object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Derived {
@@ -51,7 +112,7 @@ pub struct Derived {
 pub struct Existing {
     /// The UID of the controlling owner; empty where there is none.
     pub owner: String,
-    /// The hostnames of its listeners on port 443, by listener name: what must not be moved.
+    /// The hostnames of its TLS listeners, by listener name: what must not be moved.
     pub hosts: BTreeMap<String, Hostname>,
 }
 
@@ -64,6 +125,10 @@ pub enum Change {
     Namespace(Arc<str>, Option<Namespace>),
     Claimant(ClaimKey, Option<Claimant>),
     Existing(Derived, Option<Existing>),
+    /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
+    Class(Arc<str>, bool),
+    /// What an earlier run recorded; read once, with everything else, at the start.
+    Recorded(Hostname, Record),
 }
 
 /// What changes lead to. `None` says that something is not wanted any more.
@@ -71,14 +136,16 @@ pub enum Change {
 pub struct Delta {
     /// Desired objects.
     pub objects: BTreeMap<Derived, Option<Value>>,
-    /// Certificates that the internal CA is to make: the Secret and its host.
-    pub wishes: BTreeMap<ObjectName, Option<Hostname>>,
+    /// Certificates that we are to get, by Secret.
+    pub wishes: BTreeMap<ObjectName, Option<Wish>>,
     /// Label and annotation of namespaces: the owning TenantGateway's namespace, or both to be stripped.
     pub namespaces: BTreeMap<Arc<str>, Patch>,
     /// Verdicts on claims, for each TenantGateway named.
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
+    /// What is to be recorded before anything else is done, with `Precedence::FirstCome`.
+    pub records: BTreeMap<Hostname, Option<Record>>,
 }
 
 /// What is to be done to a namespace's label and annotation.
@@ -86,8 +153,10 @@ pub struct Delta {
 pub enum Patch {
     /// Set both to this namespace.
     Set(Arc<str>),
-    /// Remove the annotation, and the label where it is ours.
+    /// Remove both.
     Strip,
+    /// Remove the annotation: somebody else changed the label, and keeps it.
+    Disown,
     /// Nothing any more.
     Leave,
 }
@@ -95,12 +164,35 @@ pub enum Patch {
 /// `Accepted` of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// The claimant's generation that it was made from.
+    pub generation: i64,
     /// The reason; `Accepted` where all is well.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// For people, sorted and stable, without names of other tenants' objects.
     pub message: String,
     /// The hostnames that it has.
     pub granted: Vec<Hostname>,
+    /// ListenerSets that have listeners for some of them.
+    pub sets: Vec<ObjectName>,
+    /// Whether the Gateway has listeners for some of them.
+    pub on_gateway: bool,
+}
+
+impl Verdict {
+    /// Whether all is well.
+    pub fn is_accepted(&self) -> bool {
+        self.reason == Reason::Accepted
+    }
+
+    /// What a data plane of ours goes by.
+    pub fn gate(&self) -> Gate {
+        Gate {
+            granted: self.granted.clone(),
+            sets: self.sets.clone(),
+            on_gateway: self.on_gateway,
+            refusal: (!self.is_accepted()).then(|| (self.reason, self.message.clone())),
+        }
+    }
 }
 
 /// `Ready` of a TenantGateway, as far as its own specification decides it.

@@ -1,7 +1,7 @@
 //! The engine: keeps what has been decided, and redoes only what a change touches.
 //!
 //! ```text
-//! TenantGateway, namespace, claimant → bids → owner of each host → place in a shard → shard, certificate, verdict
+//! TenantGateway, namespace, claimant → bids → owner of each name → place in a shard → shard, certificate, verdict
 //! ```
 //!
 //! Where a host stands (Gateway or which ListenerSet) is remembered, and after a restart read back from the objects
@@ -13,20 +13,28 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::claim::{Rank, reversed};
-use super::delta::{Change, Delta, Derived, Existing, Namespace, Patch, Settings};
+use super::delta::{Change, Delta, Derived, Existing, Namespace, Patch, Record, Settings};
 use super::render::{ATTACHED_BY, GATEWAY_LABEL};
-use super::{ClaimKey, Claimant, Mode, Readiness, TenantGateway, Verdict};
-use crate::model::{Hostname, ObjectName};
+use super::{ClaimKey, Claimant, Mode, Readiness, TenantGateway, Verdict, Wish};
+use crate::model::{Hostname, ObjectName, Reason};
 use crate::translate::Index;
 
 /// A TenantGateway that can be carried out.
+#[derive(PartialEq)]
 pub(super) struct Valid {
     pub(super) object: TenantGateway,
     pub(super) apex: Hostname,
     pub(super) mode: Mode,
 }
 
-/// A hostname of a TenantGateway, in the order in which owners are decided: what covers a name goes before it.
+/// A hostname in the order in which owners are decided: what covers a name goes before it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) reversed: String,
+    pub(super) hostname: Hostname,
+}
+
+/// A hostname of a TenantGateway, in the same order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Host {
     pub(super) tenant: ObjectName,
@@ -34,10 +42,32 @@ pub(super) struct Host {
     pub(super) hostname: Hostname,
 }
 
+impl Name {
+    pub(super) fn new(hostname: &Hostname) -> Self {
+        Self { reversed: reversed(hostname), hostname: hostname.clone() }
+    }
+}
+
 impl Host {
     pub(super) fn new(tenant: &ObjectName, hostname: &Hostname) -> Self {
         Self { tenant: tenant.clone(), reversed: reversed(hostname), hostname: hostname.clone() }
     }
+
+    /// Before every hostname of a TenantGateway.
+    pub(super) fn first(tenant: &ObjectName) -> Self {
+        Self { tenant: tenant.clone(), reversed: String::new(), hostname: Hostname::any() }
+    }
+
+    pub(super) fn name(&self) -> Name {
+        Name { reversed: self.reversed.clone(), hostname: self.hostname.clone() }
+    }
+}
+
+/// How a claimant stands among others: who was first, where that counts, then the rank.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Standing {
+    pub(super) since: u64,
+    pub(super) rank: Rank,
 }
 
 /// A listener's place: its shard, 0 for the Gateway, and whose name it holds.
@@ -57,12 +87,28 @@ pub struct Counters {
     pub tenants: usize,
     /// Claimants admitted or refused.
     pub claimants: usize,
-    /// Hosts whose owner was decided.
+    /// Hostnames whose owner was decided.
     pub hosts: usize,
+    /// Listeners of hostnames given a place, or looked at.
+    pub places: usize,
     /// Gateways and ListenerSets rendered.
     pub shards: usize,
     /// Verdicts made.
     pub verdicts: usize,
+}
+
+impl Counters {
+    /// The work done since an earlier reading.
+    pub fn since(&self, before: &Counters) -> Counters {
+        Counters {
+            tenants: self.tenants - before.tenants,
+            claimants: self.claimants - before.claimants,
+            hosts: self.hosts - before.hosts,
+            places: self.places - before.places,
+            shards: self.shards - before.shards,
+            verdicts: self.verdicts - before.verdicts,
+        }
+    }
 }
 
 /// Keeps what has been decided.
@@ -71,6 +117,9 @@ pub struct Tenancy {
     pub(super) given: BTreeMap<ObjectName, TenantGateway>,
     pub(super) valid: BTreeMap<ObjectName, Valid>,
     pub(super) tenants_in: Index<Arc<str>, ObjectName>,
+    pub(super) by_class: Index<String, ObjectName>,
+    /// GatewayClasses that are ours.
+    pub(super) own: BTreeSet<Arc<str>>,
     pub(super) namespaces: BTreeMap<Arc<str>, Namespace>,
     pub(super) expecting: Index<Arc<str>, ObjectName>,
     /// The gateway of each namespace, and back.
@@ -82,10 +131,20 @@ pub struct Tenancy {
     pub(super) by_namespace: Index<Arc<str>, ClaimKey>,
     pub(super) bids: Index<Host, Rank>,
     pub(super) bids_of: Index<(ClaimKey, ObjectName), Host>,
-    pub(super) refused: BTreeMap<(ClaimKey, ObjectName), Vec<(&'static str, String)>>,
-    pub(super) owners: BTreeMap<Host, Rank>,
+    /// The same hostname may be claimed through several TenantGateways.
+    pub(super) pool: Index<Name, (Rank, ObjectName)>,
+    pub(super) refused: BTreeMap<(ClaimKey, ObjectName), Vec<Finding>>,
+    /// Who has a hostname, through which TenantGateway.
+    pub(super) owners: BTreeMap<Name, BTreeMap<ObjectName, Standing>>,
+    pub(super) records: BTreeMap<Hostname, Record>,
+    /// Counts calls, for the order of records.
+    pub(super) now: u64,
     /// Hosts whose exact name others contend for from another namespace.
     pub(super) contested: BTreeSet<Host>,
+    /// The namespace that alone may attach to the listener of a contested host; none where nobody has it.
+    pub(super) narrowed: BTreeMap<Host, Arc<str>>,
+    /// Hosts that ListenerSets of others than us have.
+    pub(super) with_sets: BTreeSet<Host>,
     pub(super) places: BTreeMap<(ObjectName, String), Place>,
     pub(super) shards: BTreeMap<Shard, BTreeMap<Hostname, String>>,
     /// Shards with room, so that finding one costs the same however many there are.
@@ -94,7 +153,7 @@ pub struct Tenancy {
     pub(super) waiting: Index<(ObjectName, String), Host>,
     pub(super) existing: BTreeMap<Derived, Existing>,
     pub(super) desired: BTreeMap<Derived, Value>,
-    pub(super) wished: BTreeMap<ObjectName, Hostname>,
+    pub(super) wished: BTreeMap<ObjectName, Wish>,
     pub(super) foreign: Index<ObjectName, Derived>,
     pub(super) patches: BTreeMap<Arc<str>, Patch>,
     pub(super) verdicts: BTreeMap<(ClaimKey, ObjectName), Verdict>,
@@ -102,17 +161,29 @@ pub struct Tenancy {
     pub(super) counters: Counters,
 }
 
+/// Something that is wrong with a claim.
+pub(super) type Finding = (Reason, String);
+
 /// What has to be redone.
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) namespaces: BTreeSet<Arc<str>>,
     pub(super) tenants: BTreeSet<ObjectName>,
     pub(super) claims: BTreeSet<(ClaimKey, ObjectName)>,
+    pub(super) names: BTreeSet<Name>,
     pub(super) hosts: BTreeSet<Host>,
     pub(super) shards: BTreeSet<Shard>,
     pub(super) verdicts: BTreeSet<(ClaimKey, ObjectName)>,
     pub(super) readiness: BTreeSet<ObjectName>,
     pub(super) delta: Delta,
+}
+
+impl Dirty {
+    /// Marks a hostname: who owns it, and its listener.
+    pub(super) fn touch(&mut self, host: Host) {
+        self.names.insert(host.name());
+        self.hosts.insert(host);
+    }
 }
 
 impl Tenancy {
@@ -123,6 +194,8 @@ impl Tenancy {
             given: BTreeMap::new(),
             valid: BTreeMap::new(),
             tenants_in: Index::default(),
+            by_class: Index::default(),
+            own: BTreeSet::new(),
             namespaces: BTreeMap::new(),
             expecting: Index::default(),
             members: BTreeMap::new(),
@@ -133,9 +206,14 @@ impl Tenancy {
             by_namespace: Index::default(),
             bids: Index::default(),
             bids_of: Index::default(),
+            pool: Index::default(),
             refused: BTreeMap::new(),
             owners: BTreeMap::new(),
+            records: BTreeMap::new(),
+            now: 0,
             contested: BTreeSet::new(),
+            narrowed: BTreeMap::new(),
+            with_sets: BTreeSet::new(),
             places: BTreeMap::new(),
             shards: BTreeMap::new(),
             room: BTreeSet::new(),
@@ -154,6 +232,7 @@ impl Tenancy {
     /// Takes in changes and says what they lead to. After a restart everything there is comes in one call.
     pub fn apply(&mut self, changes: Vec<Change>) -> Delta {
         let mut dirty = Dirty::default();
+        self.now += 1;
         // Where hosts stand can only be read back once the TenantGateways are known.
         let (there, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|c| matches!(c, Change::Existing(..)));
         for change in rest.into_iter().chain(there) {
@@ -168,8 +247,11 @@ impl Tenancy {
         while let Some((claim, tenant)) = dirty.claims.pop_first() {
             self.admit(&claim, &tenant, &mut dirty);
         }
+        while let Some(name) = dirty.names.pop_first() {
+            self.settle(&name, &mut dirty);
+        }
         while let Some(host) = dirty.hosts.pop_first() {
-            self.settle(&host, &mut dirty);
+            self.arrange(&host, &mut dirty);
         }
         while let Some(shard) = dirty.shards.pop_first() {
             self.compile(&shard, &mut dirty);
@@ -200,7 +282,36 @@ impl Tenancy {
 
     /// Who owns a hostname of a TenantGateway.
     pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
-        self.owners.get(&Host::new(tenant, hostname)).map(Rank::key)
+        self.standing(tenant, hostname).map(|standing| standing.rank.key())
+    }
+
+    pub(super) fn standing(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Standing> {
+        self.owners.get(&Name::new(hostname))?.get(tenant)
+    }
+
+    /// The wildcards over a hostname that have an owner in a TenantGateway, most specific first.
+    pub(super) fn covering<'a>(
+        &'a self,
+        tenant: &'a ObjectName,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = &'a Standing> + use<'a> {
+        let all: Vec<Hostname> = hostname.covering().collect();
+        all.into_iter().filter_map(move |wildcard| self.standing(tenant, &wildcard))
+    }
+
+    /// What is to be done to a namespace's label.
+    pub fn patch(&self, namespace: &Arc<str>) -> Option<&Patch> {
+        self.patches.get(namespace)
+    }
+
+    /// Whether a TenantGateway has a Gateway, made by us.
+    pub fn governs(&self, tenant: &ObjectName) -> bool {
+        self.desired.contains_key(&Derived { kind: super::DerivedKind::Gateway, name: tenant.clone() })
+    }
+
+    /// Everything that names a TenantGateway as parent.
+    pub fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
+        self.by_tenant.of(tenant)
     }
 
     /// How ready a TenantGateway is.
@@ -210,6 +321,16 @@ impl Tenancy {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
+            Change::Recorded(hostname, record) => {
+                self.now = self.now.max(record.since + 1);
+                self.records.insert(hostname, record);
+            }
+            Change::Class(class, ours) => {
+                let changed = if ours { self.own.insert(class.clone()) } else { self.own.remove(&class) };
+                if changed {
+                    dirty.tenants.extend(self.by_class.of(&*class).cloned());
+                }
+            }
             Change::TenantGateway(name, new) => {
                 let old = self.given.get(&name).cloned();
                 if old == new {
@@ -217,6 +338,12 @@ impl Tenancy {
                 }
                 for (tenant, there) in [(&old, false), (&new, true)] {
                     let Some(tenant) = tenant else { continue };
+                    let class = super::render::class(tenant).to_owned();
+                    if there {
+                        self.by_class.insert(class, name.clone());
+                    } else {
+                        self.by_class.remove(&class, &name);
+                    }
                     let attached = tenant.spec.attached_namespaces.iter().filter(|ns| !ns.is_empty());
                     let own = std::iter::once(name.namespace.clone());
                     for namespace in own.chain(attached.map(|ns| Arc::from(ns.as_str()))) {
@@ -306,7 +433,7 @@ impl Tenancy {
         match self.patches.get(namespace) {
             Some(Patch::Set(gateway)) => Some(gateway.clone()),
             Some(Patch::Strip) => None,
-            Some(Patch::Leave) | None => {
+            Some(Patch::Leave | Patch::Disown) | None => {
                 let label = self.namespaces.get(namespace)?.labels.get(GATEWAY_LABEL)?;
                 Some(Arc::from(label.as_str()))
             }
@@ -325,7 +452,7 @@ impl Tenancy {
                 match (label, by, kept) {
                     (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,
                     (_, Some(_), Some(kept)) => Patch::Set(Arc::from(kept.as_str())),
-                    (Some(label), Some(by), None) if label != by => Patch::Strip,
+                    (Some(label), Some(by), None) if label != by => Patch::Disown,
                     (None, ..) | (Some(_), Some(_), None) => match self.expecting.first(name) {
                         Some(first) => Patch::Set(first.namespace.clone()),
                         None if by.is_some() => Patch::Strip,

@@ -3,22 +3,33 @@
 //! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here reads, writes or knows the time.
 //! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
 
+mod admit;
 mod claim;
+mod compile;
 #[cfg(test)]
 mod confluence;
 mod delta;
 mod engine;
+mod evaluate;
+mod explain;
+mod issuer;
 pub mod names;
+mod place;
 mod render;
 mod report;
 mod settle;
-mod tenant_gateway;
+mod status;
+mod wish;
 
+pub use crate::inputs::{Mode, TenantGateway};
+pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
-pub use delta::{Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Readiness, Settings, Verdict};
-pub use engine::{Counters, Tenancy};
-pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
-pub use tenant_gateway::{
-    CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53, SecretKey,
-    Spec, TenantGateway,
+pub use delta::{
+    Certificates, Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness,
+    Record, Settings, Verdict,
 };
+pub use engine::{Counters, Tenancy};
+pub use explain::Ownership;
+pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
+pub use status::{CONTROLLER, ListenerState, ParentState, TenantStatus};
+pub use wish::{AcmeIssuer, Issuer, Provider, Solver, Wish};

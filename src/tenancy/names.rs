@@ -28,9 +28,17 @@ pub fn passthrough_listener(service: &str) -> String {
     format!("tls-{service}")
 }
 
-/// The Certificate of one host, and its Secret.
+/// The listener of a hostname: of one host, or of a child's wildcard.
+pub fn listener(hostname: &str) -> String {
+    hostname.strip_prefix("*.").map_or_else(|| host_listener(hostname), child_listener)
+}
+
+/// The Certificate of one host, and its Secret. A wildcard is named after what it covers: an object's name has no `*`.
 pub fn host_certificate(tenant: &str, hostname: &str) -> String {
-    format!("{tenant}-{}-tls", short(hostname))
+    match hostname.strip_prefix("*.") {
+        Some(apex) => format!("{tenant}-child-{}-tls", short(apex)),
+        None => format!("{tenant}-{}-tls", short(hostname)),
+    }
 }
 
 /// The wildcard Certificate, and its Secret.
@@ -50,12 +58,22 @@ pub fn acme_account(tenant: &str) -> String {
 
 /// The route that sends port 80 to HTTPS.
 pub fn redirect(tenant: &str) -> String {
-    format!("{tenant}-http-redirect")
+    format!("{tenant}{REDIRECT}")
 }
+
+/// How the name of every redirect ends.
+pub const REDIRECT: &str = "-http-redirect";
 
 /// The ListenerSet that takes what a Gateway has no room for; numbered from 1.
 pub fn overflow(tenant: &str, number: usize) -> String {
     format!("{tenant}-overflow-{number}")
+}
+
+/// The TenantGateway that a ListenerSet of this name would be the overflow of, and its number.
+pub fn overflow_of(set: &str) -> Option<(&str, usize)> {
+    let (tenant, number) = set.rsplit_once("-overflow-")?;
+    let number = number.parse().ok().filter(|number| *number > 0)?;
+    (overflow(tenant, number) == set).then_some((tenant, number))
 }
 
 #[cfg(test)]
@@ -75,6 +93,14 @@ mod tests {
         assert_eq!(child_listener("alice.foo.example.com"), "https-child-alice-f2dcb550");
         assert_eq!(child_listener("bob.example.org"), "https-child-bob-116343d5");
         assert_eq!(host_certificate("cozystack", "dashboard.example.org"), "cozystack-dashboard-dfe8b0e4-tls");
+    }
+
+    #[test]
+    fn an_overflow_is_known_by_its_name() {
+        assert_eq!(overflow_of("cozystack-overflow-12"), Some(("cozystack", 12)));
+        for other in ["cozystack", "cozystack-overflow-", "cozystack-overflow-0", "cozystack-overflow-01"] {
+            assert_eq!(overflow_of(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::key::Verdict;
-use super::parent::Parent;
-use crate::inputs::{ParentRef, Route};
+use super::parent::{Parent, Protocol};
+use crate::inputs::Route;
 use crate::model::{Hostname, Reason};
 use crate::store::Store;
 
@@ -26,10 +26,22 @@ pub(super) struct Attached {
     pub(super) names: Vec<(Hostname, Hostname)>,
 }
 
-/// Decides for one parentRef of `route` to `parent`.
+/// Decides for one parentRef of `route`, and `parent` that it reaches.
 ///
 /// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
-pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, store: &Store) -> Attachment {
+/// Where tenancy grants hostnames no other reaches a TLS listener, and plain HTTP, which sends everybody to HTTPS, is
+/// reached by naming it only.
+pub(super) fn attach(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attachment {
+    let mut attachment = decide(route, index, parent, store);
+    if let Some(refusal) = route.gate(index).and_then(|gate| gate.refusal.as_ref()) {
+        attachment.accepted = Err(refusal.clone());
+    }
+    attachment
+}
+
+fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attachment {
+    let (reference, gate) = (&route.parents[index], route.gate(index));
+    let chosen = reference.section.is_some() || reference.port.is_some();
     let refuse = |reason, text: String| Attachment { listeners: Vec::new(), accepted: Err((reason, text)) };
     if let Err((_, text)) = &parent.accepted {
         return refuse(Reason::NotAllowedByListeners, format!("{} is not accepted: {text}", parent.key.object()));
@@ -39,6 +51,7 @@ pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, stor
         .iter()
         .filter(|listener| reference.section.as_deref().is_none_or(|section| section == &*listener.name))
         .filter(|listener| reference.port.is_none_or(|port| port == listener.port))
+        .filter(|listener| gate.is_none() || chosen || listener.protocol != Some(Protocol::Http))
         .collect();
     if named.is_empty() {
         let section = reference.section.as_ref().map(|s| format!(" named {s:?}")).unwrap_or_default();
@@ -67,7 +80,9 @@ pub(super) fn attach(route: &Route, reference: &ParentRef, parent: &Parent, stor
     let any = Hostname::any();
     let own_names = if route.hostnames.is_empty() { vec![&any] } else { valid };
     let mut listeners = Vec::new();
+    let granted: Option<Vec<&Hostname>> = gate.map(|gate| gate.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
+        let own_names = granted.as_ref().filter(|_| listener.protocol != Some(Protocol::Http)).unwrap_or(&own_names);
         let mut names: Vec<_> =
             own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
         names.shrink_to_fit();

@@ -139,7 +139,7 @@ fn rfc3339(time: SystemTime) -> String {
 
 /// The Secret that an issued certificate goes into: the hostname with its dots as dashes, and a hash that keeps
 /// different hostnames and issuers apart; at most 63 characters.
-fn issued_secret_name(issuer: &str, hostname: &Hostname) -> String {
+pub(super) fn issued_secret_name(issuer: &str, hostname: &Hostname) -> String {
     let digest = Sha256::digest(format!("{issuer}/{}", hostname.as_str()));
     let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     let mut readable = hostname.as_str().replace('*', "wildcard").replace('.', "-");

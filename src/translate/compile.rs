@@ -231,6 +231,9 @@ impl Engine {
             if claims.is_empty() {
                 self.sni.remove(hostname);
             }
+            if before.is_some() != content.is_some() {
+                self.place_challenge(hostname, &id.gateway, dirty);
+            }
             if before != content {
                 // Others may now share the name, or no longer.
                 dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
@@ -253,7 +256,7 @@ impl Engine {
         self.counters.frontends += 1;
         let resource = self.frontend(id);
         self.emit(ResourceKey::Frontend(id.clone()), resource.map(Resource::Frontend), dirty);
-        if self.frontends.get(id).is_some_and(|f| f.claims.is_empty() && f.addresses.is_empty()) {
+        if self.frontends.get(id).is_some_and(|f| f.is_idle() && f.addresses.is_empty()) {
             self.emit(ResourceKey::Table(TableId { frontend: id.clone(), listener: None }), None, dirty);
             self.frontends.remove(id);
         }
@@ -261,14 +264,15 @@ impl Engine {
 
     fn frontend(&self, id: &FrontendId) -> Option<Frontend> {
         let frontend = self.frontends.get(id)?;
-        if frontend.addresses.is_empty() || frontend.winners.is_empty() || self.rival(id).is_some() {
+        let is_used = !frontend.winners.is_empty() || frontend.is_plain() && !frontend.challenges.is_empty();
+        if frontend.addresses.is_empty() || !is_used || self.rival(id).is_some() {
             return None;
         }
-        let kind = match frontend.claims.family()? {
-            Family::Http => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
-            Family::Tcp => return None,
-            Family::Tls if frontend.gate.is_empty() => return None,
-            Family::Tls => FrontendKind::Tls {
+        let kind = match frontend.claims.family() {
+            _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
+            None | Some(Family::Http | Family::Tcp) => return None,
+            Some(Family::Tls) if frontend.gate.is_empty() => return None,
+            Some(Family::Tls) => FrontendKind::Tls {
                 chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain))).collect(),
                 gate: frontend.gate.shown().clone(),
             },

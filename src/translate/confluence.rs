@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings};
+use super::certificate::issued_secret_name;
+use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings};
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
 
@@ -63,7 +64,7 @@ fn secret(namespace: &str, name: &str, serial: &str) -> Object {
         issuer: Arc::from("test"),
         serial: Arc::from(serial),
     };
-    Object::Secret(Secret { name: ObjectName::new(namespace, name), certificate: Ok(Arc::new(certificate)) })
+    Object::Secret(Secret::with_certificate(ObjectName::new(namespace, name), Arc::new(certificate)))
 }
 
 fn gateway_object(kind: &str, namespace: &str, name: &str, created: u32, spec: Value) -> Object {
@@ -233,8 +234,23 @@ fn other() -> impl Strategy<Value = Object> {
 
 fn event() -> impl Strategy<Value = Change> {
     let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other()];
-    (object, proptest::bool::weighted(0.2))
-        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) })
+    let objects = (object, proptest::bool::weighted(0.2))
+        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) });
+    prop_oneof![6 => objects, 1 => challenge()]
+}
+
+fn challenge() -> impl Strategy<Value = Change> {
+    let port = proptest::sample::select(vec![80, 80, 443, 8080]);
+    let answer = (pick(HOSTS), port, pick(&["", "one", "one", "two"])).prop_map(|(hostname, port, thumbprint)| {
+        let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
+        let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
+        Change::Challenge(hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname")), answer)
+    });
+    let trouble = (pick(&["", "no luck"])).prop_map(|text| {
+        let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
+        Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
+    });
+    prop_oneof![3 => answer, 1 => trouble]
 }
 
 fn class() -> Change {
@@ -265,12 +281,21 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let mut engine = engine();
     let mut world = World::default();
     let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
+    let mut told: BTreeMap<String, Change> = BTreeMap::new();
     world.take(engine.apply(vec![class()], now()));
     for batch in batches {
         for change in &batch {
             match change {
                 Change::Put(object) => last.insert(object.key(), Some(object.clone())),
                 Change::Delete(key) => last.insert(key.clone(), None),
+                Change::Challenge(hostname, _) => {
+                    told.insert(hostname.to_string(), change.clone());
+                    continue;
+                }
+                Change::Trouble(secret, _) => {
+                    told.insert(secret.to_string(), change.clone());
+                    continue;
+                }
             };
         }
         world.take(engine.apply(batch, now()));
@@ -279,7 +304,7 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         last.entry(object.key()).or_insert(Some(object));
     }
     let mut fresh = World::default();
-    let all = last.into_values().flatten().map(Change::Put).collect();
+    let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).collect();
     fresh.take(self::engine().apply(all, now()));
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");

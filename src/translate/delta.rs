@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::ObjectStatus;
+use super::{ChallengeAnswer, ObjectStatus};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
-    BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, Scope, Secret, SecretName, ServicePort, Table,
-    TableId,
+    BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
+    Table, TableId,
 };
 
 /// One change of the inputs.
@@ -16,6 +16,21 @@ pub enum Change {
     Put(Object),
     /// An object is gone.
     Delete(ObjectKey),
+    /// How the HTTP-01 challenges of an exact hostname are answered by the Gateways that have it.
+    Challenge(Hostname, Option<ChallengeAnswer>),
+    /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).
+    Trouble(ObjectName, Option<String>),
+}
+
+impl Change {
+    /// The object that it is about, if it is about one.
+    pub fn key(&self) -> Option<ObjectKey> {
+        match self {
+            Change::Put(object) => Some(object.key()),
+            Change::Delete(key) => Some(key.clone()),
+            Change::Challenge(..) | Change::Trouble(..) => None,
+        }
+    }
 }
 
 /// What a set of changes leads to.

@@ -72,7 +72,7 @@ impl Writer<'_> {
 }
 
 /// A parentRef as it was written in the route.
-fn parent_ref(parent: &ParentRef) -> Value {
+pub fn parent_ref(parent: &ParentRef) -> Value {
     let mut fields = Map::new();
     let texts = [("group", &parent.group), ("kind", &parent.kind), ("namespace", &parent.namespace)];
     for (field, text) in texts.into_iter().chain([("sectionName", &parent.section)]) {

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use super::attach::{self, Attachment};
 use super::certificate::{Served, Wish};
+use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
@@ -60,6 +61,10 @@ pub struct Engine {
     pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
+    /// How the HTTP-01 challenges of hosts are answered.
+    pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// Why certificates that were wished for are not there yet, by Secret.
+    pub(super) troubles: BTreeMap<ObjectName, String>,
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
@@ -141,6 +146,8 @@ impl Engine {
             contributions: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
+            challenges: BTreeMap::new(),
+            troubles: BTreeMap::new(),
             emitted: HashMap::new(),
             backends: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -224,6 +231,8 @@ impl Engine {
                 let replaced = self.store.delete(&key);
                 (key, replaced)
             }
+            Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
         };
         let Some(replaced) = replaced else { return };
         let name = &key.name;
@@ -264,8 +273,16 @@ impl Engine {
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
-            Kind::ConfigMap => {}
+            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway => {}
         }
+    }
+
+    fn set_trouble(&mut self, secret: ObjectName, text: Option<String>, dirty: &mut Dirty) {
+        dirty.statuses.extend(self.parents_by_secret.of(&secret).map(ParentKey::object));
+        match text {
+            Some(text) => self.troubles.insert(secret, text),
+            None => self.troubles.remove(&secret),
+        };
     }
 
     fn touch_route(&self, key: &RouteKey, dirty: &mut Dirty) {
@@ -312,6 +329,9 @@ impl Engine {
         }
         dirty.statuses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
+        if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
+            dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
+        }
         if old.as_ref().map(attach_view) != new.as_ref().map(attach_view) {
             let routes: Vec<RouteKey> = self.store.routes_by_parent.of(key).cloned().collect();
             dirty.statuses.extend(routes.iter().map(RouteKey::object));
@@ -381,6 +401,9 @@ impl Engine {
         let frontend = self.frontends.entry(id.clone()).or_default();
         let was_empty = frontend.claims.is_empty();
         let touched = frontend.claims.set(rank, claim);
+        if !frontend.challenges.is_empty() {
+            dirty.tables.insert((id.clone(), None));
+        }
         if was_empty != frontend.claims.is_empty() {
             self.bind(&id.gateway, dirty);
         }
@@ -439,8 +462,14 @@ impl Engine {
             new.reserve_exact(route.parents.len());
             for (index, reference) in route.parents.iter().enumerate() {
                 let parent = crate::store::parent_key(reference, &key.name.namespace);
-                if let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) {
-                    new.push((index, parent.key.clone(), attach::attach(route, reference, parent, &self.store)));
+                let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) else { continue };
+                // What a grant attaches to beside the parent that is named.
+                let mut reached = crate::store::reached(&parent.key, route.gate(index));
+                reached.retain(|other| *other != parent.key);
+                let reached = reached.iter().filter_map(|other| self.parents.get(other));
+                for parent in std::iter::once(parent).chain(reached) {
+                    let attachment = attach::attach(route, index, parent, &self.store);
+                    new.push((index, parent.key.clone(), attachment));
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
+use super::challenge::KnownHosts;
 use super::claims::Claims;
 use super::compile::table_chain_name;
 use super::engine::{Dirty, Engine};
@@ -35,6 +36,8 @@ pub(super) struct FrontendState {
     pub(super) beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// The names in the certificates of winners.
     pub(super) sans: Sans,
+    /// Hosts whose HTTP-01 challenges are answered here.
+    pub(super) challenges: KnownHosts,
     /// Addresses it is to be bound to.
     pub(super) addresses: Vec<IpAddr>,
 }
@@ -136,7 +139,9 @@ impl Engine {
             self.frontends.range(start..).map(|(id, _)| id.clone()).take_while(|id| id.gateway == *gateway).collect();
         for id in ids {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
-            let wanted = if frontend.claims.is_empty() { Vec::new() } else { addresses.clone() };
+            let wanted = if frontend.is_idle() { Vec::new() } else { addresses.clone() };
+            // A frontend for challenges alone gives way to everybody's listeners.
+            let created = if frontend.claims.is_empty() { i64::MAX } else { created };
             let held = std::mem::replace(&mut frontend.addresses, wanted.clone());
             if held == wanted && wanted.iter().all(|ip| self.sockets.contains(&(*ip, id.port), &(created, id.clone())))
             {

@@ -70,6 +70,15 @@ impl<K: Ord + Clone, V: Ord + Clone> Index<K, V> {
         }
     }
 
+    /// Adds or removes a value.
+    pub(crate) fn set(&mut self, key: &K, value: &V, there: bool) {
+        if there {
+            self.insert(key.clone(), value.clone());
+        } else {
+            self.remove(key, value);
+        }
+    }
+
     /// The values of a key, sorted.
     pub(crate) fn of<'a, Q: Ord + ?Sized>(&'a self, key: &Q) -> impl Iterator<Item = &'a V> + use<'a, K, V, Q>
     where

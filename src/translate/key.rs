@@ -61,6 +61,16 @@ impl RouteKey {
     pub fn object(&self) -> ObjectKey {
         ObjectKey::new(self.kind.kind(), self.name.clone())
     }
+
+    /// The route of an object's key; `None` for other kinds.
+    pub fn of(key: &ObjectKey) -> Option<Self> {
+        let kind = match key.kind {
+            Kind::HTTPRoute => RouteKind::Http,
+            Kind::TLSRoute => RouteKind::Tls,
+            _ => return None,
+        };
+        Some(Self { kind, name: key.name.clone() })
+    }
 }
 
 /// Why something does not hold: a condition's reason and message.

@@ -6,6 +6,7 @@
 mod attach;
 mod blame;
 mod certificate;
+mod challenge;
 mod claims;
 mod compile;
 #[cfg(test)]
@@ -32,8 +33,9 @@ mod tls_options;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
+pub use challenge::ChallengeAnswer;
 pub use delta::{Change, Delta, Resource, ResourceKey};
-pub use document::status_document;
+pub use document::{parent_ref, status_document};
 pub use engine::{Counters, Engine, Settings};
 pub use explain::{Explanation, Host, Link, Question};
 pub(crate) use index::Index;

@@ -1,5 +1,7 @@
 //! Statuses of objects, from what the engine knows.
 
+use std::collections::BTreeMap;
+
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
@@ -9,7 +11,7 @@ use super::status::{
     GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
 };
 use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
-use crate::model::{Condition, FrontendId, Hostname, Reason, Status};
+use crate::model::{Condition, FrontendId, Hostname, ObjectName, Reason, Status};
 
 impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
@@ -49,6 +51,14 @@ impl Engine {
     /// The statuses of all objects of ours, each made when it is asked for.
     pub fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
         self.reported.keys().filter_map(|key| Some((key, self.status_of(key)?)))
+    }
+
+    /// Routes with references that do not resolve, or rules that cannot be carried out, whoever serves their parents.
+    pub fn unresolved(&self) -> impl Iterator<Item = (&RouteKey, &(Reason, String))> {
+        self.resolved.iter().flat_map(|(key, resolved)| {
+            let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
+            wrong.into_iter().flatten().map(move |wrong| (key, wrong))
+        })
     }
 
     /// How many objects of ours need nobody's attention, and how many do.
@@ -182,7 +192,7 @@ impl Engine {
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
             Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
         } else {
-            listener_programmed(listener)
+            listener_programmed(listener, &self.troubles)
         };
         let is_accepted = accepted.is_ok();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
@@ -233,8 +243,11 @@ impl Engine {
         let resolved = self.resolved.get(key)?;
         let attachments = self.attachments.get(key)?;
         let mut parents = Vec::new();
-        for (index, _, attachment) in attachments {
-            let accepted = match (&attachment.accepted, &resolved.invalid) {
+        // A grant may reach several parents by one reference: it is accepted where one of them takes it.
+        for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let (index, _, first) = &reached[0];
+            let verdict = reached.iter().map(|(.., attachment)| attachment).find(|a| a.accepted.is_ok());
+            let accepted = match (&verdict.unwrap_or(first).accepted, &resolved.invalid) {
                 (Ok(()), Some(invalid)) => Err((**invalid).clone()),
                 (verdict, _) => verdict.clone(),
             };
@@ -259,7 +272,7 @@ impl Engine {
 }
 
 /// Whether there is something to serve for a listener that is accepted.
-fn listener_programmed(listener: &ParentListener) -> Verdict {
+fn listener_programmed(listener: &ParentListener, troubles: &BTreeMap<ObjectName, String>) -> Verdict {
     if listener.kind.is_none() {
         return Err((Reason::Invalid, "no route kind can attach".to_owned()));
     }
@@ -268,7 +281,8 @@ fn listener_programmed(listener: &ParentListener) -> Verdict {
     }
     match (&listener.served, &listener.resolved) {
         (Served::Issued(wish, None), _) => {
-            let text = format!("the certificate for {} is being issued by {}", wish.hostname, wish.issuer);
+            let trouble = troubles.get(&wish.secret).map(|text| format!(": {text}")).unwrap_or_default();
+            let text = format!("the certificate for {} is being issued by {}{trouble}", wish.hostname, wish.issuer);
             Err((Reason::Pending, text))
         }
         (_, Err((reason @ Reason::InvalidTLSConfig, text))) => Err((*reason, text.clone())),

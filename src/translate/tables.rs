@@ -1,6 +1,5 @@
 //! Tables: what plain-HTTP frontends, and wildcard and catch-all listeners serve for names without a scope.
 
-use super::claims::Family;
 use super::compile::Owner;
 use super::delta::{Resource, ResourceKey};
 use super::engine::{Dirty, Engine};
@@ -117,13 +116,13 @@ impl Engine {
         let frontend = self.frontends.get(&table.frontend)?;
         let hosts = frontend.tables.get(&table.listener);
         let Some(wide) = &table.listener else {
-            let plain = frontend.claims.family() == Some(Family::Http);
-            return hosts.filter(|_| plain).map(|hosts| Table {
+            let is_there = frontend.is_plain() && (hosts.is_some() || !frontend.challenges.is_empty());
+            return is_there.then(|| Table {
                 id: table.clone(),
-                virtual_hosts: hosts.values().cloned().collect(),
+                virtual_hosts: hosts.into_iter().flat_map(|hosts| hosts.values().cloned()).collect(),
                 elsewhere: Elsewhere::NOWHERE,
                 plain_http: true,
-                thumbprint: None,
+                challenges: frontend.challenges.by_account(),
             });
         };
         let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
@@ -135,7 +134,7 @@ impl Engine {
             true => Elsewhere::Many,
             false => Elsewhere::Listed(frontend.winners.keys().filter(|name| *name != wide).cloned().collect()),
         };
-        Some(Table { id: table.clone(), virtual_hosts, elsewhere, plain_http: false, thumbprint: None })
+        Some(Table { id: table.clone(), virtual_hosts, elsewhere, plain_http: false, challenges: Vec::new() })
     }
 
     /// Sends a wildcard or catch-all listener's connections to its table, or past it.

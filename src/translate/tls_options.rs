@@ -60,8 +60,7 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
             "tls-curves" => parsed.params.curves = list(key, value, CURVES)?,
             "tls-signature-algorithms" => parsed.params.signature_algorithms = list(key, value, SIGNATURES)?,
             "tls-alpn" => parsed.alpn = Some(list(key, value, &["h2", "http/1.1"])?),
-            "issuer" if value == INTERNAL_CA => parsed.issuer = Some(value.clone()),
-            "issuer" => return Err(format!("tls.options {key}: {value:?} is no issuer here: expected {INTERNAL_CA}")),
+            "issuer" => parsed.issuer = Some(issuer(key, value)?),
             _ => {
                 return Err(format!(
                     "tls.options: {key} is not known: expected one of issuer, tls-alpn, tls-ciphers, tls-curves, \
@@ -76,6 +75,17 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
         return Err(format!("tls.options: {DOMAIN}tls-min-version is higher than {DOMAIN}tls-max-version"));
     }
     Ok(parsed)
+}
+
+/// A name of an issuer. Which ones there are, whoever issues knows.
+fn issuer(key: &str, value: &str) -> Result<String, String> {
+    let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if !(1..=63).contains(&value.len()) || !value.bytes().all(letters) {
+        return Err(format!(
+            "tls.options {key}: {value:?} names no issuer: expected {INTERNAL_CA}, acme, or another name"
+        ));
+    }
+    Ok(value.to_owned())
 }
 
 fn version(key: &str, value: &str) -> Result<TlsVersion, String> {

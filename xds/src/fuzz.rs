@@ -277,7 +277,8 @@ fn converse<D: Dialect>(
             // An answer, with a change of the subscription in the same request, right or refusing.
             2 | 3 if !world.unanswered.is_empty() => {
                 let (kind, nonce) = world.unanswered[choices.below(world.unanswered.len())];
-                let refusal = (choices.byte() % 2 == 0).then(|| ErrorDetail { code: 3, message: "a is bad".into() });
+                let refusal =
+                    choices.byte().is_multiple_of(2).then(|| ErrorDetail { code: 3, message: "a is bad".into() });
                 let request = any(&mut choices, kind, nonce.to_string(), refusal);
                 world.request(kind, request);
             }

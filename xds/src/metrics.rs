@@ -86,7 +86,8 @@ impl Collector for Metrics {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(gauge(value)).encode(metric)?;
         }
-        let per_kind: [(&str, &str, fn(&PerKind) -> usize); 5] = [
+        type Count = fn(&PerKind) -> usize;
+        let per_kind: [(&str, &str, Count); 5] = [
             ("xds_resources", "Published resources of all views", |k| k.resources),
             ("xds_subscriptions", "Streams that subscribe to the type", |k| k.subscriptions),
             ("xds_subscribed_names", "Names they subscribe to", |k| k.names),

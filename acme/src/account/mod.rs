@@ -198,7 +198,7 @@ impl Account {
     /// Changes the account's key. The new one is written down first, so that the account cannot be lost.
     ///
     /// No order must be on its way: a challenge answered with the old thumbprint would fail.
-    pub async fn roll_over(&mut self, storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
+    pub async fn roll_over(&self, storage: &dyn Storage, name: &str) -> Result<Self, AccountError> {
         let url = self.http.directory().await?.key_change.clone().ok_or(AccountError::NoRollover)?;
         let entry = Key::new(Kind::Account, name);
         let _lock = storage.lock(&entry).await?;
@@ -216,12 +216,11 @@ impl Account {
         record.key = StoredKey::of(&next);
         record.next_key = None;
         write_json(storage, &entry, &record, &Expect::Anything).await?;
-        self.key = next;
-        Ok(())
+        Ok(Self { http: self.http.clone(), key: next, url: self.url.clone() })
     }
 
     /// Deactivates the account for good (RFC 8555, 7.3.6) and forgets it.
-    pub async fn deactivate(self, storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
+    pub async fn deactivate(&self, storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
         let answer = post(&self.http, "account", &self.url, |nonce| {
             let payload = json!({ "status": "deactivated" });
             self.key.sign(Some(&payload), &Signed::Account(&self.url), &self.url, Some(nonce))

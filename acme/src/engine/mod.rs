@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
-use tokio::sync::OnceCell;
+use tokio::sync::{RwLock, watch};
 
 use crate::account::{self, Account, AccountError, Registration};
 use crate::budget::{Budget, Limits};
@@ -108,8 +108,10 @@ pub struct AcmeIssuer {
     config: AcmeConfig,
     http: Arc<Http>,
     storage: Arc<dyn Storage>,
-    account: OnceCell<Account>,
-    thumbprint: String,
+    account: tokio::sync::Mutex<Option<Arc<Account>>>,
+    thumbprint: watch::Sender<Arc<str>>,
+    /// Orders share it, and a change of the key has it alone: no challenge meets two keys.
+    traffic: RwLock<()>,
     budget: Mutex<Budget>,
     writing_budget: AtomicBool,
 }
@@ -139,8 +141,9 @@ impl AcmeIssuer {
         Ok(Self {
             http,
             storage,
-            account: OnceCell::new(),
-            thumbprint,
+            account: tokio::sync::Mutex::new(None),
+            thumbprint: watch::channel(Arc::from(thumbprint)).0,
+            traffic: RwLock::new(()),
             budget: Mutex::new(budget),
             writing_budget: AtomicBool::new(false),
             config,
@@ -148,8 +151,13 @@ impl AcmeIssuer {
     }
 
     /// The thumbprint of the account's key: all that an HTTP-01 responder needs to know.
-    pub fn thumbprint(&self) -> &str {
-        &self.thumbprint
+    pub fn thumbprint(&self) -> Arc<str> {
+        self.thumbprint.borrow().clone()
+    }
+
+    /// The thumbprint, as it changes with the key.
+    pub fn thumbprints(&self) -> watch::Receiver<Arc<str>> {
+        self.thumbprint.subscribe()
     }
 
     /// The HTTP client, for its counts.
@@ -213,13 +221,10 @@ impl AcmeIssuer {
             )
         })?;
         let directory = self.directory().await?;
-        let question = Question {
-            name,
-            kind,
-            directory: &directory,
-            account_url: self.account().await?.url(),
-            thumbprint: &self.thumbprint,
-        };
+        let account = self.account().await?;
+        let thumbprint = account.thumbprint();
+        let question =
+            Question { name, kind, directory: &directory, account_url: account.url(), thumbprint: &thumbprint };
         Ok(gate.preflight.findings(&question).await)
     }
 
@@ -246,41 +251,55 @@ impl AcmeIssuer {
         Err(Failure::new(Class::HostFault, message).by(culprits))
     }
 
-    /// Changes the account key. Call it while no order is on its way, and open the issuer again afterwards: it has
-    /// another thumbprint then.
-    pub async fn roll_over_key(mut self) -> Result<Self, Failure> {
-        let mut account = self.take_account().await?;
-        account
-            .roll_over(&*self.storage, &self.config.name)
-            .await
-            .map_err(|e| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
-        Self::open(self.config, self.storage).await
+    /// Changes the account's key: waits for the orders on their way, changes the key, and lets orders go on. Whoever
+    /// answers HTTP-01 learns the new thumbprint from [`Self::thumbprints`]; a solver that waits until the answer is the
+    /// right one (see [`HttpSolver`](crate::challenge::http::HttpSolver)) keeps challenges from failing meanwhile.
+    pub async fn roll_over_key(&self) -> Result<(), Failure> {
+        let _alone = self.traffic.write().await;
+        let account = self.account().await?;
+        let failed = |e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now());
+        match account.roll_over(&*self.storage, &self.config.name).await {
+            Ok(account) => {
+                self.thumbprint.send_replace(Arc::from(account.thumbprint()));
+                *self.account.lock().await = Some(Arc::new(account));
+                Ok(())
+            }
+            Err(error) => {
+                // Which key the CA knows is found out when the account is opened again.
+                *self.account.lock().await = None;
+                Err(failed(error))
+            }
+        }
     }
 
     /// Deactivates the account for good.
-    pub async fn deactivate(mut self) -> Result<(), Failure> {
-        let account = self.take_account().await?;
+    pub async fn deactivate(&self) -> Result<(), Failure> {
+        let _alone = self.traffic.write().await;
+        let account = self.account().await?;
         account
             .deactivate(&*self.storage, &self.config.name)
             .await
-            .map_err(|e| problem::of_account(&self.config.name, &e, Timestamp::now()))
+            .map_err(|e| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
+        *self.account.lock().await = None;
+        Ok(())
     }
 
-    async fn take_account(&mut self) -> Result<Account, Failure> {
-        self.account().await?;
-        Ok(self.account.take().expect("it was opened just now, and nobody else has this issuer"))
-    }
-
-    async fn account(&self) -> Result<&Account, Failure> {
-        self.account
-            .get_or_try_init(|| async {
-                // Asked for by name, so that one warm-up finds a wrong URL, bundle or binding before any order.
-                let account =
-                    Account::open(&*self.storage, &self.config.name, self.http.clone(), &self.config.registration)
-                        .await;
-                account.map_err(|e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now()))
-            })
+    async fn account(&self) -> Result<Arc<Account>, Failure> {
+        // Held while it is opened: of many orders one registers the account, and the others wait for it.
+        let mut account = self.account.lock().await;
+        if let Some(account) = &*account {
+            return Ok(account.clone());
+        }
+        let opened = Account::open(&*self.storage, &self.config.name, self.http.clone(), &self.config.registration)
             .await
+            .map_err(|e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
+        self.thumbprint.send_if_modified(|known| {
+            let found = opened.thumbprint();
+            let other = **known != *found;
+            *known = Arc::from(found);
+            other
+        });
+        Ok(account.insert(Arc::new(opened)).clone())
     }
 
     fn order_key(&self, id: &CertificateId) -> Key {
@@ -318,10 +337,11 @@ impl Issuer for AcmeIssuer {
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
         self.check(&request.names)?;
+        let _share = self.traffic.read().await;
         let account = self.account().await?;
         // Whoever else works on this order, here or in another process, is waited for.
         let _lock = self.storage.lock(&self.order_key(&request.id)).await.map_err(|e| of_storage(&e))?;
-        Run::start(self, account, request).await?.drive().await
+        Run::start(self, &account, request).await?.drive().await
     }
 
     async fn installed(&self, id: &CertificateId) -> Result<(), Failure> {

@@ -7,15 +7,17 @@ use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::probe::{Answer, Probe};
 use gatewright::model::{
-    Action, AppProtocol, Cors, Elsewhere, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, PathMatch, PathRewrite,
-    QueryMatch, Redirect, Retry, Rewrite, Route, Rule, StringMatch, Table, Target, Timeouts,
+    Action, AppProtocol, Challenges, Cors, Elsewhere, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, PathMatch,
+    PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, StringMatch, Table, Target, Timeouts,
 };
 use hyper::Method;
 use serde_json::Value;
 
-use crate::site::{Site, backend, route, route_on, rule, share, to};
+use crate::site::{Site, backend, host, route, route_on, rule, share, to};
 
 const HOST: &str = "a.example.org";
+/// Known to an ACME account, and without routes on plain HTTP.
+const GUEST: &str = "guest.example.org";
 
 /// A site with these routes for one plain-HTTP host, and the backends `a` and `b`.
 struct Plain {
@@ -379,12 +381,14 @@ async fn cors() -> Result<()> {
 async fn challenges_are_answered_before_everything_else() -> Result<()> {
     let all = |status| vec![route("/", rule(Action::Respond(status)))];
     let plain = Plain::with_table(|site| Table {
-        thumbprint: Some("the-thumbprint".into()),
+        challenges: vec![Challenges { thumbprint: "the-thumbprint".into(), hosts: [HOST, GUEST].map(host).to_vec() }],
         elsewhere: Elsewhere::NOWHERE,
         ..site.plain_table(HOST, all(201))
     })
     .await?;
-    for (host, otherwise) in [(HOST, 201), ("unknown.example.org", 404)] {
+    let challenge = plain.get("/.well-known/acme-challenge/token").authority("unknown.example.org");
+    assert_eq!(challenge.send().await?.status, 404, "whose host is not known is not answered for");
+    for (host, otherwise) in [(HOST, 201), (GUEST, 404)] {
         let get = |path: &str| plain.get(path).authority(host);
         for path in ["/.well-known/acme-challenge/Tok_en-1", "/.well-known/acme-challenge/Tok_en-1?x=1"] {
             let answer = get(path).send().await?;

@@ -174,7 +174,7 @@ impl Site {
             virtual_hosts: vec![VirtualHost { hostname: host(hostname), routes }],
             elsewhere: Elsewhere::NOWHERE,
             plain_http: true,
-            thumbprint: None,
+            challenges: vec![],
         }
     }
 }

@@ -175,7 +175,7 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
             virtual_hosts: vec![VirtualHost { hostname: host(listener), routes: all_to(name) }],
             elsewhere: Elsewhere::Listed(misdirected.into_iter().map(host).collect()),
             plain_http: false,
-            thumbprint: None,
+            challenges: vec![],
         });
         let secret = SecretName::Fixed(id.resource_name().into());
         let certificate_name = if listener.is_empty() { "any.invalid" } else { listener };
@@ -224,7 +224,7 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
         virtual_hosts: vec![VirtualHost { hostname: wild.clone(), routes: all_to("wild") }],
         elsewhere: Elsewhere::Many,
         plain_http: false,
-        thumbprint: None,
+        challenges: vec![],
     });
     let secret = SecretName::Fixed(id.resource_name().into());
     site.secret(secret.clone(), "*.example.org", TlsParams::default())?;

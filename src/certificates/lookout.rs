@@ -1,0 +1,214 @@
+//! Looks before an order is placed, and before a CA is told to look: does our own Envoy answer on port 80, does DNS lead
+//! here, does CAA allow it?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use acme::challenge::ChallengeKind;
+use acme::challenge::http::HttpSolver;
+use acme::dns::Resolver;
+use acme::dns::preflight::{Expected, Lookup, examine};
+use acme::failure::{Class, Failure};
+use acme::preflight::{Preflight as AcmePreflight, Question, SelfCheckError, self_check};
+use acme::{DnsName, Names};
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::settings::Preflight;
+use super::wish::Wish;
+
+/// How long an Envoy may need to answer for a host that was published just now.
+const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What issuers share: where Envoys serve hosts, as far as known, and which account is about to prove a host.
+#[derive(Debug)]
+pub struct Sockets {
+    addresses: RwLock<BTreeMap<String, BTreeSet<IpAddr>>>,
+    /// Thumbprints by host, where it is not the one of the host's own issuer: a trial, a fallback, a new key.
+    demanded: RwLock<BTreeMap<String, Arc<str>>>,
+    demands: watch::Sender<u64>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self { addresses: RwLock::default(), demanded: RwLock::default(), demands: watch::channel(0).0 }
+    }
+}
+
+impl Sockets {
+    /// Changes whenever another account is about to prove a host.
+    pub(super) fn demands(&self) -> watch::Receiver<u64> {
+        self.demands.subscribe()
+    }
+
+    /// The account that was last about to prove a host.
+    pub(super) fn demanded(&self, host: &str) -> Option<Arc<str>> {
+        self.demanded.read().expect("nobody panics while holding it").get(host).cloned()
+    }
+
+    /// Forgets that an account was about to prove hosts: it has another key.
+    pub(super) fn release(&self, thumbprint: &str) {
+        self.demanded.write().expect("nobody panics while holding it").retain(|_, demanded| **demanded != *thumbprint);
+    }
+
+    fn demand(&self, host: &str, thumbprint: &str) {
+        let mut demanded = self.demanded.write().expect("nobody panics while holding it");
+        if demanded.get(host).is_none_or(|known| **known != *thumbprint) {
+            demanded.insert(host.to_owned(), Arc::from(thumbprint));
+            drop(demanded);
+            self.demands.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Learns addresses from wishes, and forgets hosts that nobody wishes for.
+    pub(super) fn learn(&self, wishes: &[Wish]) {
+        let mut all: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
+        for wish in wishes {
+            for host in wish.hostnames.iter().filter(|host| host.is_exact()) {
+                all.entry(host.to_string()).or_default().extend(&wish.addresses);
+            }
+        }
+        self.demanded.write().expect("nobody panics while holding it").retain(|host, _| all.contains_key(host));
+        *self.addresses.write().expect("nobody panics while holding it") = all;
+    }
+
+    fn of(&self, host: &str) -> BTreeSet<IpAddr> {
+        self.addresses.read().expect("nobody panics while holding it").get(host).cloned().unwrap_or_default()
+    }
+}
+
+/// One issuer's way of looking.
+pub struct Lookout {
+    /// Where Envoys are.
+    pub sockets: Arc<Sockets>,
+    /// The port where challenges reach them.
+    pub port: u16,
+    /// What a finding does.
+    pub strictness: Preflight,
+    /// Who knows DNS; without one only our own Envoys are asked.
+    pub lookup: Option<Lookup>,
+    /// What the names should lead to; nothing: it is not compared.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Lookout {
+    /// Looks DNS up at these resolvers, or the machine's.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn lookup(resolvers: &[SocketAddr]) -> Result<Lookup, String> {
+        let resolver = if resolvers.is_empty() { Resolver::system() } else { Resolver::new(resolvers.to_vec()) };
+        resolver.map(Lookup::new).map_err(|error| error.to_string())
+    }
+
+    /// Waits until every Envoy that we know of answers for the host with this account's thumbprint.
+    async fn answered(&self, name: &DnsName, thumbprint: &str) -> Vec<SelfCheckError> {
+        self.sockets.demand(name.as_str(), thumbprint);
+        let until = Instant::now() + PATIENCE;
+        let asked = self.sockets.of(name.as_str()).into_iter().map(|ip| async move {
+            let socket = SocketAddr::new(reachable(ip), self.port);
+            loop {
+                match self_check(name, thumbprint, socket, ANSWER).await {
+                    Ok(()) => return None,
+                    Err(error) if Instant::now() >= until => return Some(error),
+                    // It has not heard of the host or the account yet.
+                    Err(_) => sleep(AGAIN).await,
+                }
+            }
+        });
+        futures::future::join_all(asked).await.into_iter().flatten().collect()
+    }
+}
+
+/// An Envoy that listens on all addresses is asked on the loopback one.
+fn reachable(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+#[async_trait]
+impl AcmePreflight for Lookout {
+    async fn findings(&self, question: &Question<'_>) -> Vec<String> {
+        let mut findings = Vec::new();
+        if question.kind == ChallengeKind::Http01 {
+            findings.extend(self.answered(question.name, question.thumbprint).await.iter().map(ToString::to_string));
+        }
+        let Some(lookup) = &self.lookup else { return findings };
+        match lookup.facts(question.name.as_str(), question.kind).await {
+            Ok(facts) => {
+                let expected = Expected {
+                    host: question.name.as_str(),
+                    method: question.kind,
+                    addresses: &self.addresses,
+                    identities: &question.directory.meta.caa_identities,
+                    account_uri: Some(question.account_url),
+                };
+                findings.extend(examine(&facts, &expected).iter().map(ToString::to_string));
+            }
+            Err(error) => findings.push(error.to_string()),
+        }
+        findings
+    }
+}
+
+/// Answers are stateless; but the CA is told to look only once they are there. An order that is taken up again after a
+/// restart, or after a change of the account's key, would fail otherwise.
+#[async_trait]
+impl HttpSolver for Lookout {
+    async fn present(&self, name: &str, _token: &str, key_authorization: &str) -> Result<(), Failure> {
+        let Some((_, thumbprint)) = key_authorization.split_once('.') else { return Ok(()) };
+        let Ok(parsed) = DnsName::parse(name) else { return Ok(()) };
+        if self.strictness == Preflight::Skip {
+            return Ok(());
+        }
+        let found = self.answered(&parsed, thumbprint).await;
+        let Some(first) = found.first() else { return Ok(()) };
+        if self.strictness == Preflight::Warn {
+            warn!("{first}; the CA is asked to look all the same");
+            return Ok(());
+        }
+        // The order stays: it is taken up again when Envoy answers.
+        Err(Failure::new(Class::Transient, first.to_string()).by(vec![name.to_owned()]))
+    }
+
+    async fn cleanup(&self, _: &str, _: &str) {}
+}
+
+/// Whether a CA at this directory looks names up in public DNS; one in the same house does not, as far as we know.
+pub(super) fn is_public(directory_url: &str) -> bool {
+    let Ok(uri) = directory_url.parse::<hyper::Uri>() else { return false };
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let is_private = match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private(),
+        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
+        Err(_) => Names::parse([&host]).map_or(true, |names| {
+            let inside = [".internal", ".local", ".lan", ".test", ".localhost", ".svc"];
+            !host.contains('.') || inside.iter().any(|suffix| names.first().as_str().ends_with(suffix))
+        }),
+    };
+    !is_private
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dns_is_asked_about_names_of_public_cas_only() {
+        assert!(is_public("https://acme-v02.api.letsencrypt.org/directory"));
+        for inside in
+            ["https://127.0.0.1:14000/dir", "https://10.0.0.1/dir", "https://ca.corp.internal/dir", "https://ca/d"]
+        {
+            assert!(!is_public(inside), "{inside}");
+        }
+    }
+}

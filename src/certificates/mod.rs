@@ -1,0 +1,34 @@
+//! Certificates: from wishes to Secrets.
+//!
+//! ```text
+//! wishes ==> Desk ==> acme::Keeper ==> ACME CAs, the internal CA
+//!              └══> handouts: certificates for Secrets, answers to challenges, what is in the way
+//! ```
+//!
+//! Whoever runs the gateway says what is wished for ([`Wish`]) and takes in what is handed out ([`Handout`]): the
+//! standalone program puts it into its engine, a controller writes Secrets. Which CA, which account and which proof of
+//! control stands in [`IssuerSettings`].
+
+mod admin;
+mod authority;
+mod desk;
+mod handout;
+mod issuers;
+mod lookout;
+mod report;
+mod responder;
+mod settings;
+mod tenant;
+mod wish;
+
+pub use admin::routes;
+pub use authority::Authority;
+pub use desk::{Desk, DeskConfig, DeskError};
+pub use handout::Handout;
+pub use issuers::{IssuerError, Opened, open};
+pub use lookout::{Lookout, Sockets};
+pub use report::{Check, Report, Row, limits, table};
+pub use responder::respond;
+pub use settings::{Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from};
+pub use tenant::of_tenant;
+pub use wish::{IssuerRef, Wish};

@@ -1,0 +1,374 @@
+//! How an issuer is set up: read from the command line, a file, or an object of a tenant.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::translate::INTERNAL_CA;
+
+/// Settings and credentials are small.
+const LARGEST: u64 = 1 << 20;
+
+/// An ACME issuer.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IssuerSettings {
+    /// `letsencrypt`, `letsencrypt-staging`, or the URL of a directory.
+    pub directory: String,
+    /// Roots to trust for the directory, in PEM, in place of the machine's.
+    pub ca_bundle: Option<Credential>,
+    /// `mailto:` addresses.
+    #[serde(default)]
+    pub contacts: Vec<String>,
+    /// Whether the CA's terms of service are agreed to.
+    #[serde(default)]
+    pub agree_to_terms: bool,
+    /// The account elsewhere that ours belongs to (RFC 8555, 7.3.4).
+    pub external_account: Option<ExternalAccount>,
+    /// A profile of the CA that is required.
+    pub profile: Option<String>,
+    /// Common name of the root or intermediate that the chain should lead to.
+    pub preferred_chain: Option<String>,
+    /// DNS-01 in place of HTTP-01; needed for wildcards.
+    pub dns: Option<DnsSettings>,
+    /// What looking before an order may do.
+    #[serde(default)]
+    pub preflight: Preflight,
+    /// The port where HTTP-01 questions reach Envoy; 80 unless something in front maps it.
+    pub http_port: Option<u16>,
+    /// Addresses that names should have in public DNS; none: they are not compared.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// Where DNS is asked; none: the machine's resolvers.
+    #[serde(default)]
+    pub resolvers: Vec<SocketAddr>,
+    /// A directory for trials after a first failure, `letsencrypt-staging` for instance.
+    pub trial: Option<String>,
+    /// Issuers of the installation that are asked, in order, where this one cannot help.
+    #[serde(default)]
+    pub fallback: Vec<String>,
+}
+
+/// What a finding of the pre-flight does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preflight {
+    /// It stops the order
+    Strict,
+    /// It is told, and the order placed
+    #[default]
+    Warn,
+    /// Nobody looks
+    Skip,
+}
+
+/// Credentials of an account elsewhere.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExternalAccount {
+    /// The key's id.
+    pub key_id: String,
+    /// The HMAC key in base64url.
+    pub key_file: Credential,
+}
+
+/// Who writes TXT records: exactly one of the providers.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names are the providers'")]
+pub struct DnsSettings {
+    pub cloudflare: Option<Token>,
+    pub digitalocean: Option<Token>,
+    pub route53: Option<Route53>,
+    pub rfc2136: Option<Rfc2136>,
+    pub webhook: Option<Webhook>,
+    pub exec: Option<Exec>,
+    /// Prefer dns-account-01 where the CA offers it.
+    #[serde(default)]
+    pub account_label: bool,
+    /// Prefer dns-persist-01 where the CA offers it: a record that stays, written by you or the provider.
+    #[serde(default)]
+    pub persist: bool,
+    /// Seconds that a record may need to be seen everywhere; 120 unless set.
+    pub propagation_seconds: Option<u64>,
+    /// Do not ask authoritative servers whether a record can be seen.
+    #[serde(default)]
+    pub skip_propagation_check: bool,
+    /// The port of authoritative servers, 53.
+    pub authority_port: Option<u16>,
+}
+
+/// A provider that wants a token.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Token {
+    pub token_file: Credential,
+    pub endpoint: Option<String>,
+    pub ca_bundle: Option<Credential>,
+}
+
+/// Route 53; without keys those of the environment, as the AWS SDKs find them.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names are AWS's")]
+pub struct Route53 {
+    pub access_key_id: Option<String>,
+    pub secret_access_key_file: Option<Credential>,
+    pub region: Option<String>,
+    pub hosted_zone_id: Option<String>,
+    pub endpoint: Option<String>,
+    pub ca_bundle: Option<Credential>,
+}
+
+/// A name server that takes updates (RFC 2136) signed with TSIG.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Rfc2136 {
+    pub nameserver: String,
+    pub key_name: String,
+    pub algorithm: Option<String>,
+    pub key_file: Credential,
+    pub zone: Option<String>,
+}
+
+/// A service of the operator's that writes records.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Webhook {
+    pub url: String,
+    pub token_file: Credential,
+    pub ca_bundle: Option<Credential>,
+}
+
+/// A program of the operator's that writes records.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Exec {
+    pub program: PathBuf,
+    #[serde(default)]
+    pub args: Vec<String>,
+}
+
+/// A text that settings refer to: in a file, or given.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(from = "PathBuf")]
+pub enum Credential {
+    /// In this file, read when the issuer is opened.
+    File(PathBuf),
+    /// This.
+    Given(Zeroizing<String>),
+    /// It should be somewhere and is not; the text says where.
+    Missing(String),
+}
+
+impl From<PathBuf> for Credential {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "File({})", path.display()),
+            Self::Given(_) => f.write_str("Given(..)"),
+            Self::Missing(text) => write!(f, "Missing({text})"),
+        }
+    }
+}
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A file.
+    #[error("{field}: {}: {problem}", path.display())]
+    File {
+        /// Which setting names it.
+        field: String,
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A credential that is not where it should be.
+    #[error("{0}")]
+    Missing(String),
+    /// A value.
+    #[error("{field}: {problem}")]
+    Value {
+        /// Which setting.
+        field: String,
+        /// What is wrong, and what is expected.
+        problem: String,
+    },
+}
+
+impl SettingsError {
+    pub(super) fn value(field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
+        Self::Value { field: field.into(), problem: problem.to_string() }
+    }
+}
+
+impl Credential {
+    /// The text, without white space around it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is empty.
+    pub fn read(&self, field: &str) -> Result<Zeroizing<String>, SettingsError> {
+        let text = match self {
+            Self::Given(text) => text.clone(),
+            Self::Missing(text) => return Err(SettingsError::Missing(text.clone())),
+            Self::File(path) => read(path, field)?,
+        };
+        if text.trim().is_empty() {
+            return Err(SettingsError::value(field, "it is empty"));
+        }
+        Ok(text)
+    }
+}
+
+fn read(path: &Path, field: &str) -> Result<Zeroizing<String>, SettingsError> {
+    let failed = |problem: String| SettingsError::File { field: field.to_owned(), path: path.to_path_buf(), problem };
+    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    if size > LARGEST {
+        return Err(failed("larger than 1 MiB".to_owned()));
+    }
+    std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| failed(error.to_string()))
+}
+
+impl DnsSettings {
+    /// Settings in a YAML file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not what is expected.
+    pub fn load(path: &Path, field: &str) -> Result<Self, SettingsError> {
+        let settings: Self = yaml(path, field)?;
+        settings.check(field)?;
+        Ok(settings)
+    }
+
+    fn check(&self, field: &str) -> Result<(), SettingsError> {
+        let Self { cloudflare, digitalocean, route53, rfc2136, webhook, exec, .. } = self;
+        let given = [
+            cloudflare.is_some(),
+            digitalocean.is_some(),
+            route53.is_some(),
+            rfc2136.is_some(),
+            webhook.is_some(),
+            exec.is_some(),
+        ];
+        match given.iter().filter(|given| **given).count() {
+            1 => Ok(()),
+            n => Err(SettingsError::value(
+                field,
+                format!("{n} providers: expected one of cloudflare, digitalocean, route53, rfc2136, webhook, exec"),
+            )),
+        }
+    }
+}
+
+impl IssuerSettings {
+    /// Refuses what can be seen to be wrong without asking anybody.
+    ///
+    /// # Errors
+    /// When something is; it names the setting.
+    pub fn check(&self, field: &str) -> Result<(), SettingsError> {
+        let is_url = |text: &str| text.starts_with("https://") || text.starts_with("http://");
+        for (name, directory) in [("directory", Some(&self.directory)), ("trial", self.trial.as_ref())] {
+            let Some(directory) = directory else { continue };
+            if !is_url(directory) && !matches!(directory.as_str(), "letsencrypt" | "letsencrypt-staging") {
+                let text = format!("{directory:?}: expected letsencrypt, letsencrypt-staging, or an https:// URL");
+                return Err(SettingsError::value(format!("{field}{name}"), text));
+            }
+        }
+        for contact in &self.contacts {
+            if !contact.strip_prefix("mailto:").is_some_and(|address| address.contains('@')) {
+                let text = format!("{contact:?}: expected mailto:NAME@DOMAIN");
+                return Err(SettingsError::value(format!("{field}contact"), text));
+            }
+        }
+        match &self.dns {
+            Some(dns) => dns.check(&format!("{field}dns")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IssuersFile {
+    issuers: BTreeMap<String, IssuerSettings>,
+}
+
+/// Reads a file of issuers: `issuers: {NAME: {directory: …}}`.
+///
+/// # Errors
+/// When it cannot be read, or is not what is expected.
+pub fn issuers_from(path: &Path) -> Result<BTreeMap<String, IssuerSettings>, SettingsError> {
+    let file: IssuersFile = yaml(path, "--issuers")?;
+    for (name, settings) in &file.issuers {
+        let fits = !name.is_empty()
+            && name.len() <= 63
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if !fits || name == INTERNAL_CA {
+            let text = format!("{name:?}: expected lower-case letters, digits and dashes, and not {INTERNAL_CA}");
+            return Err(SettingsError::value("--issuers", text));
+        }
+        settings.check(&format!("--issuers: issuers.{name}."))?;
+    }
+    Ok(file.issuers)
+}
+
+fn yaml<T: serde::de::DeserializeOwned>(path: &Path, field: &str) -> Result<T, SettingsError> {
+    let text = read(path, field)?;
+    serde_yaml_ng::from_str(&text).map_err(|error| SettingsError::File {
+        field: field.to_owned(),
+        path: path.to_path_buf(),
+        problem: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("written");
+        file
+    }
+
+    #[test]
+    fn issuers_are_read_and_their_secrets_are_not_shown() {
+        let text = "issuers:\n  le:\n    directory: letsencrypt\n    agreeToTerms: true\n    \
+                    dns: {cloudflare: {tokenFile: /run/token}}\n    fallback: [internal-ca]\n";
+        let issuers = issuers_from(file(text).path()).expect("they are fine");
+        let le = &issuers["le"];
+        assert_eq!((le.directory.as_str(), le.preflight), ("letsencrypt", Preflight::Warn));
+        let given = Credential::Given(Zeroizing::new("s3cret".to_owned()));
+        assert!(!format!("{given:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, word) in [
+            ("issuers: {le: {directory: lets}}", "issuers.le.directory: \"lets\": expected letsencrypt"),
+            ("issuers: {le: {directory: letsencrypt, contacts: [me]}}", "issuers.le.contact: \"me\": expected mailto:"),
+            ("issuers: {le: {directory: letsencrypt, dns: {}}}", "issuers.le.dns: 0 providers"),
+            ("issuers: {le: {directory: letsencrypt, dnz: {}}}", "unknown field `dnz`"),
+            ("issuers: {internal-ca: {directory: letsencrypt}}", "and not internal-ca"),
+        ] {
+            let error = issuers_from(file(text).path()).expect_err(text).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        let error = Credential::File("/nowhere/token".into()).read("dns.cloudflare.tokenFile").expect_err("no file");
+        assert!(error.to_string().starts_with("dns.cloudflare.tokenFile: /nowhere/token: "), "{error}");
+    }
+}

@@ -1,0 +1,64 @@
+//! What is wished for: a certificate for some names, by an issuer, into a Secret.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use acme::names::NameError;
+use acme::{DnsName, Names};
+
+use super::settings::IssuerSettings;
+use crate::model::{Hostname, ObjectName};
+
+/// One certificate that somebody wants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wish {
+    /// Where it goes. Its namespace is the tenant: names of two namespaces never share a certificate.
+    pub secret: ObjectName,
+    /// Its names.
+    pub hostnames: BTreeSet<Hostname>,
+    /// Who makes it.
+    pub issuer: IssuerRef,
+    /// Where Envoys serve the names, as far as known: port 80 is looked at there before an order is placed.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// Who makes a certificate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum IssuerRef {
+    /// An issuer of the installation: `internal-ca`, `acme`, or one of the issuers file.
+    Named(Arc<str>),
+    /// An issuer that an object describes, for that object alone: its own account and its own credentials.
+    Own {
+        /// The object, a TenantGateway.
+        owner: ObjectName,
+        /// Its issuer.
+        settings: Arc<IssuerSettings>,
+    },
+}
+
+impl Wish {
+    /// The names as certificates have them.
+    ///
+    /// # Errors
+    /// When one could stand in no certificate.
+    pub fn names(&self) -> Result<Names, NameError> {
+        Names::parse(self.hostnames.iter().map(Hostname::as_str))
+    }
+
+    /// Whether the certificate would be good for this host.
+    pub fn covers(&self, host: &DnsName) -> bool {
+        self.names().is_ok_and(|names| acme::certificate::serves(&names, host))
+    }
+}
+
+impl From<&crate::translate::Wish> for Wish {
+    fn from(wish: &crate::translate::Wish) -> Self {
+        Self {
+            secret: wish.secret.clone(),
+            hostnames: BTreeSet::from([wish.hostname.clone()]),
+            issuer: IssuerRef::Named(Arc::from(wish.issuer.as_str())),
+            addresses: BTreeSet::new(),
+        }
+    }
+}

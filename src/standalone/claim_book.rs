@@ -1,0 +1,138 @@
+//! Who had which hostname first: a file in the private directory, one line a change.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::private_dir::write_private;
+use crate::model::Hostname;
+use crate::tenancy::Record;
+
+/// The file, open for more lines.
+pub struct ClaimBook {
+    path: PathBuf,
+}
+
+/// One line: a hostname's owner, or that it has none any more.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    hostname: String,
+    namespace: Option<Arc<str>>,
+    since: u64,
+}
+
+impl Line {
+    fn of(hostname: &Hostname, record: Option<&Record>) -> Self {
+        let since = record.map_or(0, |record| record.since);
+        Self { hostname: hostname.as_str().to_owned(), namespace: record.map(|r| r.namespace.clone()), since }
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string(self).expect("strings and a number") + "\n"
+    }
+}
+
+/// Why the file cannot be used. Going on without it would give hostnames away.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimBookError {
+    /// It cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line in it is none of ours.
+    #[error("{}:{line}: {text}: mend or remove the line", path.display())]
+    Line {
+        /// Which.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        text: String,
+    },
+}
+
+impl ClaimBook {
+    /// Reads what was written, and writes it anew without what is out of date.
+    ///
+    /// # Errors
+    /// When it cannot be read or written. A last line that was cut off by a crash is left out: what it told was never
+    /// acted on.
+    pub fn open(path: &Path) -> Result<(Self, BTreeMap<Hostname, Record>), ClaimBookError> {
+        let io = |source| ClaimBookError::Io { path: path.to_path_buf(), source };
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read.map_err(io)?,
+        };
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        let mut records = BTreeMap::new();
+        for (index, line) in whole.lines().enumerate() {
+            let wrong = |text: String| ClaimBookError::Line { path: path.to_path_buf(), line: index + 1, text };
+            let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+            let hostname = Hostname::parse(&line.hostname).map_err(|error| wrong(error.to_string()))?;
+            match line.namespace {
+                Some(namespace) => records.insert(hostname, Record { namespace, since: line.since }),
+                None => records.remove(&hostname),
+            };
+        }
+        let text: String = records.iter().map(|(name, record)| Line::of(name, Some(record)).text()).collect();
+        write_private(path, text.as_bytes()).map_err(io)?;
+        Ok((Self { path: path.to_path_buf() }, records))
+    }
+
+    /// Adds changes, and returns when they are on the disk.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn append(&mut self, records: &BTreeMap<Hostname, Option<Record>>) -> Result<(), ClaimBookError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let text: String = records.iter().map(|(name, record)| Line::of(name, record.as_ref()).text()).collect();
+        let write = || {
+            let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_data()
+        };
+        write().map_err(|source| ClaimBookError::Io { path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
+    fn record(namespace: &str, since: u64) -> Record {
+        Record { namespace: namespace.into(), since }
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_a_restart_and_a_cut_line_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("claims");
+        let (mut book, records) = ClaimBook::open(&path).expect("opens");
+        assert!(records.is_empty());
+        let changes = [(host("a.org"), Some(record("x", 1))), (host("b.org"), Some(record("y", 2)))];
+        book.append(&changes.into()).expect("writes");
+        book.append(&[(host("a.org"), None)].into()).expect("writes");
+        let text = fs::read_to_string(&path).expect("it is there");
+        fs::write(&path, text + "{\"hostname\": \"c.o").expect("a cut line");
+        for _ in 0..2 {
+            let (_, records) = ClaimBook::open(&path).expect("opens");
+            assert_eq!(records, [(host("b.org"), record("y", 2))].into());
+        }
+        fs::write(&path, "nonsense\n").expect("writes");
+        assert!(ClaimBook::open(&path).is_err_and(|error| error.to_string().contains(":1: ")));
+    }
+}

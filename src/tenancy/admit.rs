@@ -1,0 +1,118 @@
+//! Which hostnames a claimant may ask for at all.
+
+use std::collections::BTreeSet;
+
+use super::claim::{Rank, within};
+use super::engine::{Dirty, Finding, Host, Tenancy, Valid};
+use super::render::HOST_LABEL;
+use super::{ClaimKey, ClaimKind, Mode, names};
+use crate::model::{Hostname, ObjectName, Reason};
+
+impl Tenancy {
+    /// Sorts a claimant's hostnames into bids and refusals.
+    pub(super) fn admit(&mut self, key: &ClaimKey, tenant: &ObjectName, dirty: &mut Dirty) {
+        self.counters.claimants += 1;
+        let id = (key.clone(), tenant.clone());
+        let (mut bids, mut refused) = (BTreeSet::new(), Vec::new());
+        let claimant = self.claimants.get(key).filter(|c| c.tenants().contains(tenant));
+        if let (Some(claimant), Some(valid)) = (claimant, self.valid.get(tenant))
+            && self.may_attach(key, valid)
+            && !claimant.challenge
+        {
+            for hostname in &claimant.hostnames {
+                match hostname {
+                    Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
+                    Ok(hostname) => match self.refusal(key, hostname, valid) {
+                        Some(refusal) => refused.push(refusal),
+                        None => {
+                            bids.insert(Host::new(tenant, hostname));
+                        }
+                    },
+                }
+            }
+            if claimant.hostnames.is_empty() && key.kind != ClaimKind::ListenerSet {
+                let text = "spec.hostnames: at least one is needed on a shared Gateway".to_owned();
+                refused.push((Reason::HostnameRequired, text));
+            }
+        }
+        refused.sort();
+        refused.dedup();
+        let before: BTreeSet<Host> = self.bids_of.of(&id).cloned().collect();
+        for host in before.difference(&bids) {
+            self.bids.remove(host, &Rank::of(key));
+            self.pool.remove(&host.name(), &(Rank::of(key), tenant.clone()));
+            self.bids_of.remove(&id, host);
+            dirty.touch(host.clone());
+        }
+        for host in bids.difference(&before) {
+            self.bids.insert(host.clone(), Rank::of(key));
+            self.pool.insert(host.name(), (Rank::of(key), tenant.clone()));
+            self.bids_of.insert(id.clone(), host.clone());
+            dirty.touch(host.clone());
+        }
+        if refused.is_empty() {
+            self.refused.remove(&id);
+        } else {
+            self.refused.insert(id.clone(), refused);
+        }
+        dirty.verdicts.insert(id);
+    }
+
+    /// Whether a claimant's namespace takes part, and it is none of our own objects.
+    fn may_attach(&self, key: &ClaimKey, valid: &Valid) -> bool {
+        let tenant = &valid.object.name;
+        let (own, from) = (&tenant.namespace, &key.name.namespace);
+        let made_by_us = match key.kind {
+            ClaimKind::HttpRoute => *key.name.name == *names::redirect(&tenant.name),
+            ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
+            ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
+        };
+        !(own == from && made_by_us) && (own == from || self.gateway_of(from).as_ref() == Some(own))
+    }
+
+    fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {
+        let apex = valid.apex.as_str();
+        let namespace = &key.name.namespace;
+        let labels = self.namespaces.get(namespace).map(|ns| &ns.labels);
+        let host = labels.and_then(|l| l.get(HOST_LABEL)).map(|host| host.to_ascii_lowercase());
+        let not_allowed = |text: String| Some((Reason::HostnameNotAllowed, text));
+        match host {
+            _ if hostname.is_any() || !within(hostname, apex) => {
+                return not_allowed(format!("{hostname} is not {apex} or below it"));
+            }
+            Some(host) if !within(hostname, &host) => {
+                return not_allowed(format!("{hostname} is not {host} or below it"));
+            }
+            // Absence means denial where a label is what allows.
+            None if namespace.starts_with("tenant-") => {
+                return not_allowed(format!("{hostname}: the namespace has no label {HOST_LABEL}"));
+            }
+            _ => {}
+        }
+        let passthrough = self.passes_through(hostname, valid);
+        match key.kind {
+            ClaimKind::ListenerSet if *namespace != valid.object.name.namespace => {
+                not_allowed(format!("{hostname}: the Gateway takes ListenerSets of its own namespace only"))
+            }
+            ClaimKind::TlsRoute if !passthrough => {
+                let text = format!("{hostname} is no passthrough service of the Gateway");
+                Some((Reason::NoMatchingListenerHostname, text))
+            }
+            ClaimKind::TlsRoute => None,
+            _ if passthrough => {
+                Some((Reason::HostnameConflict, format!("{hostname} belongs to a passthrough service")))
+            }
+            _ if hostname.is_wildcard() && valid.mode == Mode::Http01 && key.kind != ClaimKind::ListenerSet => {
+                let text = format!("{hostname}: HTTP-01 issues no wildcard certificates; use dns01");
+                Some((Reason::WildcardNotIssuable, text))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a hostname is that of a passthrough service.
+    pub(super) fn passes_through(&self, hostname: &Hostname, valid: &Valid) -> bool {
+        let rest = hostname.as_str().strip_suffix(valid.apex.as_str()).and_then(|rest| rest.strip_suffix('.'));
+        rest.is_some_and(|service| valid.object.passthrough().iter().any(|s| **s == *service))
+    }
+}

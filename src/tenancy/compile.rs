@@ -1,0 +1,89 @@
+//! Rendering what was decided.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::delta::{Derived, DerivedKind};
+use super::engine::{Dirty, Host, Shard, Tenancy};
+use super::names;
+use super::render::Item;
+use crate::model::{Hostname, ObjectName};
+
+impl Tenancy {
+    /// Renders a Gateway (shard 0) or a ListenerSet.
+    pub(super) fn compile(&mut self, shard: &Shard, dirty: &mut Dirty) {
+        self.counters.shards += 1;
+        let (tenant, number) = shard;
+        let (kind, name) = place_of(tenant, *number);
+        let Some(valid) = self.valid.get(tenant) else {
+            return self.emit(tenant, kind, name, None, dirty);
+        };
+        let frame = self.frame(valid);
+        let wildcard = frame.wildcard_secret();
+        let only = |hostname: &Hostname| self.narrowed.get(&Host::new(tenant, hostname)).map(Arc::as_ref);
+        let held = self.shards.get(shard);
+        let items = held.into_iter().flatten().map(|(hostname, listener)| {
+            let secret = if valid.mode.per_host() {
+                names::host_certificate(&tenant.name, hostname.as_str())
+            } else {
+                wildcard.clone()
+            };
+            let only = only(hostname);
+            frame.item(&Item { name: listener.clone(), hostname: hostname.as_str(), secret, only })
+        });
+        let items: Vec<Value> = items.collect();
+        let value = if *number == 0 {
+            let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
+            let overflows = last.is_some_and(|((of, number), _)| of == tenant && *number > 0);
+            let theirs = self.with_sets.range(Host::first(tenant)..).next().is_some_and(|host| host.tenant == *tenant);
+            let only = |text: &str| Hostname::parse(text).ok().and_then(|name| only(&name).map(str::to_owned));
+            Some(frame.gateway(items, overflows || theirs, &only))
+        } else {
+            (!items.is_empty()).then(|| frame.overflow(*number, items))
+        };
+        self.emit(tenant, kind, name, value, dirty);
+    }
+
+    /// Wants an object, or not any more. One of somebody else under that name is left alone and told.
+    pub(super) fn emit(
+        &mut self,
+        tenant: &ObjectName,
+        kind: DerivedKind,
+        name: String,
+        value: Option<Value>,
+        dirty: &mut Dirty,
+    ) {
+        let key = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
+        let uid = self.given.get(tenant).map(|given| given.uid.as_str());
+        let foreign = self
+            .existing
+            .get(&key)
+            .is_some_and(|there| there.owner.is_empty() || uid.is_some_and(|uid| there.owner != uid));
+        let blocked = foreign && value.is_some();
+        if blocked != self.foreign.contains(tenant, &key) {
+            if blocked {
+                self.foreign.insert(tenant.clone(), key.clone());
+            } else {
+                self.foreign.remove(tenant, &key);
+            }
+            dirty.readiness.insert(tenant.clone());
+        }
+        let value = value.filter(|_| !foreign);
+        if self.desired.get(&key) == value.as_ref() {
+            return;
+        }
+        dirty.delta.objects.insert(key.clone(), value.clone());
+        match value {
+            Some(value) => drop(self.desired.insert(key, value)),
+            None => drop(self.desired.remove(&key)),
+        }
+    }
+}
+
+pub(super) fn place_of(tenant: &ObjectName, number: usize) -> (DerivedKind, String) {
+    match number {
+        0 => (DerivedKind::Gateway, tenant.name.to_string()),
+        number => (DerivedKind::ListenerSet, names::overflow(&tenant.name, number)),
+    }
+}

@@ -1,0 +1,177 @@
+//! Checking a TenantGateway, and what it has whoever claims what: redirect, issuer, the wildcard certificate.
+
+use std::collections::BTreeSet;
+
+use super::claim::within;
+use super::delta::{Certificates, DerivedKind};
+use super::engine::{Dirty, Host, Tenancy, Valid};
+use super::render::{self, Frame, GATEWAY_LABEL, HOST_LABEL};
+use super::wish::{Issuer, Wish};
+use super::{Readiness, TenantGateway, issuer, names};
+use crate::model::{Hostname, ObjectName};
+
+/// Names on one certificate: Let's Encrypt takes no more.
+pub(super) const NAMES: usize = 100;
+
+impl Tenancy {
+    /// What the objects of a TenantGateway have in common.
+    pub(super) fn frame<'a>(&'a self, valid: &'a Valid) -> Frame<'a> {
+        let own = self.own.contains(render::class(&valid.object));
+        Frame { tenant: &valid.object, mode: valid.mode, ports: self.settings.ports, own }
+    }
+
+    /// Checks a TenantGateway. One that cannot be carried out leaves what was live as it is.
+    pub(super) fn evaluate(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        self.counters.tenants += 1;
+        dirty.readiness.insert(name.clone());
+        let verdict = self.given.get(name).map(|tenant| self.check(tenant));
+        match verdict {
+            Some(Err((reason, message))) => {
+                let new = Readiness { reason, message, frozen: true };
+                if self.readiness.get(name) != Some(&new) {
+                    dirty.delta.tenants.insert(name.clone(), Some(new.clone()));
+                    self.readiness.insert(name.clone(), new);
+                }
+                return;
+            }
+            Some(Ok(valid)) => {
+                if self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+                    self.readiness.remove(name);
+                }
+                if self.valid.get(name).is_none_or(|old| *old != valid) {
+                    self.valid.insert(name.clone(), valid);
+                    self.touch_all(name, dirty);
+                }
+            }
+            None => {
+                self.valid.remove(name);
+                self.touch_all(name, dirty);
+            }
+        }
+        let placed = self.shards.range((name.clone(), 0)..).map(|(shard, _)| shard).take_while(|s| s.0 == *name);
+        dirty.shards.extend(placed.cloned());
+        dirty.shards.insert((name.clone(), 0));
+        self.family(name, dirty);
+        self.make_room(name, dirty);
+        self.furnish(name, dirty);
+    }
+
+    /// What does not depend on claims.
+    fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        let secret = names::wildcard_certificate(&name.name);
+        let (mut redirect, mut issuer, mut certificate, mut wish) = (None, None, None, None);
+        if let Some(valid) = self.valid.get(name) {
+            redirect = Some(self.frame(valid).redirect());
+            let from = issuer::issuer(&valid.object, valid.mode);
+            let ours = self.settings.certificates == Certificates::Own;
+            issuer = from.as_ref().filter(|_| !ours).and_then(|from| issuer::object_of(&valid.object, from));
+            if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
+                let children = self.child_hosts.range(Host::first(name)..).take_while(|h| h.tenant == *name);
+                let children: BTreeSet<&str> =
+                    children.filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
+                let wanted = render::wildcard_names(&valid.object, children.into_iter().take(NAMES / 2 - 1));
+                if ours {
+                    wish = Some(self.wish(name, &secret, &wanted, from));
+                } else {
+                    certificate = Some(render::certificate(&valid.object, &secret, &[], &wanted));
+                }
+            }
+        }
+        for (kind, own, value) in [
+            (DerivedKind::HttpRoute, names::redirect(&name.name), redirect),
+            (DerivedKind::Issuer, names::issuer(&name.name), issuer),
+            (DerivedKind::Certificate, secret.clone(), certificate),
+        ] {
+            self.emit(name, kind, own, value, dirty);
+        }
+        self.want(ObjectName::new(name.namespace.clone(), secret), wish, dirty);
+    }
+
+    pub(super) fn wish(&self, tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> Wish {
+        let names = names.iter().map(|name| Hostname::parse(name).expect("made of a parsed apex or host")).collect();
+        Wish { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
+    }
+
+    /// Wants a certificate, or not any more.
+    pub(super) fn want(&mut self, secret: ObjectName, wish: Option<Wish>, dirty: &mut Dirty) {
+        if self.wished.get(&secret) == wish.as_ref() {
+            return;
+        }
+        dirty.delta.wishes.insert(secret.clone(), wish.clone());
+        match wish {
+            Some(wish) => drop(self.wished.insert(secret, wish)),
+            None => drop(self.wished.remove(&secret)),
+        }
+    }
+
+    fn check(&self, tenant: &TenantGateway) -> Result<Valid, (&'static str, String)> {
+        let (apex, mode) = tenant.check().map_err(|error| ("InvalidSpec", error.to_string()))?;
+        let namespace = &tenant.name.namespace;
+        // The first stays; by name, and one that is already carried out before one that is not.
+        let first = self.tenants_in.of(namespace).find(|t| self.valid.contains_key(*t));
+        if first.or(self.tenants_in.first(namespace)) != Some(&tenant.name) {
+            let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
+            return Err(("DuplicateTenantGateway", text));
+        }
+        let Some(labels) = self.namespaces.get(namespace).map(|ns| &ns.labels) else {
+            let text = format!("metadata.namespace: there is no Namespace {namespace}: add it");
+            return Err(("NamespaceNotFound", text));
+        };
+        match labels.get(HOST_LABEL) {
+            None if namespace.starts_with("tenant-") => {
+                let text = format!("namespace {namespace} has no label {HOST_LABEL}: set it to the tenant's apex");
+                return Err(("NamespaceNotLabelled", text));
+            }
+            Some(host) if !within(&apex, &host.to_ascii_lowercase()) => {
+                let text =
+                    format!("spec.apex: {apex} is not below {host}, which label {HOST_LABEL} of {namespace} allows");
+                return Err(("ApexNotAllowed", text));
+            }
+            _ => {}
+        }
+        match labels.get(GATEWAY_LABEL) {
+            Some(other) if **other != **namespace => {
+                let text = format!(
+                    "namespace {namespace} has label {GATEWAY_LABEL}={other}: set it to {namespace}, or delete this TenantGateway"
+                );
+                Err(("NamespaceInheritsElsewhere", text))
+            }
+            _ => Ok(Valid { object: tenant.clone(), apex, mode }),
+        }
+    }
+
+    /// The child apexes of a TenantGateway in wildcard mode.
+    fn family(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        let there: BTreeSet<Host> =
+            self.child_hosts.range(Host::first(name)..).take_while(|h| h.tenant == *name).cloned().collect();
+        let mut wanted = BTreeSet::new();
+        if let Some(valid) = self.valid.get(name).filter(|v| !v.mode.per_host()) {
+            for child in self.children.of(&name.namespace).filter(|ns| **ns != name.namespace) {
+                let host = self.namespaces.get(child).and_then(|ns| ns.labels.get(HOST_LABEL));
+                let wildcard = host.and_then(|host| Hostname::parse(&format!("*.{host}")).ok());
+                let below = |w: &Hostname| within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str();
+                wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
+            }
+        }
+        for host in there.symmetric_difference(&wanted) {
+            dirty.hosts.insert(host.clone());
+        }
+        for host in there.difference(&wanted) {
+            self.child_hosts.remove(host);
+        }
+        self.child_hosts.extend(wanted);
+    }
+
+    /// Marks everything that a TenantGateway's specification has a say in.
+    fn touch_all(&self, name: &ObjectName, dirty: &mut Dirty) {
+        dirty.claims.extend(self.by_tenant.of(name).map(|claim| (claim.clone(), name.clone())));
+        let bids = self.bids.from(Host::first(name)).map(|(host, _)| host).take_while(|h| h.tenant == *name);
+        for host in bids {
+            dirty.touch(host.clone());
+        }
+        let placed = self.places.range((name.clone(), String::new())..).take_while(|(key, _)| key.0 == *name);
+        for (_, place) in placed {
+            dirty.touch(Host::new(name, &place.hostname));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Why a hostname is whose it is: for operators, who may know every tenant's objects.
+
+use super::claim::{Rank, within};
+use super::delta::Precedence;
+use super::engine::{Host, Name, Tenancy};
+use super::{ClaimKey, Verdict, names};
+use crate::model::{Hostname, ObjectName};
+
+/// What is to be said of a hostname under one TenantGateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The TenantGateway.
+    pub tenant: ObjectName,
+    /// Whether the hostname has an owner there whose listener stands.
+    pub ok: bool,
+    /// Who, and why; or why nobody.
+    pub text: String,
+}
+
+impl Tenancy {
+    /// What each TenantGateway whose apex a hostname lies below says of it, the deepest apex first.
+    pub fn explain(&self, host: &Hostname) -> Vec<Ownership> {
+        let mut over: Vec<_> = self.valid.values().filter(|valid| within(host, valid.apex.as_str())).collect();
+        over.sort_by_key(|valid| (std::cmp::Reverse(valid.apex.as_str().len()), valid.object.name.clone()));
+        let tell = |tenant: &ObjectName| {
+            let (ok, text) = self.tell(tenant, host);
+            Ownership { tenant: tenant.clone(), ok, text }
+        };
+        let mut told: Vec<Ownership> = over.into_iter().map(|valid| tell(&valid.object.name)).collect();
+        // One that serves it comes first: it is the answer.
+        told.sort_by_key(|ownership| !ownership.ok);
+        told
+    }
+
+    fn tell(&self, tenant: &ObjectName, host: &Hostname) -> (bool, String) {
+        let names = std::iter::once(host.clone()).chain(host.covering());
+        let claimed = names.into_iter().find_map(|name| Some((self.standing(tenant, &name)?.clone(), name)));
+        let losers = self.losers(tenant, host);
+        let Some((owner, name)) = claimed else {
+            let apex = self.valid.get(tenant).map(|valid| valid.apex.to_string()).unwrap_or_default();
+            let nobody = format!("TenantGateway {tenant} has apex {apex}, and no route has claimed {host} there");
+            let text = if losers.is_empty() { nobody } else { losers.join("; ") };
+            return (false, text);
+        };
+        let key = owner.rank.key();
+        let others = self.pool.of(&Name::new(&name)).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
+        let why = match others.count() {
+            0 => "nobody else claims it".to_owned(),
+            _ if self.settings.claims == Precedence::FirstCome => "it claimed it first".to_owned(),
+            _ if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first".to_owned(),
+            _ => "its namespace/name is the smallest".to_owned(),
+        };
+        let what = if name == *host { name.to_string() } else { format!("{host} by {name}") };
+        let place = match self.shard_of(&Host::new(tenant, &name)) {
+            0 => format!("Gateway {tenant}"),
+            number => format!("ListenerSet {}/{}", tenant.namespace, names::overflow(&tenant.name, number)),
+        };
+        let verdict = self.verdict(&key, tenant);
+        let ok = verdict.is_some_and(|verdict| verdict.granted.contains(&name));
+        let mut text =
+            format!("TenantGateway {tenant}: {} has {what}: {why}; its listener is in {place}", key.object());
+        if let Some(verdict) = verdict.filter(|_| !ok) {
+            text = format!("{text}; {}: {}", verdict.reason.as_str(), verdict.message);
+        }
+        for loser in losers {
+            text = format!("{text}; {loser}");
+        }
+        (ok, text)
+    }
+
+    /// Who asked for a hostname under a TenantGateway in vain.
+    fn losers(&self, tenant: &ObjectName, host: &Hostname) -> Vec<String> {
+        let refused = |key: &ClaimKey, verdict: &Verdict| {
+            (!verdict.granted.contains(host))
+                .then(|| format!("{} does not: {}: {}", key.object(), verdict.reason.as_str(), verdict.message))
+        };
+        let bids = self.bids.of(&Host::new(tenant, host)).map(Rank::key);
+        let asked = self.by_tenant.of(tenant).filter(|key| {
+            let claimant = self.claimants.get(*key);
+            claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == host))
+        });
+        let mut keys: Vec<ClaimKey> = bids.chain(asked.cloned()).collect();
+        keys.sort();
+        keys.dedup();
+        keys.iter().filter_map(|key| refused(key, self.verdict(key, tenant)?)).collect()
+    }
+}

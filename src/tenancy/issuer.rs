@@ -1,0 +1,88 @@
+//! Who issues the certificates of a TenantGateway: as a value, and as cert-manager's Issuer.
+
+use serde_json::{Value, json};
+
+use super::names;
+use super::render::{GATEWAY_GROUP, meta, object};
+use super::wish::{AcmeIssuer, Issuer, Provider, Solver};
+use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, TenantGateway};
+use crate::model::ObjectName;
+
+/// Let's Encrypt, as `spec.issuerName` names it.
+const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
+const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
+
+/// Who issues; `None` where somebody brings the certificate.
+pub(super) fn issuer(tenant: &TenantGateway, mode: Mode) -> Option<Issuer> {
+    let solver = match mode {
+        Mode::ExistingSecret => return None,
+        Mode::InternalCa => return Some(Issuer::InternalCa),
+        Mode::Http01 => Solver::Http01,
+        Mode::Dns01 => Solver::Dns01(provider(tenant)?),
+    };
+    let known = if tenant.spec.issuer_name == "letsencrypt-stage" { STAGING } else { PRODUCTION };
+    let directory = tenant.annotations.get(DIRECTORY).cloned().unwrap_or_else(|| known.to_owned());
+    let account = ObjectName::new(tenant.name.namespace.clone(), names::acme_account(&tenant.name.name));
+    Some(Issuer::Acme(Box::new(AcmeIssuer { tenant: tenant.name.clone(), directory, account, solver })))
+}
+
+/// The block of the provider that is named; `None` where it is missing, which is told before.
+fn provider(tenant: &TenantGateway) -> Option<Provider> {
+    let dns01 = tenant.spec.dns01.clone()?;
+    Some(match dns01.provider.as_str() {
+        "cloudflare" => Provider::Cloudflare(dns01.cloudflare?),
+        "route53" => {
+            // A reference without a name is the chart's way of saying "ambient credentials".
+            let given = dns01.route53?;
+            let key = given.secret_access_key_secret_ref.filter(|key| !key.name.is_empty());
+            Provider::Route53(Route53 { secret_access_key_secret_ref: key, ..given })
+        }
+        "digitalocean" => Provider::DigitalOcean(dns01.digitalocean?),
+        "rfc2136" => {
+            let mut given = dns01.rfc2136?;
+            if given.tsig_algorithm.is_empty() {
+                given.tsig_algorithm = "HMACSHA256".to_owned();
+            }
+            Provider::Rfc2136(given)
+        }
+        _ => return None,
+    })
+}
+
+/// cert-manager's Issuer; `None` for certificates that do not come over ACME.
+pub(super) fn object_of(tenant: &TenantGateway, issuer: &Issuer) -> Option<Value> {
+    let Issuer::Acme(acme) = issuer else { return None };
+    let solver = match &acme.solver {
+        Solver::Http01 => {
+            let ObjectName { namespace, name } = &tenant.name;
+            let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": **namespace, "name": **name,
+                "sectionName": "http"});
+            json!({"http01": {"gatewayHTTPRoute": {"parentRefs": [parent]}}})
+        }
+        Solver::Dns01(provider) => json!({"dns01": block(provider)}),
+    };
+    let key = json!({"name": &*acme.account.name});
+    let spec = json!({"acme": {"server": acme.directory, "privateKeySecretRef": key, "solvers": [solver]}});
+    let name = names::issuer(&tenant.name.name);
+    Some(object("cert-manager.io/v1", "Issuer", meta(tenant, &name, &[]), spec))
+}
+
+fn block(provider: &Provider) -> Value {
+    let secret = |key: &SecretKey| json!({"name": key.name, "key": key.key});
+    match provider {
+        Provider::Cloudflare(given) => {
+            json!({"cloudflare": {"apiTokenSecretRef": secret(&given.api_token_secret_ref)}})
+        }
+        Provider::Route53(given) => {
+            let mut block = json!({"region": given.region, "accessKeyID": given.access_key_id});
+            if let Some(key) = &given.secret_access_key_secret_ref {
+                block["secretAccessKeySecretRef"] = secret(key);
+            }
+            json!({"route53": block})
+        }
+        Provider::DigitalOcean(given) => json!({"digitalocean": {"tokenSecretRef": secret(&given.token_secret_ref)}}),
+        Provider::Rfc2136(given) => json!({"rfc2136": {
+            "nameserver": given.nameserver, "tsigKeyName": given.tsig_key_name,
+            "tsigAlgorithm": given.tsig_algorithm, "tsigSecretSecretRef": secret(&given.tsig_secret_secret_ref)}}),
+    }
+}

@@ -1,0 +1,184 @@
+//! The status of a TenantGateway, from what was decided and from what the statuses of its objects say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::ClaimKey;
+use super::Verdict;
+use super::compile::place_of;
+use super::delta::{Derived, DerivedKind};
+use super::engine::Tenancy;
+use crate::inputs::ParentRef;
+use crate::model::{ObjectName, Status};
+use crate::translate::{ObjectStatus, StatusBody};
+
+/// The controller name of the page, under which routes of other classes are told how their claims fared.
+pub const CONTROLLER: &str = "gateway.cozystack.io/tenantgateway-controller";
+
+/// What the status of a Gateway or ListenerSet says, whoever serves it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParentState {
+    /// `Accepted`.
+    pub accepted: bool,
+    /// `Programmed`.
+    pub programmed: bool,
+    /// `Accepted` and `Programmed` of its listeners.
+    pub listeners: BTreeMap<Arc<str>, (bool, bool)>,
+}
+
+impl From<&ObjectStatus> for ParentState {
+    fn from(status: &ObjectStatus) -> Self {
+        let holds = |conditions: &[crate::model::Condition], kind| {
+            conditions.iter().any(|condition| condition.kind == kind && condition.status == Status::True)
+        };
+        let (conditions, listeners) = match &status.body {
+            StatusBody::Gateway(gateway) => (&gateway.conditions, &gateway.listeners),
+            StatusBody::ListenerSet(set) => (&set.conditions, &set.listeners),
+            StatusBody::Class(_) | StatusBody::Route(_) => return Self::default(),
+        };
+        let both = |conditions: &[_]| (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
+        let (accepted, programmed) = both(conditions);
+        let listeners = listeners.iter().map(|listener| (listener.name.clone(), both(&listener.conditions)));
+        Self { accepted, programmed, listeners: listeners.collect() }
+    }
+}
+
+/// The status of a TenantGateway but for times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantStatus {
+    /// The generation it was made from.
+    pub generation: i64,
+    /// `Ready`.
+    pub ready: bool,
+    /// Its reason.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// The listeners of its Gateway and ListenerSets, in their order.
+    pub listeners: Vec<ListenerState>,
+}
+
+/// A listener of a TenantGateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerState {
+    /// Its name.
+    pub name: String,
+    /// Its hostname.
+    pub hostname: Option<String>,
+    /// The Certificate, which has the name of its Secret.
+    pub certificate: Option<String>,
+    /// Why it is not ready; `None` when it is.
+    pub reason: Option<&'static str>,
+}
+
+impl TenantStatus {
+    /// As it is written. `since` is when `Ready` last changed its status, in RFC 3339.
+    pub fn document(&self, since: &str) -> Value {
+        let condition = json!({
+            "type": "Ready",
+            "status": if self.ready { "True" } else { "False" },
+            "reason": self.reason,
+            "message": self.message,
+            "observedGeneration": self.generation,
+            "lastTransitionTime": since,
+        });
+        let listener = |listener: &ListenerState| {
+            let mut told = json!({"name": listener.name, "ready": listener.reason.is_none()});
+            let texts =
+                [("hostname", listener.hostname.as_deref()), ("certificateName", listener.certificate.as_deref())];
+            for (field, text) in texts.into_iter().chain([("reason", listener.reason)]) {
+                if let Some(text) = text {
+                    told[field] = json!(text);
+                }
+            }
+            told
+        };
+        json!({
+            "observedGeneration": self.generation,
+            "conditions": [condition],
+            "listeners": self.listeners.iter().map(listener).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Tenancy {
+    /// The TenantGateways that were given, whatever is wrong with them.
+    pub fn tenants(&self) -> impl Iterator<Item = &ObjectName> {
+        self.given.keys()
+    }
+
+    /// The status of a TenantGateway. `look` says what the status of one of its objects says, if it has one.
+    pub fn status(&self, tenant: &ObjectName, look: &dyn Fn(&Derived) -> Option<ParentState>) -> Option<TenantStatus> {
+        let given = self.given.get(tenant)?;
+        let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
+        let state = look(&gateway).unwrap_or_default();
+        let mut listeners = self.listeners(&gateway, &state);
+        for ((_, number), _) in self.shards.range((tenant.clone(), 1)..).take_while(|((of, _), _)| of == tenant) {
+            let (kind, name) = place_of(tenant, *number);
+            let set = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
+            listeners.extend(self.listeners(&set, &look(&set).unwrap_or_default()));
+        }
+        let waiting: Vec<&str> =
+            listeners.iter().filter(|listener| listener.reason.is_some()).map(|l| l.name.as_str()).collect();
+        let decided = self.readiness.get(tenant);
+        let (reason, message) = match decided.filter(|readiness| readiness.reason != "Reconciled") {
+            Some(readiness) => (readiness.reason, readiness.message.clone()),
+            None if !state.accepted => ("GatewayNotAccepted", format!("Gateway {tenant} is not accepted")),
+            None if !state.programmed => ("GatewayNotProgrammed", format!("Gateway {tenant} is not programmed")),
+            None if !waiting.is_empty() => {
+                let more = if waiting.len() > 8 { ", ..." } else { "" };
+                let names = waiting.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+                let text = format!("{} of {} listeners are not ready: {names}{more}", waiting.len(), listeners.len());
+                ("ListenersNotReady", text)
+            }
+            None => ("Reconciled", format!("all {} listeners are ready", listeners.len())),
+        };
+        let ready = reason == "Reconciled";
+        Some(TenantStatus { generation: given.generation, ready, reason, message, listeners })
+    }
+
+    fn listeners(&self, object: &Derived, state: &ParentState) -> Vec<ListenerState> {
+        let rendered = self.desired.get(object).map(|value| &value["spec"]["listeners"]);
+        let all = rendered.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let listener = |value: &Value| {
+            let name = text(&value["name"]).unwrap_or_default();
+            let reason = match state.listeners.get(name.as_str()) {
+                None => Some("Pending"),
+                Some((false, _)) => Some("NotAccepted"),
+                Some((true, false)) => Some("NotProgrammed"),
+                Some((true, true)) => None,
+            };
+            let certificate = text(&value["tls"]["certificateRefs"][0]["name"]);
+            ListenerState { name, hostname: text(&value["hostname"]), certificate, reason }
+        };
+        all.iter().map(listener).collect()
+    }
+
+    /// Every verdict on claims, by claim.
+    pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
+        self.verdicts.iter().map(|((claim, tenant), verdict)| (claim, tenant, verdict))
+    }
+
+    /// Whether a TenantGateway's Gateway is of a class that we serve: there `Accepted` is among the conditions of the
+    /// Gateway's own controller.
+    pub fn is_own(&self, tenant: &ObjectName) -> bool {
+        self.valid.get(tenant).is_some_and(|valid| self.frame(valid).own)
+    }
+
+    /// The parentRefs by which a claim names a TenantGateway.
+    pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
+        let parents = self.claimants.get(claim).map(|claimant| claimant.parents.as_slice()).unwrap_or_default();
+        let names = |parent: &&ParentRef| {
+            super::claim::tenant_of(parent, &claim.name.namespace).is_some_and(|named| named == *tenant)
+        };
+        parents.iter().filter(names).collect()
+    }
+
+    /// Every certificate that we are to get, by Secret.
+    pub fn wishes(&self) -> &BTreeMap<ObjectName, super::Wish> {
+        &self.wished
+    }
+}

@@ -1,0 +1,69 @@
+//! Certificates that somebody has to get, for installations whose certificates do not come from cert-manager.
+
+use crate::inputs::{Cloudflare, DigitalOcean, Rfc2136, Route53};
+use crate::model::{Hostname, ObjectName};
+
+/// A certificate that is wanted. Who fulfils it writes a `kubernetes.io/tls` Secret, and leaves the one that is there in
+/// place until a better one is at hand: a change of the issuer alone stops nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wish {
+    /// The Secret that listeners refer to. It keeps its name whoever issues.
+    pub secret: ObjectName,
+    /// The names on the certificate, the first of them first.
+    pub names: Vec<Hostname>,
+    /// From whom.
+    pub issuer: Issuer,
+}
+
+/// Who issues a certificate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Issuer {
+    /// Our own CA.
+    InternalCa,
+    /// A CA that speaks ACME (RFC 8555).
+    Acme(Box<AcmeIssuer>),
+}
+
+/// A CA that speaks ACME, and how it is satisfied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AcmeIssuer {
+    /// The TenantGateway whose account it is.
+    pub tenant: ObjectName,
+    /// The URL of its directory.
+    pub directory: String,
+    /// The Secret with the account's key, in the TenantGateway's namespace.
+    pub account: ObjectName,
+    /// How challenges are answered.
+    pub solver: Solver,
+}
+
+/// How challenges are answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Solver {
+    /// At `/.well-known/acme-challenge/` on port 80 (RFC 8555, 8.3).
+    Http01,
+    /// By a TXT record (RFC 8555, 8.4).
+    Dns01(Provider),
+}
+
+/// Who serves the zone: `spec.dns01` as it was written. Secrets are in the TenantGateway's namespace.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names are the providers'")]
+pub enum Provider {
+    Cloudflare(Cloudflare),
+    Route53(Route53),
+    DigitalOcean(DigitalOcean),
+    Rfc2136(Rfc2136),
+}
+
+impl Provider {
+    /// As `spec.dns01.provider` names it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Provider::Cloudflare(_) => "cloudflare",
+            Provider::Route53(_) => "route53",
+            Provider::DigitalOcean(_) => "digitalocean",
+            Provider::Rfc2136(_) => "rfc2136",
+        }
+    }
+}
