@@ -33,7 +33,7 @@ e2e: ## the tests against real counterparts
 	$(CARGO) test -p e2e -- --ignored
 
 bench: ## the table of README: ours, Envoy's floor, one chain per host
-	e2e/tools install envoy
+	e2e/tools install envoy go
 	$(CARGO) bench --workspace
 
 generate: ## the Gateway API types from the release's CRDs

@@ -66,29 +66,6 @@ pub struct State {
     pub state_dir: Option<PathBuf>,
 }
 
-/// How TenantGateways are carried out.
-#[derive(Clone, Debug, Args)]
-pub struct Tenants {
-    /// Port of plain HTTP on the Gateways of TenantGateways
-    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
-    pub tenant_http_port: u16,
-    /// Port of TLS on the Gateways of TenantGateways
-    #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = clap::value_parser!(u16).range(1..))]
-    pub tenant_https_port: u16,
-    /// Who of several claimants of a hostname has it
-    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
-    pub hostname_claims: HostnameClaims,
-}
-
-/// Who of several claimants of a hostname has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HostnameClaims {
-    /// cozy-* namespaces first, then the smallest namespace/name
-    Smallest,
-    /// The namespace that claimed it first, as recorded in the private directory
-    FirstCome,
-}
-
 /// Certificates from ACME CAs.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Certificates by ACME")]
@@ -140,6 +117,29 @@ pub struct Acme {
     pub issuers: Option<PathBuf>,
 }
 
+/// How TenantGateways are carried out.
+#[derive(Clone, Debug, Args)]
+pub struct Tenants {
+    /// Port of plain HTTP on the Gateways of TenantGateways
+    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
+    pub tenant_http_port: u16,
+    /// Port of TLS on the Gateways of TenantGateways
+    #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = clap::value_parser!(u16).range(1..))]
+    pub tenant_https_port: u16,
+    /// Who of several claimants of a hostname has it
+    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
+    pub hostname_claims: HostnameClaims,
+}
+
+/// Who of several claimants of a hostname has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostnameClaims {
+    /// cozy-* namespaces first, then the smallest namespace/name
+    Smallest,
+    /// The namespace that claimed it first, as recorded in the private directory
+    FirstCome,
+}
+
 /// `standalone`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -173,10 +173,10 @@ pub struct Standalone {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub tenants: Tenants,
+    pub acme: Acme,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub acme: Acme,
+    pub tenants: Tenants,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub state: State,

@@ -7,6 +7,7 @@ pub mod gateway_api;
 pub mod inputs;
 pub mod lint;
 pub mod manifest;
+pub mod metrics;
 pub mod model;
 pub mod offline;
 pub mod pipeline;

@@ -90,11 +90,7 @@ impl Pipeline {
         let mut asked = known;
         let mut batch = Batch::default();
         for change in changes {
-            let Some(key) = key_of(&change) else {
-                batch.others.push(change);
-                continue;
-            };
-            self.ask(key, &change, &mut asked);
+            self.ask(&change, &mut asked);
             match &change {
                 Change::Put(Object::TenantGateway(_) | Object::GrpcRoute(_)) => {}
                 Change::Delete(key) if matches!(key.kind, Kind::TenantGateway | Kind::GRPCRoute) => {}
@@ -118,12 +114,13 @@ impl Pipeline {
             self.take_back(&decided, &mut batch);
         }
         self.lay_grants(&decided, &mut batch);
-        let delta = self.engine.apply(batch.changes.into_values().chain(batch.others).collect(), now);
+        let delta = self.engine.apply(batch.facts.into_iter().chain(batch.changes.into_values()).collect(), now);
         Outcome { delta, tenancy: decided }
     }
 
     /// What a change of an object tells tenancy.
-    fn ask(&mut self, key: ObjectKey, change: &Change, asked: &mut Vec<tenancy::Change>) {
+    fn ask(&mut self, change: &Change, asked: &mut Vec<tenancy::Change>) {
+        let Some(key) = change.key() else { return };
         let object = match change {
             Change::Put(object) => Some(object),
             _ => None,
@@ -298,25 +295,17 @@ impl Pipeline {
 #[derive(Default)]
 struct Batch {
     changes: BTreeMap<ObjectKey, Change>,
+    /// What is no object.
+    facts: Vec<Change>,
     namespaces: BTreeSet<Arc<str>>,
-    /// What is no object's.
-    others: Vec<Change>,
 }
 
 impl Batch {
     fn put(&mut self, change: Change) {
-        if let Some(key) = key_of(&change) {
-            self.changes.insert(key, change);
+        match change.key() {
+            Some(key) => drop(self.changes.insert(key, change)),
+            None => self.facts.push(change),
         }
-    }
-}
-
-/// The object that a change is of.
-fn key_of(change: &Change) -> Option<ObjectKey> {
-    match change {
-        Change::Put(object) => Some(object.key()),
-        Change::Delete(key) => Some(key.clone()),
-        Change::Challenge(..) | Change::Trouble(..) => None,
     }
 }
 

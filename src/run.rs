@@ -1,5 +1,6 @@
 //! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -16,14 +17,14 @@ use xds::{Cache, Server, UnixPeers, View};
 
 use acme::storage::dir::Directory;
 
-use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, Wish};
+use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, IssuerSettings, Wish};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
+use crate::model::ObjectName;
 use crate::standalone::{
-    Ask, ClaimBook, Demo, Issuers, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin,
-    tenants, wishes as wishes_of_tenants,
+    Ask, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin, tenants,
 };
 use crate::tenancy;
 use crate::translate::{Change, Protocol, Settings};
@@ -109,7 +110,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         book,
         known,
         desk: desk.clone(),
-        issuers: Issuers { directory: options.acme.acme_directory.clone(), http_port: tenancy_http_port },
+        issuers: options.acme.issuers()?,
+        http_port: tenancy_http_port,
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
         start: Instant::now(),
@@ -251,12 +253,15 @@ async fn next(watcher: &mut Option<Watcher>) -> Outcome {
 /// What the one loop owns.
 struct Site {
     live: Live,
+    desk: Arc<Desk>,
+    /// The installation's own issuers.
+    issuers: BTreeMap<String, IssuerSettings>,
+    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
+    http_port: u16,
     /// Who had which hostname first, where that counts.
     book: Option<ClaimBook>,
     /// What the book had to say at the start.
     known: Vec<tenancy::Change>,
-    desk: Arc<Desk>,
-    issuers: Issuers,
     bundle: PathBuf,
     /// What was last written there.
     written: String,
@@ -283,11 +288,7 @@ impl Site {
             Kind::TenantGateway,
             Kind::TLSRoute,
         ];
-        let wishes = changes.iter().any(|change| match change {
-            Change::Put(object) => kinds.contains(&object.key().kind),
-            Change::Delete(key) => kinds.contains(&key.kind),
-            Change::Challenge(..) | Change::Trouble(..) => false,
-        });
+        let wishes = changes.iter().filter_map(Change::key).any(|key| kinds.contains(&key.kind));
         self.publish(changes)?;
         if wishes {
             self.certify();
@@ -323,12 +324,20 @@ impl Site {
 
     /// Says which certificates are wished for.
     fn certify(&self) {
-        let engine = self.live.engine();
-        let wish =
-            |wish: &crate::translate::Wish| Wish { addresses: engine.addresses_of(&wish.hostname), ..Wish::from(wish) };
-        let own = engine.wishes();
-        let tenants = wishes_of_tenants(self.live.pipeline(), &self.issuers);
-        self.desk.wish(own.keys().map(wish).chain(tenants).collect());
+        let pipeline = self.live.pipeline();
+        let engine = pipeline.engine();
+        let credential = |secret: &ObjectName, key: &str| engine.store().secret(secret)?.credential(key);
+        let of_tenants = pipeline.tenancy().wishes().values();
+        let of_tenants =
+            of_tenants.map(|wish| certificates::of_tenant(wish, &self.issuers, self.http_port, &credential));
+        let addresses = |wish: Wish| {
+            let addresses = wish.hostnames.iter().flat_map(|hostname| engine.addresses_of(hostname)).collect();
+            Wish { addresses, ..wish }
+        };
+        let mut wishes: Vec<Wish> = engine.wishes().keys().map(Wish::from).chain(of_tenants).map(addresses).collect();
+        wishes.sort_by(|a, b| a.secret.cmp(&b.secret));
+        wishes.dedup_by(|a, b| a.secret == b.secret);
+        self.desk.wish(wishes);
     }
 
     /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.

@@ -51,6 +51,7 @@ pub struct Keeper {
     at_once: usize,
     shelf: RwLock<Shelf>,
     generation: watch::Sender<u64>,
+    nudge: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -59,6 +60,8 @@ struct Shelf {
     windows: BTreeMap<CertificateId, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
     breakers: Breakers,
+    /// What an operator wants anew, whatever is held.
+    forced: BTreeSet<CertificateId>,
     /// No renewal window is asked for before, where the last answer was none.
     windowless: BTreeMap<CertificateId, Timestamp>,
     tidied: Option<Timestamp>,
@@ -155,7 +158,8 @@ impl Keeper {
             }
         }
         for key in storage.list(Kind::Attempts).await? {
-            if let Some((id, attempts)) = readable::<(CertificateId, Attempts)>(&*storage, &key).await? {
+            if let Some((id, mut attempts)) = readable::<(CertificateId, Attempts)>(&*storage, &key).await? {
+                reconsider(&mut attempts);
                 shelf.attempts.insert(id, attempts);
             }
         }
@@ -165,12 +169,18 @@ impl Keeper {
             at_once: at_once.max(1),
             shelf: RwLock::new(shelf),
             generation: watch::channel(0).0,
+            nudge: watch::channel(0).0,
         })
     }
 
     /// Takes an issuer on, in place of one of the same name.
     pub fn employ(&self, issuer: Arc<dyn Issuer>) {
-        self.issuers_mut(|all| drop(all.insert(issuer.name().to_owned(), issuer)));
+        let name = issuer.name().to_owned();
+        self.issuers_mut(|all| drop(all.insert(name.clone(), issuer)));
+        self.write(|shelf| {
+            let of = |a: &&mut Attempts| a.about.strip_prefix(&name).is_some_and(|rest| rest.starts_with(' '));
+            shelf.attempts.values_mut().filter(of).for_each(reconsider);
+        });
     }
 
     /// Lets an issuer go. Certificates that it gave stay.
@@ -206,6 +216,18 @@ impl Keeper {
                 .max_by_key(|s| (s.certificate.names.contains(name), s.certificate.not_after))
                 .cloned()
         })
+    }
+
+    /// Gets a new certificate for a wish now, whatever is held; once.
+    pub fn renew(&self, id: &CertificateId) {
+        self.write(|shelf| {
+            shelf.forced.insert(id.clone());
+            // An operator who asks has changed something.
+            if let Some(attempts) = shelf.attempts.get_mut(id) {
+                attempts.not_before = attempts.at;
+            }
+        });
+        self.nudge.send_modify(|n| *n += 1);
     }
 
     /// All certificates.
@@ -315,6 +337,7 @@ impl Keeper {
         let mut queue: VecDeque<Job> = VecDeque::new();
         let mut pass = Pass::default();
         let mut next_plan = Instant::now();
+        let mut nudges = self.nudge.subscribe();
         while !*stop.borrow() {
             if Instant::now() >= next_plan {
                 let now = Timestamp::now();
@@ -375,6 +398,8 @@ impl Keeper {
                     }
                     next_plan = Instant::now();
                 }
+                // `self` holds the sender.
+                _ = nudges.changed() => next_plan = Instant::now(),
                 () = sleep_until(next_plan) => {}
                 _ = stop.changed() => return,
             }
@@ -442,6 +467,7 @@ impl Keeper {
             shelf.windows.remove(&order.id);
             for wish in &order.serves {
                 shelf.attempts.remove(&wish.id);
+                shelf.forced.remove(&wish.id);
             }
             shelf.held.insert(order.id.clone(), Arc::new(made));
             true
@@ -481,6 +507,7 @@ impl Keeper {
                     hold: hold(w).max(w.hold.clone().filter(|h| h.0 > now)),
                     // Who failed is tried alone, so that it cannot pull others down.
                     may_share: w.may_share && !shelf.attempts.contains_key(&w.id),
+                    renew_now: w.renew_now || shelf.forced.contains(&w.id),
                     ..w.clone()
                 })
                 .collect();
@@ -604,6 +631,13 @@ impl Keeper {
 /// What attempts for a wish are about; when it changes, they are forgotten.
 fn about(wish: &Wanted) -> String {
     format!("{} {}", wish.issuer, wish.names.to_strings().join(","))
+}
+
+/// What failed for a setting is tried once more when the issuer is set up anew: the setting may be another one.
+fn reconsider(attempts: &mut Attempts) {
+    if matches!(attempts.last.class, Class::Config | Class::Account) {
+        attempts.not_before = attempts.at;
+    }
 }
 
 async fn readable<T: serde::de::DeserializeOwned>(storage: &dyn Storage, key: &Key) -> Result<Option<T>, StorageError> {

@@ -8,6 +8,7 @@ pub mod moto;
 pub mod pebble;
 pub mod probe;
 mod process;
+pub mod resources;
 pub mod served;
 pub mod simenvoy;
 /// A CA of ours for what Pebble cannot do.

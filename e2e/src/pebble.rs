@@ -37,6 +37,8 @@ pub struct Options {
     pub nonce_reject: u8,
     /// Takes every challenge as met.
     pub always_valid: bool,
+    /// Tells nobody to come back later, so that a run measures work and not waiting.
+    pub eager: bool,
     /// External accounts it knows, by key id; with any, it demands one.
     pub external: BTreeMap<String, String>,
     /// Other roots it offers chains to.
@@ -79,7 +81,8 @@ impl Pebble {
             "tlsPort": tls.port(),
             "externalAccountBindingRequired": !options.external.is_empty(),
             "externalAccountMACKeys": options.external,
-            "retryAfter": { "authz": 1, "order": 1 },
+            // Zero: it does not say, and clients poll as they like.
+            "retryAfter": { "authz": i32::from(!options.eager), "order": i32::from(!options.eager) },
             "profiles": {
                 "default": { "description": "ninety days", "validityPeriod": 90 * 86400 },
                 "shortlived": { "description": "six days", "validityPeriod": 6 * 86400 },
@@ -180,6 +183,11 @@ impl Pebble {
     /// How many certificates it says it issued.
     pub fn issued(&self) -> usize {
         self.pebble.log().matches("Issued certificate serial").count()
+    }
+
+    /// How many orders were placed.
+    pub fn orders(&self) -> usize {
+        self.pebble.log().matches("Added order").count()
     }
 
     /// A provider that writes into its DNS server.

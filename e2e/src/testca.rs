@@ -61,6 +61,46 @@ pub struct Counts {
     pub nonces: usize,
 }
 
+/// The public key of an account (RFC 7518, 6.2 and 6.3).
+#[derive(Clone, PartialEq, Eq)]
+enum AccountKey {
+    /// An uncompressed point of P-256.
+    P256(Vec<u8>),
+    /// Modulus and exponent.
+    Rsa(Vec<u8>, Vec<u8>),
+}
+
+impl AccountKey {
+    fn of(jwk: &Value) -> Result<Self> {
+        let part = |name: &str| Ok::<_, anyhow::Error>(BASE64.decode(jwk[name].as_str().context("jwk")?)?);
+        match jwk["kty"].as_str() {
+            Some("EC") => {
+                ensure!(jwk["crv"] == "P-256", Kind("badPublicKey"));
+                Ok(Self::P256([vec![4], part("x")?, part("y")?].concat()))
+            }
+            Some("RSA") => Ok(Self::Rsa(part("n")?, part("e")?)),
+            _ => bail!(Kind("badPublicKey")),
+        }
+    }
+
+    /// Checks a signature; the algorithm must be the key's (RFC 8555, 6.2).
+    fn verify(&self, algorithm: &Value, signed: &str, signature: &[u8]) -> Result<()> {
+        use ring::signature::{
+            ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
+        };
+        let checked = match (self, algorithm.as_str()) {
+            (Self::P256(point), Some("ES256")) => {
+                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed.as_bytes(), signature)
+            }
+            (Self::Rsa(n, e), Some("RS256")) => {
+                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, signed.as_bytes(), signature)
+            }
+            _ => bail!(Kind("badSignatureAlgorithm")),
+        };
+        checked.map_err(|_| Kind("unauthorized").into())
+    }
+}
+
 struct Order {
     account: usize,
     names: Vec<String>,
@@ -77,8 +117,8 @@ struct State {
     counts: Counts,
     nonces: HashSet<String>,
     next: u64,
-    /// Public keys (uncompressed points) by account.
-    accounts: Vec<Vec<u8>>,
+    /// Keys by account.
+    accounts: Vec<AccountKey>,
     orders: Vec<Order>,
     replaced: HashSet<String>,
     issuer: Issuer<'static, KeyPair>,
@@ -179,6 +219,10 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     };
     let nonce = state.nonce();
     answer.headers_mut().insert("replay-nonce", nonce.parse().expect("digits are a header"));
+    // RFC 8555, 6.5.1 and 7.1: nonces are not to be cached, and every resource leads to the directory.
+    answer.headers_mut().insert("cache-control", "no-store".parse().expect("a header"));
+    let index = format!("<{}/directory>;rel=\"index\"", state.base);
+    answer.headers_mut().append("link", index.parse().expect("a URL is a header"));
     Ok(answer)
 }
 
@@ -196,7 +240,13 @@ impl std::error::Error for Kind {}
 
 fn reply(status: StatusCode, body: &Value) -> Answer {
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    Response::builder().status(status).body(Full::new(body)).expect("a valid response")
+    let kind = if body_is_problem(status) { "application/problem+json" } else { "application/json" };
+    Response::builder().status(status).header("content-type", kind).body(Full::new(body)).expect("a valid response")
+}
+
+/// Errors are problem documents (RFC 8555, 6.7), and nothing else here has such a status.
+fn body_is_problem(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
 }
 
 fn problem(status: u16, kind: &str, detail: &str) -> Answer {
@@ -212,7 +262,8 @@ fn with(mut answer: Answer, header: &'static str, value: &str) -> Answer {
 impl State {
     fn nonce(&mut self) -> String {
         self.next += 1;
-        let nonce = format!("nonce{}", self.next);
+        // RFC 8555, 6.5.1: octets in base64url; clients may decode them.
+        let nonce = BASE64.encode(format!("nonce{:07}", self.next));
         self.nonces.insert(nonce.clone());
         nonce
     }
@@ -241,7 +292,6 @@ impl State {
         let jws: Value = serde_json::from_slice(body).context("no JWS")?;
         let part = |name: &str| jws[name].as_str().context("a part is missing");
         let header: Value = serde_json::from_slice(&BASE64.decode(part("protected")?)?)?;
-        ensure!(header["alg"] == "ES256", Kind("badSignatureAlgorithm"));
         ensure!(header["url"] == format!("{}{path}", self.base), Kind("unauthorized"));
         let known = self.nonces.remove(header["nonce"].as_str().unwrap_or_default());
         // Every so many, not at random: the test is the same each time.
@@ -253,20 +303,11 @@ impl State {
                 let key = self.accounts.get(id).context(Kind("accountDoesNotExist"))?;
                 (Some(id), key.clone())
             }
-            (Value::Null, jwk) => {
-                let coordinate =
-                    |name: &str| Ok::<_, anyhow::Error>(BASE64.decode(jwk[name].as_str().context("jwk")?)?);
-                let mut point = vec![4];
-                point.extend(coordinate("x")?);
-                point.extend(coordinate("y")?);
-                (None, point)
-            }
+            (Value::Null, jwk) => (None, AccountKey::of(jwk)?),
             _ => bail!("both kid and jwk"),
         };
         let signed = format!("{}.{}", part("protected")?, part("payload")?);
-        ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, &key)
-            .verify(signed.as_bytes(), &BASE64.decode(part("signature")?)?)
-            .map_err(|_| Kind("unauthorized"))?;
+        key.verify(&header["alg"], &signed, &BASE64.decode(part("signature")?)?)?;
         if self.behaviour.html_errors > 0 {
             self.behaviour.html_errors -= 1;
             let page = Full::new(Bytes::from_static(b"<html><h1>502 Bad Gateway</h1></html>"));
@@ -277,7 +318,7 @@ impl State {
         self.resource(path, account, &key, &payload)
     }
 
-    fn resource(&mut self, path: &str, account: Option<usize>, key: &[u8], payload: &Value) -> Result<Answer> {
+    fn resource(&mut self, path: &str, account: Option<usize>, key: &AccountKey, payload: &Value) -> Result<Answer> {
         let segments: Vec<_> = path.trim_start_matches('/').split('/').collect();
         if let ["new-account"] = segments[..] {
             return self.new_account(key, payload);
@@ -285,6 +326,11 @@ impl State {
         let account = account.context(Kind("malformed"))?;
         let number = |text: &str| text.parse::<usize>().context("no such resource");
         match segments[..] {
+            ["account", id] => {
+                ensure!(number(id)? == account, Kind("unauthorized"));
+                Ok(reply(StatusCode::OK, &json!({ "status": "valid" })))
+            }
+            ["revoke"] => Ok(reply(StatusCode::OK, &json!(null))),
             ["new-order"] => self.new_order(account, payload),
             ["order", id] => self.order(account, number(id)?, false),
             ["authz", id, index] => self.authorization(number(id)?, number(index)?),
@@ -294,30 +340,36 @@ impl State {
                 let order = self.orders.get_mut(id).context("no such order")?;
                 order.accepted.insert(index);
                 order.failed |= failing.contains(&order.names[index]);
-                Ok(reply(StatusCode::OK, &self.challenge(id, index, "dns-01")))
+                let up = format!("<{}/authz/{id}/{index}>;rel=\"up\"", self.base);
+                // RFC 8555, 7.5.1: a client finds the authorization by this link.
+                Ok(with(reply(StatusCode::OK, &self.challenge(id, index, &self.kind_of(id, index))), "link", &up))
             }
             ["finalize", id] => self.finalize(account, number(id)?, payload),
             ["certificate", id] => {
                 let order = self.orders.get(number(id)?).context("no such order")?;
                 let chain = order.chain.clone().context("not issued")?;
-                Ok(Response::new(Full::new(Bytes::from(chain))))
+                let answer = Response::new(Full::new(Bytes::from(chain)));
+                Ok(with(answer, "content-type", "application/pem-certificate-chain"))
             }
             _ => bail!("no such resource"),
         }
     }
 
-    fn new_account(&mut self, key: &[u8], payload: &Value) -> Result<Answer> {
+    fn new_account(&mut self, key: &AccountKey, payload: &Value) -> Result<Answer> {
         let known = self.accounts.iter().position(|k| k == key);
         let (status, id) = match known {
             Some(id) => (StatusCode::OK, id),
             None if payload["onlyReturnExisting"] == true => bail!(Kind("accountDoesNotExist")),
             None => {
-                self.accounts.push(key.to_vec());
+                self.accounts.push(key.clone());
                 self.counts.accounts += 1;
                 (StatusCode::CREATED, self.accounts.len() - 1)
             }
         };
-        Ok(with(reply(status, &json!({ "status": "valid" })), "location", &format!("{}/account/{id}", self.base)))
+        let url = format!("{}/account/{id}", self.base);
+        // RFC 8555, 7.1.2: the list of orders must be there.
+        let body = json!({ "status": "valid", "orders": format!("{url}/orders") });
+        Ok(with(reply(status, &body), "location", &url))
     }
 
     fn new_order(&mut self, account: usize, payload: &Value) -> Result<Answer> {
@@ -412,6 +464,12 @@ impl State {
             body["wildcard"] = json!(true);
         }
         Ok(reply(StatusCode::OK, &body))
+    }
+
+    /// The kind that a challenge resource stands for; both kinds of a name share one here.
+    fn kind_of(&self, id: usize, index: usize) -> String {
+        let wildcard = self.orders[id].names[index].starts_with("*.");
+        if wildcard { "dns-01" } else { "http-01" }.to_owned()
     }
 
     fn challenge(&self, id: usize, index: usize, kind: &str) -> Value {

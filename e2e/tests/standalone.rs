@@ -58,7 +58,9 @@ impl Standalone {
         fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
         let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
         let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
-        program.line("acked 1/1").await?;
+        // The certificate of the listener is there.
+        let line = program.line("secret default/").await?;
+        assert!(line.contains("acked 1/1"), "{line}");
         Ok(Self { program, manifests, state, port, _echo: echo })
     }
 
@@ -187,6 +189,7 @@ async fn what_envoy_refuses_is_told_and_hurts_nobody_else() -> Result<()> {
     site.save("far.yaml", &gateway("192.0.2.1"))?;
     let line = site.program.line("refused").await?;
     assert!(line.contains("default/far") && line.contains("192.0.2.1"), "{line}");
+    site.program.line("secret default/far-").await?;
     let (_, text) = site.ask(&["status", "-o", "json"])?;
     let list: serde_json::Value = serde_json::from_str(&text)?;
     let far = list["items"].as_array().context("a list")?.iter().find(|item| item["metadata"]["name"] == "far");

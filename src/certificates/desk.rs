@@ -76,8 +76,6 @@ pub struct Desk {
     /// Issuers of single objects, or why there is none.
     own: Mutex<BTreeMap<ObjectName, Own>>,
     wishes: watch::Sender<Arc<Vec<Wish>>>,
-    /// Certificates an operator wants anew, with the serial number of the one to be replaced.
-    forced: Mutex<BTreeMap<CertificateId, Option<String>>>,
     nudge: watch::Sender<u64>,
     report: watch::Sender<Arc<Pass>>,
     given: Mutex<Supply>,
@@ -136,7 +134,6 @@ impl Desk {
             named,
             own: Mutex::default(),
             wishes: watch::channel(Arc::default()).0,
-            forced: Mutex::default(),
             nudge: watch::channel(0).0,
             report: watch::channel(Arc::default()).0,
             given: Mutex::default(),
@@ -294,10 +291,6 @@ impl Desk {
     /// What the keeper is to get.
     fn wanted(&self, wishes: &[Wish]) -> Vec<Wanted> {
         self.sockets.learn(wishes);
-        let serials: BTreeMap<CertificateId, String> =
-            self.keeper.certificates().iter().map(|s| (s.id.clone(), s.certificate.serial.clone())).collect();
-        let mut forced = self.forced.lock().expect("nobody panics while holding it");
-        forced.retain(|id, serial| serials.get(id) == serial.as_ref());
         let mut seen = BTreeSet::new();
         let mut all = Vec::with_capacity(wishes.len());
         for wish in wishes {
@@ -305,7 +298,7 @@ impl Desk {
             let id = id_of(wish, &names);
             if seen.insert(id.clone()) {
                 all.push(Wanted {
-                    renew_now: forced.contains_key(&id),
+                    renew_now: false,
                     id,
                     tenant: wish.secret.namespace.to_string(),
                     issuer: issuer.id,
@@ -385,16 +378,10 @@ impl Desk {
     /// When nobody wishes for one.
     pub fn renew(&self, host: &str) -> Result<usize, String> {
         let asked = wished_for(host, &self.wishes.borrow())?;
-        let serials: BTreeMap<CertificateId, String> =
-            self.keeper.certificates().iter().map(|s| (s.id.clone(), s.certificate.serial.clone())).collect();
-        let mut forced = self.forced.lock().expect("nobody panics while holding it");
         for wish in &asked {
             let names = wish.names().map_err(|error| error.to_string())?;
-            let id = id_of(wish, &names);
-            forced.insert(id.clone(), serials.get(&id).cloned());
+            self.keeper.renew(&id_of(wish, &names));
         }
-        drop(forced);
-        self.nudge.send_modify(|n| *n += 1);
         Ok(asked.len())
     }
 
@@ -437,7 +424,9 @@ impl Desk {
         let Some(opened) = self.named.get(name).cloned() else {
             return Err(format!("no ACME issuer is called {name:?}: there are {}", names(&self.named)));
         };
+        let old = opened.issuer.thumbprint();
         opened.issuer.roll_over_key().await.map_err(|failure| failure.message)?;
+        self.sockets.release(&old);
         self.nudge.send_modify(|n| *n += 1);
         Ok(())
     }
@@ -479,7 +468,11 @@ fn reason(line: &acme::keeper::Outlook) -> Option<(&CertificateId, String)> {
 
 fn wished_for(host: &str, wishes: &[Wish]) -> Result<Vec<Wish>, String> {
     let name = DnsName::parse(host).map_err(|error| error.to_string())?;
-    let asked: Vec<Wish> = wishes.iter().filter(|wish| wish.covers(&name)).cloned().collect();
+    let own = |wish: &&Wish| wish.names().is_ok_and(|names| names.contains(&name));
+    let mut asked: Vec<Wish> = wishes.iter().filter(own).cloned().collect();
+    if asked.is_empty() {
+        asked = wishes.iter().filter(|wish| wish.covers(&name)).cloned().collect();
+    }
     match asked.is_empty() {
         true => Err(format!("no listener wishes for a certificate for {name}: see `gatewright certs`")),
         false => Ok(asked),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use acme::Names;
 use acme::keeper::Stored;
-use acme::{DnsName, Names};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -115,12 +115,10 @@ impl Shelf {
         Self(best)
     }
 
-    /// The certificate of a tenant that serves all these names: the exact ones before a wildcard.
+    /// The certificate of a tenant that was made for all these names. A wildcard that happens to cover a host is not its
+    /// own, and may come from another issuer.
     pub(super) fn find(&self, tenant: &str, names: &Names) -> Option<&Arc<Stored>> {
-        let of = |name: &str| self.0.get(&(tenant.to_owned(), name.to_owned()));
-        let wide = |name: &DnsName| name.as_str().split_once('.').and_then(|(_, parent)| of(&format!("*.{parent}")));
-        let first = names.first();
-        let fits = |stored: &&Arc<Stored>| stored.certificate.names.cover(names);
-        of(first.as_str()).filter(fits).or_else(|| wide(first).filter(fits))
+        let held = self.0.get(&(tenant.to_owned(), names.first().as_str().to_owned()));
+        held.filter(|stored| stored.certificate.names.cover(names))
     }
 }

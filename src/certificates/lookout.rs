@@ -52,6 +52,11 @@ impl Sockets {
         self.demanded.read().expect("nobody panics while holding it").get(host).cloned()
     }
 
+    /// Forgets that an account was about to prove hosts: it has another key.
+    pub(super) fn release(&self, thumbprint: &str) {
+        self.demanded.write().expect("nobody panics while holding it").retain(|_, demanded| **demanded != *thumbprint);
+    }
+
     fn demand(&self, host: &str, thumbprint: &str) {
         let mut demanded = self.demanded.write().expect("nobody panics while holding it");
         if demanded.get(host).is_none_or(|known| **known != *thumbprint) {

@@ -18,6 +18,7 @@ mod lookout;
 mod report;
 mod responder;
 mod settings;
+mod tenant;
 mod wish;
 
 pub use admin::routes;
@@ -29,4 +30,5 @@ pub use lookout::{Lookout, Sockets};
 pub use report::{Check, Report, Row, limits, table};
 pub use responder::respond;
 pub use settings::{Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from};
+pub use tenant::of_tenant;
 pub use wish::{IssuerRef, Wish};

@@ -164,6 +164,8 @@ pub enum Credential {
     File(PathBuf),
     /// This.
     Given(Zeroizing<String>),
+    /// It should be somewhere and is not; the text says where.
+    Missing(String),
 }
 
 impl From<PathBuf> for Credential {
@@ -177,6 +179,7 @@ impl std::fmt::Debug for Credential {
         match self {
             Self::File(path) => write!(f, "File({})", path.display()),
             Self::Given(_) => f.write_str("Given(..)"),
+            Self::Missing(text) => write!(f, "Missing({text})"),
         }
     }
 }
@@ -194,6 +197,9 @@ pub enum SettingsError {
         /// What is wrong.
         problem: String,
     },
+    /// A credential that is not where it should be.
+    #[error("{0}")]
+    Missing(String),
     /// A value.
     #[error("{field}: {problem}")]
     Value {
@@ -218,6 +224,7 @@ impl Credential {
     pub fn read(&self, field: &str) -> Result<Zeroizing<String>, SettingsError> {
         let text = match self {
             Self::Given(text) => text.clone(),
+            Self::Missing(text) => return Err(SettingsError::Missing(text.clone())),
             Self::File(path) => read(path, field)?,
         };
         if text.trim().is_empty() {

@@ -1,5 +1,7 @@
 //! TLS Secrets, parsed and checked once.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use zeroize::Zeroizing;
 
 use super::Meta;
 use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
@@ -21,7 +24,22 @@ pub struct Secret {
     pub name: ObjectName,
     /// The certificate in it, or why there is none.
     pub certificate: Result<Arc<Certificate>, SecretError>,
+    /// What else may be in it, if it is small: credentials of DNS providers.
+    credentials: Option<Arc<Credentials>>,
 }
+
+/// Texts that nobody may see: by key.
+#[derive(PartialEq, Eq)]
+struct Credentials(BTreeMap<String, Zeroizing<String>>);
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+/// Larger Secrets hold no credentials of DNS providers, and are not kept.
+const LARGEST_CREDENTIALS: usize = 16 << 10;
 
 /// Why a Secret holds no certificate to serve. No message contains key material.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +74,23 @@ impl Secret {
         } else {
             Err(SecretError::Type(kind))
         };
-        Self { name: meta.name, certificate: certificate.map(Arc::new) }
+        let size: usize = data.values().map(|bytes| bytes.0.len()).sum();
+        let credentials = certificate.is_err() && size <= LARGEST_CREDENTIALS && !data.is_empty();
+        let credentials = credentials.then(|| {
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok().map(Zeroizing::new);
+            Arc::new(Credentials(data.into_iter().filter_map(|(key, b)| Some((key, text(b.0)?))).collect()))
+        });
+        Self { name: meta.name, certificate: certificate.map(Arc::new), credentials }
+    }
+
+    /// A Secret with a certificate.
+    pub fn with_certificate(name: ObjectName, certificate: Arc<Certificate>) -> Self {
+        Self { name, certificate: Ok(certificate), credentials: None }
+    }
+
+    /// The text under a key of a Secret that is no certificate.
+    pub fn credential(&self, key: &str) -> Option<Zeroizing<String>> {
+        self.credentials.as_ref()?.0.get(key).cloned()
     }
 }
 

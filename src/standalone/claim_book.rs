@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::private_dir::write_private;
 use crate::model::Hostname;
 use crate::tenancy::Record;
 
@@ -103,19 +103,6 @@ impl ClaimBook {
         };
         write().map_err(|source| ClaimBookError::Io { path: self.path.clone(), source })
     }
-}
-
-/// Writes a file that only we may read, complete or not at all.
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(new, path)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use xds::{Cache, Generation, View};
 
 use crate::inputs::{Kind, ObjectKey};
+use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
 use crate::pipeline::{Pipeline, Written};
 use crate::programmed::Fleet;
@@ -34,6 +34,9 @@ pub struct Live {
     told: BTreeSet<String>,
     changes: u64,
 }
+
+/// When each condition took its present status, by object and place.
+type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
 
 /// A change that is to be told when it is acknowledged.
 struct Announcement {
@@ -225,40 +228,19 @@ impl Live {
     pub fn metrics(&self) -> String {
         let progress = self.cache.progress(&self.view);
         let (acked, connected) = progress.acknowledged(self.generation);
-        let (behind, refused) = (connected - acked, progress.rejections.len());
         let (good, bad) = self.engine().good_and_bad();
-        let mut text = String::new();
-        let mut put = |name: &str, kind: &str, help: &str, lines: &[(&str, u64)]| {
-            let family = name.strip_suffix("_total").filter(|_| kind == "counter").unwrap_or(name);
-            let _ = writeln!(text, "# HELP gatewright_{family} {help}\n# TYPE gatewright_{family} {kind}");
-            for (labels, value) in lines {
-                let _ = writeln!(text, "gatewright_{name}{labels} {value}");
-            }
+        let program = Program {
+            changes: self.changes,
+            work: self.engine().counters(),
+            connected,
+            behind: connected - acked,
+            quarantined: progress.rejections.len(),
+            good,
+            bad,
         };
-        let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
-        put("build_info", "gauge", "The program.", &[(&version, 1)]);
-        put("changes_total", "counter", "Changes of objects taken in.", &[("", self.changes)]);
-        put("xds_connected_proxies", "gauge", "Envoys that are connected.", &[("", connected as u64)]);
-        put(
-            "xds_proxies_behind",
-            "gauge",
-            "Envoys that have not acknowledged the last change.",
-            &[("", behind as u64)],
-        );
-        put("quarantined_resources", "gauge", "Resources an Envoy refused.", &[("", refused as u64)]);
-        put(
-            "objects",
-            "gauge",
-            "Objects with a status.",
-            &[("{good=\"true\"}", good as u64), ("{good=\"false\"}", bad as u64)],
-        );
-        text += "# EOF\n";
-        text
+        metrics::text(program, &self.cache)
     }
 }
-
-/// The last change of each condition, by its object and place.
-type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
 
 /// What the Envoys say, and when conditions changed.
 struct Clock<'a> {

@@ -18,4 +18,4 @@ pub use echo::Echo;
 pub use live::Live;
 pub use private_dir::{PrivateDir, PrivateDirError};
 pub use supervisor::{NoEnvoy, Supervisor, find};
-pub use tenants::{Issuers, losers, tenants, wishes};
+pub use tenants::{losers, tenants};

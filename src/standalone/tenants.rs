@@ -1,12 +1,9 @@
 //! What people are told of tenants: in the log, in `explain`, and in the table of hosts.
 
-use std::sync::Arc;
-
-use crate::certificates::{IssuerRef, IssuerSettings, Wish};
 use crate::model::Hostname;
 use crate::pipeline::Pipeline;
-use crate::tenancy::{self, Delta, Issuer, Solver};
-use crate::translate::{Explanation, Host, INTERNAL_CA, Link, Protocol, Question};
+use crate::tenancy::Delta;
+use crate::translate::{Explanation, Host, Link, Protocol, Question};
 
 /// What needs somebody's attention after a change. What routes at Gateways of ours are told stands in their statuses.
 pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<String> {
@@ -61,47 +58,4 @@ pub fn losers(pipeline: &Pipeline) -> Vec<String> {
     let line = refused
         .map(|(claim, _, verdict)| format!("{}: {}: {}", claim.object(), verdict.reason.as_str(), verdict.message));
     line.collect()
-}
-
-/// What an installation has for TenantGateways that ask for certificates.
-#[derive(Clone, Debug)]
-pub struct Issuers {
-    /// The directory of the installation's own ACME issuer.
-    pub directory: Option<String>,
-    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
-    pub http_port: u16,
-}
-
-impl Issuers {
-    /// The internal CA; the installation's own ACME issuer where it has the same directory, or where credentials are
-    /// needed, which stand in no manifest; else one for the TenantGateway alone, as cert-manager would make it: with
-    /// the CA's terms agreed to.
-    fn of(&self, wish: &tenancy::Wish) -> IssuerRef {
-        let wanted = match &wish.issuer {
-            Issuer::InternalCa => return IssuerRef::Named(INTERNAL_CA.into()),
-            Issuer::Acme(wanted) => wanted,
-        };
-        let own = self.directory.as_deref().map(acme::engine::directory_url);
-        if matches!(wanted.solver, Solver::Dns01(_)) || own == Some(wanted.directory.as_str()) {
-            return IssuerRef::Named("acme".into());
-        }
-        let settings = IssuerSettings {
-            directory: wanted.directory.clone(),
-            agree_to_terms: true,
-            http_port: Some(self.http_port),
-            ..IssuerSettings::default()
-        };
-        IssuerRef::Own { owner: wanted.tenant.clone(), settings: Arc::new(settings) }
-    }
-}
-
-/// The certificates that are wished for on behalf of TenantGateways.
-pub fn wishes(pipeline: &Pipeline, issuers: &Issuers) -> Vec<Wish> {
-    let wish = |wish: &tenancy::Wish| Wish {
-        secret: wish.secret.clone(),
-        hostnames: wish.names.iter().cloned().collect(),
-        issuer: issuers.of(wish),
-        addresses: wish.names.iter().flat_map(|name| pipeline.engine().addresses_of(name)).collect(),
-    };
-    pipeline.tenancy().wishes().values().map(wish).collect()
 }

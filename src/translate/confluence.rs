@@ -64,7 +64,7 @@ fn secret(namespace: &str, name: &str, serial: &str) -> Object {
         issuer: Arc::from("test"),
         serial: Arc::from(serial),
     };
-    Object::Secret(Secret { name: ObjectName::new(namespace, name), certificate: Ok(Arc::new(certificate)) })
+    Object::Secret(Secret::with_certificate(ObjectName::new(namespace, name), Arc::new(certificate)))
 }
 
 fn gateway_object(kind: &str, namespace: &str, name: &str, created: u32, spec: Value) -> Object {

@@ -75,7 +75,7 @@ mod tests {
             serial: Arc::from("1"),
         };
         let name = ObjectName::new("default", "cert");
-        Change::Put(Object::Secret(Secret { name, certificate: Ok(Arc::new(certificate)) }))
+        Change::Put(Object::Secret(Secret::with_certificate(name, Arc::new(certificate))))
     }
 
     fn engine() -> Engine {

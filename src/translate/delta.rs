@@ -22,6 +22,17 @@ pub enum Change {
     Trouble(ObjectName, Option<String>),
 }
 
+impl Change {
+    /// The object that it is about, if it is about one.
+    pub fn key(&self) -> Option<ObjectKey> {
+        match self {
+            Change::Put(object) => Some(object.key()),
+            Change::Delete(key) => Some(key.clone()),
+            Change::Challenge(..) | Change::Trouble(..) => None,
+        }
+    }
+}
+
 /// What a set of changes leads to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {

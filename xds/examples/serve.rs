@@ -1,43 +1,60 @@
-//! Serves an Envoy over a Unix socket: `cargo run -p xds --example serve -- /tmp/xds.sock`.
+//! Serves an Envoy over a Unix socket: `cargo run -p xds --example serve -- /tmp/xds.sock 10000`.
 
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use envoy_types::pb::envoy::config::{core::v3 as core, listener::v3 as lds};
+use envoy_types::pb::envoy::extensions::filters::network::direct_response::v3::Config as Say;
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message, Name};
 use xds::{Cache, Resource, Server, UnixPeers, Update, View};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    let path = std::env::args().nth(1).unwrap_or_else(|| "xds.sock".into());
-    let (cache, view) = (Cache::new(), View::new("edge"));
+    tracing_subscriber::fmt().init();
+    let mut args = std::env::args().skip(1);
+    let socket = args.next().unwrap_or_else(|| "xds.sock".into());
+    let port = args.next().and_then(|port| port.parse().ok()).unwrap_or(10000);
 
-    // What the Envoys of this view shall run. Publishing again changes only what differs.
-    let host = VirtualHost { name: "all".into(), domains: vec!["*".into()], ..Default::default() };
-    let routes = RouteConfiguration { name: "web".into(), virtual_hosts: vec![host], ..Default::default() };
-    let generation = cache.publish(&view, Update { upserts: vec![Resource::new("web", &routes)], removals: vec![] });
+    // What the Envoys of this view run: a listener that says hello. Publishing again changes only what differs.
+    let (cache, view) = (Cache::new(), View::new("edge"));
+    let update = Update { upserts: vec![hello(port)], removals: vec![] };
+    let generation = cache.publish(&view, update);
 
     // Who may read it: processes of the user this one runs as.
-    let listener = xds::bind_unix(path.as_ref(), 0o600)?;
-    let me = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&path)?);
+    let listener = xds::bind_unix(socket.as_ref(), 0o600)?;
+    let me = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&socket)?);
     let server = Server::new(cache.clone(), UnixPeers::new().allow(me, view.clone()));
+    let interrupted = async { tokio::signal::ctrl_c().await.expect("a signal handler") };
 
     // What they made of it.
-    let (mut changes, mut events) = (cache.watch(&view), cache.events());
+    let mut changes = cache.watch(&view);
     let report = async {
-        loop {
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
-                Ok(event) = events.recv() => tracing::info!(?event),
-            }
-            let (acknowledged, of) = cache.progress(&view).acknowledged(generation);
-            tracing::info!(generation, acknowledged, of);
+        while changes.changed().await.is_ok() {
+            let progress = cache.progress(&view);
+            let (acknowledged, of) = progress.acknowledged(generation);
+            tracing::info!(acknowledged, of, refused = ?progress.rejections);
         }
-    };
-    tracing_subscriber::fmt::init();
-    let interrupted = async {
-        // Without a signal handler the process ends by the signal itself.
-        let _ = tokio::signal::ctrl_c().await;
     };
     tokio::select! {
         () = server.serve_unix(listener, interrupted) => {}
         () = report => {}
     }
     Ok(())
+}
+
+fn hello(port: u32) -> Resource {
+    let text = core::data_source::Specifier::InlineString("hello\n".into());
+    let say = Say { response: Some(core::DataSource { specifier: Some(text), ..Default::default() }) };
+    let config = Any { type_url: Say::type_url(), value: say.encode_to_vec() };
+    let filter = lds::Filter { name: "hello".into(), config_type: Some(lds::filter::ConfigType::TypedConfig(config)) };
+    let address = core::SocketAddress {
+        address: "127.0.0.1".into(),
+        port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port)),
+        ..Default::default()
+    };
+    let listener = lds::Listener {
+        name: "hello".into(),
+        address: Some(core::Address { address: Some(core::address::Address::SocketAddress(address)) }),
+        filter_chains: vec![lds::FilterChain { filters: vec![filter], ..Default::default() }],
+        ..Default::default()
+    };
+    Resource::new("hello", &listener)
 }

@@ -30,7 +30,32 @@ pub(crate) struct Counters {
     kinds: [PerKind; Kind::COUNT],
     removed: AtomicU64,
     unchanged: AtomicU64,
+    /// By gRPC code.
+    refused: [AtomicU64; CODES.len()],
+    ended: [AtomicU64; CODES.len()],
 }
+
+/// The codes an RPC ends with, in the order of their numbers
+/// (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
+pub(crate) const CODES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
 
 /// Counts of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,6 +91,11 @@ pub struct Counts {
     pub removed: u64,
     /// Published changes that changed nothing.
     pub unchanged: u64,
+    /// RPCs that were not let in, by the number of their gRPC code.
+    pub refused: [u64; 17],
+    /// Streams that ended, by the number of their gRPC code: 0 when the client closed it in order, and else the
+    /// server's reason. A connection that breaks is in neither.
+    pub ended: [u64; 17],
 }
 
 impl Counts {
@@ -104,10 +134,22 @@ impl Counters {
         self.kinds[kind as usize].evicted.fetch_add(n as u64, Relaxed);
     }
 
+    /// An RPC was not let in.
+    pub(crate) fn refused(&self, code: tonic::Code) {
+        self.refused[code as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A stream ended.
+    pub(crate) fn ended(&self, code: tonic::Code) {
+        self.ended[code as usize].fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Counts {
         let mut counts = Counts {
             removed: self.removed.load(Relaxed),
             unchanged: self.unchanged.load(Relaxed),
+            refused: std::array::from_fn(|i| self.refused[i].load(Relaxed)),
+            ended: std::array::from_fn(|i| self.ended[i].load(Relaxed)),
             ..Default::default()
         };
         for (to, from) in counts.kinds.iter_mut().zip(&self.kinds) {

@@ -41,3 +41,14 @@ pub use server::{Server, bind_unix};
 pub use session::Refusal;
 pub use tls::{Authority, Pair, ServerTls, TlsError};
 pub use view::{Generation, View};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_readme_shows_the_example_that_is_run() {
+        let (_, example) =
+            include_str!("../examples/serve.rs").split_once("\n\n").expect("a first line says what it is");
+        let readme = include_str!("../README.md");
+        assert!(readme.contains(&format!("```rust,no_run\n{example}```\n")), "copy examples/serve.rs into README.md");
+    }
+}

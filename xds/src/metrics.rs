@@ -1,5 +1,6 @@
 //! Metrics, for a `prometheus-client` registry. Labels are kinds, never names, so their number is fixed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -8,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::counters::ACK_SECONDS;
+use crate::counters::{ACK_SECONDS, CODES};
 use crate::{Cache, Kind, KindCounts};
 
 /// Shows a cache's counts in a registry: `registry.register_collector(Box::new(Metrics::new(cache)))`.
@@ -68,19 +69,88 @@ impl Collector for Metrics {
                 None,
             )?;
         }
-        let (mut nodes, mut quarantined) = (0, 0);
-        for view in self.0.debug() {
-            nodes += view.streams.len();
-            quarantined += view.streams.iter().map(|s| s.refused.len()).sum::<usize>();
+        for (name, help, by_code) in [
+            ("xds_refused_rpc", "RPCs that were not let in", counts.refused),
+            ("xds_ended_streams", "Streams that were let in and ended, but for broken connections", counts.ended),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (code, value) in CODES.into_iter().zip(by_code) {
+                ConstCounter::new(value).encode(family.encode_family(&[("code", code)])?)?;
+            }
         }
+        let now = Now::read(&self.0);
         for (name, help, value) in [
-            ("xds_connected_streams", "Streams of connected clients", nodes),
-            ("xds_quarantined_resources", "Resources held back from a client that refuses them", quarantined),
+            ("xds_connected_clients", "Nodes that are connected", now.nodes),
+            ("xds_connected_streams", "Streams of connected clients", now.streams),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)?;
+            ConstGauge::new(gauge(value)).encode(metric)?;
+        }
+        type Count = fn(&PerKind) -> usize;
+        let per_kind: [(&str, &str, Count); 5] = [
+            ("xds_resources", "Published resources of all views", |k| k.resources),
+            ("xds_subscriptions", "Streams that subscribe to the type", |k| k.subscriptions),
+            ("xds_subscribed_names", "Names they subscribe to", |k| k.names),
+            ("xds_unanswered", "Responses no client has answered yet", |k| k.unanswered),
+            ("xds_quarantined_resources", "Resources held back from a client that refuses them", |k| k.quarantined),
+        ];
+        for (name, help, value) in per_kind {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for kind in Kind::ALL {
+                let labels = [("type", kind.label())];
+                ConstGauge::new(gauge(value(&now.kinds[kind as usize]))).encode(family.encode_family(&labels)?)?;
+            }
         }
         Ok(())
+    }
+}
+
+fn gauge(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// What there is, of one kind.
+#[derive(Default)]
+struct PerKind {
+    resources: usize,
+    subscriptions: usize,
+    names: usize,
+    unanswered: usize,
+    quarantined: usize,
+}
+
+/// What there is at this moment.
+#[derive(Default)]
+struct Now {
+    nodes: usize,
+    streams: usize,
+    kinds: [PerKind; Kind::COUNT],
+}
+
+impl Now {
+    fn read(cache: &Cache) -> Now {
+        let at = |label: &str| Kind::ALL.into_iter().position(|k| k.label() == label).expect("a label of a kind");
+        let mut now = Now::default();
+        for view in cache.debug() {
+            for (label, count) in view.resources {
+                now.kinds[at(label)].resources += count;
+            }
+            let nodes: BTreeSet<_> = view.streams.iter().map(|s| (&s.node, &s.identity)).collect();
+            now.nodes += nodes.len();
+            now.streams += view.streams.len();
+            for stream in &view.streams {
+                for sub in &stream.subscriptions {
+                    let of = &mut now.kinds[at(sub.kind)];
+                    of.subscriptions += 1;
+                    of.names += sub.names;
+                    of.unanswered += sub.in_flight;
+                }
+                for refused in &stream.refused {
+                    now.kinds[at(refused.kind)].quarantined += 1;
+                }
+            }
+        }
+        now
     }
 }
 
@@ -92,6 +162,10 @@ mod tests {
     fn a_registry_shows_every_metric_for_every_kind() {
         let mut registry = prometheus_client::registry::Registry::default();
         let cache = Cache::new();
+        let secret = envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret::default();
+        let upserts = vec![crate::Resource::new("host", &secret)];
+        cache.publish(&crate::View::new("a"), crate::Update { upserts, removals: vec![] });
+        cache.counters().refused(tonic::Code::Unauthenticated);
         cache.counters().responded(Kind::Secret, 2, 1, 300);
         cache.counters().answered(Kind::Secret, std::time::Duration::from_millis(3), true);
         registry.register_collector(Box::new(Metrics::new(cache)));
@@ -104,6 +178,10 @@ mod tests {
             "xds_nack_total{type=\"cds\"} 0",
             "xds_ack_latency_seconds_count{type=\"sds\"} 1",
             "xds_connected_streams 0",
+            "xds_resources{type=\"sds\"} 1",
+            "xds_subscriptions{type=\"vhds\"} 0",
+            "xds_refused_rpc_total{code=\"UNAUTHENTICATED\"} 1",
+            "xds_ended_streams_total{code=\"DEADLINE_EXCEEDED\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }

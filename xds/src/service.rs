@@ -119,13 +119,15 @@ pub(crate) async fn respond(
     peer: Arc<Peer>,
     request: HttpRequest<Incoming>,
 ) -> Result<HttpResponse<Body>, Infallible> {
-    Ok(match admit(&shared, &peer, &request).await {
-        Ok(grant) => match route(shared, grant, request).await {
-            Ok(response) => response,
-            Err(status) => status.into_http(),
-        },
-        Err(status) => status.into_http(),
-    })
+    let counters = shared.cache.clone();
+    let answer = match admit(&shared, &peer, &request).await {
+        Ok(grant) => route(shared, grant, request).await,
+        Err(status) => Err(status),
+    };
+    Ok(answer.unwrap_or_else(|status| {
+        counters.counters().refused(status.code());
+        status.into_http()
+    }))
 }
 
 async fn admit(shared: &Shared, peer: &Peer, request: &HttpRequest<Incoming>) -> Result<Grant, Status> {

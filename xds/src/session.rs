@@ -22,6 +22,8 @@
 
 mod quarantine;
 mod round;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use futures::Stream;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tonic::{Status, Streaming};
+use tracing::Instrument;
 
 use crate::cache::Cache;
 use crate::dialect::Dialect;
@@ -46,14 +47,33 @@ pub(crate) fn serve<D: Dialect>(
     opening: Opening,
     requests: Streaming<D::Request>,
 ) -> impl Stream<Item = Result<D::Response, Status>> + Send + 'static {
+    let span = tracing::info_span!(
+        "stream",
+        view = %opening.grant.view,
+        identity = %opening.grant.identity,
+        protocol = ?D::PROTOCOL,
+        node = tracing::field::Empty
+    );
     let conversation = Conversation::<D>::new(opening, requests);
-    futures::stream::unfold(Some(conversation), |conversation| async move {
-        let mut conversation = conversation?;
-        match conversation.next().await {
-            Ok(Some(response)) => Some((Ok(response), Some(conversation))),
-            Ok(None) => None,
-            Err(status) => Some((Err(status), None)),
-        }
+    futures::stream::unfold(Some(conversation), move |conversation| {
+        let span = span.clone();
+        let next = async move {
+            let mut conversation = conversation?;
+            match conversation.next().await {
+                Ok(Some(response)) => Some((Ok(response), Some(conversation))),
+                Ok(None) => {
+                    tracing::debug!("closed by the client");
+                    conversation.cache.counters().ended(tonic::Code::Ok);
+                    None
+                }
+                Err(status) => {
+                    tracing::info!(code = ?status.code(), reason = status.message(), "ended");
+                    conversation.cache.counters().ended(status.code());
+                    Some((Err(status), None))
+                }
+            }
+        };
+        next.instrument(span)
     })
 }
 
@@ -189,6 +209,8 @@ impl<D: Dialect> Conversation<D> {
             let name =
                 node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string());
             let name: String = name.chars().take(256).collect();
+            tracing::Span::current().record("node", &*name);
+            tracing::info!("connected");
             let id = self.shelf.ledger.connect(name.into(), self.grant.identity.clone(), self.standing.clone());
             self.membership = Some(Membership { shelf: self.shelf.clone(), id });
         }
@@ -220,7 +242,7 @@ impl<D: Dialect> Conversation<D> {
                 Effect::Answered { kind, after, refused } => self.cache.counters().answered(kind, after, refused),
                 Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
                 Effect::Rejected { kind, name, version, text } => {
-                    tracing::warn!(%kind, %name, %version, %text, view = %self.shelf.view, "refused by a client; held back until it changes");
+                    tracing::warn!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
                     ledger.reject(id, kind, name, version, text);
                 }
                 Effect::Recovered { kind, name } => ledger.recover(id, kind, name),

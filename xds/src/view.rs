@@ -211,7 +211,7 @@ impl Tables {
     }
 
     /// Notes that some client runs `resource`; its older versions are of no more use.
-    fn acknowledge(&mut self, resource: &Resource) {
+    pub(crate) fn acknowledge(&mut self, resource: &Resource) {
         let table = &mut self.by_kind[resource.kind() as usize];
         if let Some(entry) = table.entries.get_mut(resource.name())
             && entry.current.as_ref().is_some_and(|c| c.version() == resource.version())

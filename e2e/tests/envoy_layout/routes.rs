@@ -13,7 +13,7 @@ use gatewright::model::{
 use hyper::Method;
 use serde_json::Value;
 
-use crate::site::{Site, backend, host as hostname, route, route_on, rule, share, to};
+use crate::site::{Site, backend, host, route, route_on, rule, share, to};
 
 const HOST: &str = "a.example.org";
 /// Known to an ACME account, and without routes on plain HTTP.
@@ -381,10 +381,7 @@ async fn cors() -> Result<()> {
 async fn challenges_are_answered_before_everything_else() -> Result<()> {
     let all = |status| vec![route("/", rule(Action::Respond(status)))];
     let plain = Plain::with_table(|site| Table {
-        challenges: vec![Challenges {
-            thumbprint: "the-thumbprint".into(),
-            hosts: [HOST, GUEST].map(hostname).to_vec(),
-        }],
+        challenges: vec![Challenges { thumbprint: "the-thumbprint".into(), hosts: [HOST, GUEST].map(host).to_vec() }],
         elsewhere: Elsewhere::NOWHERE,
         ..site.plain_table(HOST, all(201))
     })

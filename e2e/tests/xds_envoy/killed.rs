@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use crate::envoy::*;
-use crate::on_demand::{handshake, on_demand_listener};
-use crate::resources::*;
+use crate::on_demand::{handshake, inline};
+use e2e::resources::*;
 
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use envoy_types::pb::google::protobuf::Any;
@@ -91,7 +91,7 @@ async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_
     let resources = (0..SCOPES)
         .map(|i| scope(&format!("s{i}"), prefix()))
         .chain((0..=SECRETS).map(|i| secret(&host(i), &pair.certificate, &pair.key)))
-        .chain([http_listener("plain", plain, scoped()), on_demand_listener("tls", tls)]);
+        .chain([http_listener("plain", plain, scoped()), on_demand_listener("tls", tls, inline())]);
     let encoded = |r: Resource| discovery::Resource {
         name: r.name().into(),
         resource: Some(Any { type_url: r.kind().type_url().into(), value: r.body().to_vec() }),

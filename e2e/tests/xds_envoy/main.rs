@@ -1,14 +1,14 @@
 //! The xDS server against a real Envoy.
 
 mod envoy;
+mod example;
 mod killed;
 mod on_demand;
-mod resources;
 mod secured;
 mod virtual_hosts;
 
+use e2e::resources::*;
 use envoy::*;
-use resources::*;
 
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
 use xds::{Cache, Kind, Resource};

@@ -1,62 +1,15 @@
 //! Secrets that are asked for at the handshake.
 
 use crate::envoy::*;
-use crate::resources::*;
+use e2e::resources::*;
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
-use prost::Message;
-use xds::{Kind, Resource, Update, View};
+use xds::{Kind, Update, View};
 
-/// A listener whose certificates are fetched by the name of the handshake.
-pub(crate) fn on_demand_listener(name: &str, port: u16) -> Resource {
-    use envoy_types::pb::envoy::extensions::transport_sockets::tls::{
-        cert_mappers::sni, cert_selectors::on_demand_secret,
-    };
-    let mapper = core::TypedExtensionConfig {
-        name: "sni".into(),
-        typed_config: Some(any(&sni::v3::Sni { default_value: "-".into() })),
-    };
-    let selector = on_demand_secret::v3::Config {
-        config_source: Some(ads()),
-        certificate_mapper: Some(mapper),
-        ..Default::default()
-    };
-    let context = tls::DownstreamTlsContext {
-        common_tls_context: Some(tls::CommonTlsContext {
-            custom_tls_certificate_selector: Some(core::TypedExtensionConfig {
-                name: "on_demand".into(),
-                typed_config: Some(any(&selector)),
-            }),
-            ..Default::default()
-        }),
-        disable_stateful_session_resumption: true,
-        session_ticket_keys_type: Some(
-            tls::downstream_tls_context::SessionTicketKeysType::DisableStatelessSessionResumption(true),
-        ),
-        ..Default::default()
-    };
-    let plain = http_listener(
-        name,
-        port,
-        hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes("inline", vec![respond(prefix(), 200)])),
-    );
-    let mut message = listener::Listener::decode(plain.body()).expect("just encoded");
-    message.filter_chains[0].transport_socket = Some(core::TransportSocket {
-        name: "tls".into(),
-        config_type: Some(core::transport_socket::ConfigType::TypedConfig(any(&context))),
-    });
-    let inspector = envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector::default();
-    message.listener_filters = vec![listener::ListenerFilter {
-        name: "tls_inspector".into(),
-        config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(&inspector))),
-        ..Default::default()
-    }];
-    Resource::new(name, &message)
+pub(crate) fn inline() -> hcm::http_connection_manager::RouteSpecifier {
+    hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes("inline", vec![respond(prefix(), 200)]))
 }
 
 /// The serial of the certificate `host` is answered with, or the error.
@@ -94,7 +47,7 @@ async fn secrets_are_fetched_at_the_handshake_by_their_own_view_only() {
     // Another tenant's view holds a host that this one does not.
     fleet.cache.publish(&View::new("other"), Update { upserts: vec![host("theirs.test")], removals: vec![] });
     let mut hosts: Vec<_> = (0..300).map(|i| host(&format!("h{i}.test"))).collect();
-    hosts.push(on_demand_listener("front", port));
+    hosts.push(on_demand_listener("front", port, inline()));
     let generation = fleet.publish(hosts, vec![]);
     fleet.live(generation, 1).await;
     let sent = |fleet: &Served| fleet.cache.counts().of(Kind::Secret).sent;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::envoy::*;
-use crate::resources::*;
+use e2e::resources::*;
 
 use e2e::served::IDENTITY;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;

@@ -1,7 +1,7 @@
 //! Virtual hosts that are asked for at the first request.
 
 use crate::envoy::*;
-use crate::resources::*;
+use e2e::resources::*;
 
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3 as listener;

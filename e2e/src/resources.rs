@@ -1,4 +1,4 @@
-//! Resources to serve.
+//! Envoy resources for tests and benches of the xDS server alone.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -16,13 +16,15 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use xds::{Event, Rejection, Resource};
 
-use crate::envoy::*;
+use crate::served::PATIENCE;
 
-pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
+/// A message as a field that takes any.
+pub fn any<M: Message + Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }
 }
 
-pub(crate) fn address(port: u16) -> core::Address {
+/// A loopback address.
+pub fn address(port: u16) -> core::Address {
     core::Address {
         address: Some(core::address::Address::SocketAddress(core::SocketAddress {
             address: "127.0.0.1".into(),
@@ -32,7 +34,8 @@ pub(crate) fn address(port: u16) -> core::Address {
     }
 }
 
-pub(crate) fn ads() -> core::ConfigSource {
+/// "Ask on the stream you have."
+pub fn ads() -> core::ConfigSource {
     core::ConfigSource {
         config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(Default::default())),
         resource_api_version: core::ApiVersion::V3 as i32,
@@ -40,7 +43,8 @@ pub(crate) fn ads() -> core::ConfigSource {
     }
 }
 
-pub(crate) fn eds_cluster(name: &str) -> Resource {
+/// A cluster whose endpoints come by EDS.
+pub fn eds_cluster(name: &str) -> Resource {
     let message = cluster::Cluster {
         name: name.into(),
         cluster_discovery_type: Some(cluster::cluster::ClusterDiscoveryType::Type(
@@ -52,7 +56,8 @@ pub(crate) fn eds_cluster(name: &str) -> Resource {
     Resource::new(name, &message)
 }
 
-pub(crate) fn bad_cluster(name: &str) -> Resource {
+/// A cluster that Envoy refuses.
+pub fn bad_cluster(name: &str) -> Resource {
     // An EDS cluster without a source of endpoints passes the message validation and not Envoy's.
     let message = cluster::Cluster {
         name: name.into(),
@@ -64,7 +69,8 @@ pub(crate) fn bad_cluster(name: &str) -> Resource {
     Resource::new(name, &message)
 }
 
-pub(crate) fn endpoints(name: &str, port: u16) -> Resource {
+/// One endpoint on loopback.
+pub fn endpoints(name: &str, port: u16) -> Resource {
     let message = endpoint::ClusterLoadAssignment {
         cluster_name: name.into(),
         endpoints: vec![endpoint::LocalityLbEndpoints {
@@ -82,7 +88,8 @@ pub(crate) fn endpoints(name: &str, port: u16) -> Resource {
     Resource::new(name, &message)
 }
 
-pub(crate) fn routes(name: &str, routes: Vec<route::Route>) -> route::RouteConfiguration {
+/// A route table of one virtual host for all names.
+pub fn routes(name: &str, routes: Vec<route::Route>) -> route::RouteConfiguration {
     route::RouteConfiguration {
         name: name.into(),
         virtual_hosts: vec![route::VirtualHost {
@@ -95,14 +102,16 @@ pub(crate) fn routes(name: &str, routes: Vec<route::Route>) -> route::RouteConfi
     }
 }
 
-pub(crate) fn prefix() -> route::RouteMatch {
+/// Matches every path.
+pub fn prefix() -> route::RouteMatch {
     route::RouteMatch {
         path_specifier: Some(route::route_match::PathSpecifier::Prefix("/".into())),
         ..Default::default()
     }
 }
 
-pub(crate) fn regex(pattern: &str) -> route::RouteMatch {
+/// Matches paths by a regular expression, which Envoy may refuse.
+pub fn regex(pattern: &str) -> route::RouteMatch {
     let regex = RegexMatcher { regex: pattern.into(), ..Default::default() };
     route::RouteMatch {
         path_specifier: Some(route::route_match::PathSpecifier::SafeRegex(regex)),
@@ -110,18 +119,21 @@ pub(crate) fn regex(pattern: &str) -> route::RouteMatch {
     }
 }
 
-pub(crate) fn respond(r#match: route::RouteMatch, status: u32) -> route::Route {
+/// Answers by itself.
+pub fn respond(r#match: route::RouteMatch, status: u32) -> route::Route {
     let action = route::route::Action::DirectResponse(route::DirectResponseAction { status, ..Default::default() });
     route::Route { r#match: Some(r#match), action: Some(action), ..Default::default() }
 }
 
-pub(crate) fn forward(cluster: &str) -> route::Route {
+/// Goes to a cluster.
+pub fn forward(cluster: &str) -> route::Route {
     let to = route::route_action::ClusterSpecifier::Cluster(cluster.into());
     let action = route::route::Action::Route(route::RouteAction { cluster_specifier: Some(to), ..Default::default() });
     route::Route { r#match: Some(prefix()), action: Some(action), ..Default::default() }
 }
 
-pub(crate) fn http_listener(name: &str, port: u16, routes: hcm::http_connection_manager::RouteSpecifier) -> Resource {
+/// A listener of one HTTP connection manager.
+pub fn http_listener(name: &str, port: u16, routes: hcm::http_connection_manager::RouteSpecifier) -> Resource {
     let manager = hcm::HttpConnectionManager {
         stat_prefix: "http".into(),
         route_specifier: Some(routes),
@@ -146,7 +158,8 @@ pub(crate) fn http_listener(name: &str, port: u16, routes: hcm::http_connection_
     Resource::new(name, &message)
 }
 
-pub(crate) fn rds(name: &str) -> hcm::http_connection_manager::RouteSpecifier {
+/// Routes that come by RDS.
+pub fn rds(name: &str) -> hcm::http_connection_manager::RouteSpecifier {
     hcm::http_connection_manager::RouteSpecifier::Rds(hcm::Rds {
         config_source: Some(ads()),
         route_config_name: name.into(),
@@ -154,7 +167,7 @@ pub(crate) fn rds(name: &str) -> hcm::http_connection_manager::RouteSpecifier {
 }
 
 /// Scopes keyed by the header `x-key`.
-pub(crate) fn scoped() -> hcm::http_connection_manager::RouteSpecifier {
+pub fn scoped() -> hcm::http_connection_manager::RouteSpecifier {
     use hcm::scoped_routes::scope_key_builder::{FragmentBuilder, fragment_builder};
     let extractor = fragment_builder::HeaderValueExtractor {
         name: "x-key".into(),
@@ -174,7 +187,8 @@ pub(crate) fn scoped() -> hcm::http_connection_manager::RouteSpecifier {
     })
 }
 
-pub(crate) fn scope(name: &str, r#match: route::RouteMatch) -> Resource {
+/// A scope whose key is its name.
+pub fn scope(name: &str, r#match: route::RouteMatch) -> Resource {
     let fragment = route::scoped_route_configuration::key::Fragment {
         r#type: Some(route::scoped_route_configuration::key::fragment::Type::StringKey(name.into())),
     };
@@ -187,7 +201,8 @@ pub(crate) fn scope(name: &str, r#match: route::RouteMatch) -> Resource {
     Resource::new(name, &message)
 }
 
-pub(crate) fn secret(name: &str, certificate: &str, key: &str) -> Resource {
+/// A certificate with its key.
+pub fn secret(name: &str, certificate: &str, key: &str) -> Resource {
     let inline = |text: &str| {
         Some(core::DataSource {
             specifier: Some(core::data_source::Specifier::InlineString(text.into())),
@@ -206,7 +221,7 @@ pub(crate) fn secret(name: &str, certificate: &str, key: &str) -> Resource {
 }
 
 /// A listener of one filter chain for each secret.
-pub(crate) fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
+pub fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
     let chain = |secret: &String| {
         let context = tls::DownstreamTlsContext {
             common_tls_context: Some(tls::CommonTlsContext {
@@ -262,12 +277,56 @@ pub(crate) fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resourc
     Resource::new(name, &message)
 }
 
-pub(crate) fn free_port() -> u16 {
+/// A listener whose certificates are fetched by the name of the handshake.
+pub fn on_demand_listener(name: &str, port: u16, routes: hcm::http_connection_manager::RouteSpecifier) -> Resource {
+    use envoy_types::pb::envoy::extensions::transport_sockets::tls::{
+        cert_mappers::sni, cert_selectors::on_demand_secret,
+    };
+    let mapper = core::TypedExtensionConfig {
+        name: "sni".into(),
+        typed_config: Some(any(&sni::v3::Sni { default_value: "-".into() })),
+    };
+    let selector = on_demand_secret::v3::Config {
+        config_source: Some(ads()),
+        certificate_mapper: Some(mapper),
+        ..Default::default()
+    };
+    let context = tls::DownstreamTlsContext {
+        common_tls_context: Some(tls::CommonTlsContext {
+            custom_tls_certificate_selector: Some(core::TypedExtensionConfig {
+                name: "on_demand".into(),
+                typed_config: Some(any(&selector)),
+            }),
+            ..Default::default()
+        }),
+        disable_stateful_session_resumption: true,
+        session_ticket_keys_type: Some(
+            tls::downstream_tls_context::SessionTicketKeysType::DisableStatelessSessionResumption(true),
+        ),
+        ..Default::default()
+    };
+    let plain = http_listener(name, port, routes);
+    let mut message = listener::Listener::decode(plain.body()).expect("just encoded");
+    message.filter_chains[0].transport_socket = Some(core::TransportSocket {
+        name: "tls".into(),
+        config_type: Some(core::transport_socket::ConfigType::TypedConfig(any(&context))),
+    });
+    let inspector = envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector::default();
+    message.listener_filters = vec![listener::ListenerFilter {
+        name: "tls_inspector".into(),
+        config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(&inspector))),
+        ..Default::default()
+    }];
+    Resource::new(name, &message)
+}
+
+/// A port that nobody listens on, for now.
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback has ports").port()
 }
 
 /// The status of a request, once the port accepts connections.
-pub(crate) fn status(port: u16, header: &str) -> u16 {
+pub fn status(port: u16, header: &str) -> u16 {
     let mut last = String::new();
     for _ in 0..600 {
         let answer = std::net::TcpStream::connect(("127.0.0.1", port)).and_then(|mut socket| {
@@ -287,7 +346,8 @@ pub(crate) fn status(port: u16, header: &str) -> u16 {
     panic!("port {port} never answered: {last}")
 }
 
-pub(crate) async fn rejection(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Rejection {
+/// The next refusal.
+pub async fn rejection(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Rejection {
     tokio::time::timeout(PATIENCE, async {
         loop {
             if let Event::Rejected(rejection) = events.recv().await.expect("the cache lives") {
@@ -299,7 +359,8 @@ pub(crate) async fn rejection(events: &mut tokio::sync::broadcast::Receiver<Even
     .expect("envoy refuses")
 }
 
-pub(crate) async fn recovery(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Rejection {
+/// The next recovery.
+pub async fn recovery(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Rejection {
     tokio::time::timeout(PATIENCE, async {
         loop {
             if let Event::Recovered(rejection) = events.recv().await.expect("the cache lives") {

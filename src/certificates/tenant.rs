@@ -1,0 +1,175 @@
+//! What TenantGateways wish for, as the desk takes it: each has an account and credentials of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use super::settings::{Credential, DnsSettings, IssuerSettings, Rfc2136, Route53, Token};
+use super::wish::{IssuerRef, Wish};
+use crate::inputs::SecretKey;
+use crate::model::ObjectName;
+use crate::tenancy::{self, AcmeIssuer, Issuer, Provider, Solver};
+use crate::translate::INTERNAL_CA;
+
+/// The wish of a TenantGateway. `installed` are the installation's own issuers: what one says about a directory (roots,
+/// contacts, pre-flight) holds for tenants of the same directory too, but for its account and its credentials.
+/// `http_port` is where questions of HTTP-01 reach the Gateways of TenantGateways; `credential` looks up a key of a
+/// Secret.
+pub fn of_tenant(
+    wish: &tenancy::Wish,
+    installed: &BTreeMap<String, IssuerSettings>,
+    http_port: u16,
+    credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
+) -> Wish {
+    let issuer = match &wish.issuer {
+        Issuer::InternalCa => IssuerRef::Named(Arc::from(INTERNAL_CA)),
+        Issuer::Acme(acme) => {
+            let settings = settings(acme, installed, credential);
+            let settings = Arc::new(IssuerSettings { http_port: Some(http_port), ..settings });
+            IssuerRef::Own { owner: acme.tenant.clone(), settings }
+        }
+    };
+    Wish {
+        secret: wish.secret.clone(),
+        hostnames: wish.names.iter().cloned().collect(),
+        issuer,
+        addresses: BTreeSet::new(),
+    }
+}
+
+fn settings(
+    acme: &AcmeIssuer,
+    installed: &BTreeMap<String, IssuerSettings>,
+    credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
+) -> IssuerSettings {
+    let known = installed.values().find(|settings| settings.directory == acme.directory).cloned();
+    IssuerSettings {
+        directory: acme.directory.clone(),
+        // Whoever sets up a TenantGateway for a CA agrees to its terms, as with cert-manager.
+        agree_to_terms: true,
+        external_account: None,
+        dns: match &acme.solver {
+            Solver::Http01 => None,
+            Solver::Dns01(provider) => Some(dns(provider, &acme.account.namespace, credential)),
+        },
+        fallback: Vec::new(),
+        ..known.unwrap_or_default()
+    }
+}
+
+fn dns(
+    provider: &Provider,
+    namespace: &Arc<str>,
+    credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
+) -> DnsSettings {
+    let look_up = |field: &str, key: &SecretKey| {
+        let secret = ObjectName::new(namespace.clone(), key.name.as_str());
+        match credential(&secret, &key.key) {
+            Some(text) => Credential::Given(text),
+            None => Credential::Missing(format!("spec.dns01.{field}: Secret {secret} has no key {:?}", key.key)),
+        }
+    };
+    let token =
+        |field: &str, key: &SecretKey| Token { token_file: look_up(field, key), endpoint: None, ca_bundle: None };
+    let mut dns = DnsSettings::default();
+    match provider {
+        Provider::Cloudflare(of) => {
+            dns.cloudflare = Some(token("cloudflare.apiTokenSecretRef", &of.api_token_secret_ref));
+        }
+        Provider::DigitalOcean(of) => {
+            dns.digitalocean = Some(token("digitalocean.tokenSecretRef", &of.token_secret_ref));
+        }
+        Provider::Route53(of) => {
+            // Without keys the environment's would be taken: the installation's, which are no tenant's.
+            let key = match (of.access_key_id.as_str(), &of.secret_access_key_secret_ref) {
+                ("", _) | (_, None) => Credential::Missing(
+                    "spec.dns01.route53: accessKeyID and secretAccessKeySecretRef are needed: the installation's own \
+                     credentials are not lent to tenants"
+                        .to_owned(),
+                ),
+                (_, Some(key)) => look_up("route53.secretAccessKeySecretRef", key),
+            };
+            dns.route53 = Some(Route53 {
+                access_key_id: Some(of.access_key_id.clone()),
+                secret_access_key_file: Some(key),
+                region: Some(of.region.clone()).filter(|region| !region.is_empty()),
+                ..Route53::default()
+            });
+        }
+        Provider::Rfc2136(of) => {
+            dns.rfc2136 = Some(Rfc2136 {
+                nameserver: of.nameserver.clone(),
+                key_name: of.tsig_key_name.clone(),
+                algorithm: Some(of.tsig_algorithm.clone()).filter(|text| !text.is_empty()),
+                key_file: look_up("rfc2136.tsigSecretSecretRef", &of.tsig_secret_secret_ref),
+                zone: None,
+            });
+        }
+    }
+    dns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::{Cloudflare, Route53 as Route53Block};
+    use crate::model::Hostname;
+
+    fn wish(solver: Solver) -> tenancy::Wish {
+        let (tenant, account) = (ObjectName::new("tenant-a", "t"), ObjectName::new("tenant-a", "acme-account"));
+        let acme = AcmeIssuer { tenant, directory: "https://ca.test/dir".into(), account, solver };
+        let issuer = Issuer::Acme(Box::new(acme));
+        let names = vec![Hostname::parse("a.example.org").expect("a hostname")];
+        tenancy::Wish { secret: ObjectName::new("tenant-a", "app-tls"), names, issuer }
+    }
+
+    fn own(wish: &Wish) -> &IssuerSettings {
+        match &wish.issuer {
+            IssuerRef::Own { settings, .. } => settings,
+            IssuerRef::Named(name) => panic!("{name}"),
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_directory_holds_for_tenants_but_no_credential_does() {
+        let bundle = Some(Credential::Given(Zeroizing::new("roots".to_owned())));
+        let dns = Some(DnsSettings { skip_propagation_check: true, ..DnsSettings::default() });
+        let directory = "https://ca.test/dir".to_owned();
+        let known =
+            IssuerSettings { directory, ca_bundle: bundle.clone(), dns, http_port: Some(5002), ..Default::default() };
+        let made = of_tenant(&wish(Solver::Http01), &BTreeMap::from([("acme".to_owned(), known)]), 8080, &|_, _| None);
+        let settings = own(&made);
+        assert_eq!((&settings.ca_bundle, settings.http_port), (&bundle, Some(8080)));
+        assert!(settings.dns.is_none() && settings.agree_to_terms);
+    }
+
+    #[test]
+    fn a_credential_comes_from_the_tenants_namespace_or_is_said_to_be_missing() {
+        let key = SecretKey { name: "token".into(), key: "value".into(), optional: None };
+        let solver = || Solver::Dns01(Provider::Cloudflare(Cloudflare { api_token_secret_ref: key.clone() }));
+        let found = |secret: &ObjectName, key: &str| {
+            assert_eq!((secret.to_string().as_str(), key), ("tenant-a/token", "value"));
+            Some(Zeroizing::new("t0ken".to_owned()))
+        };
+        let token = |wish: &Wish| {
+            let dns = own(wish).dns.clone().expect("DNS-01");
+            dns.cloudflare.expect("Cloudflare").token_file
+        };
+        let made = of_tenant(&wish(solver()), &BTreeMap::new(), 80, &found);
+        assert_eq!(token(&made).read("x").expect("it is there").as_str(), "t0ken");
+        let made = of_tenant(&wish(solver()), &BTreeMap::new(), 80, &|_, _| None);
+        let error = token(&made).read("x").expect_err("it is not").to_string();
+        assert!(error.contains("Secret tenant-a/token has no key \"value\""), "{error}");
+    }
+
+    #[test]
+    fn tenants_are_not_lent_the_installations_credentials() {
+        let block =
+            Route53Block { region: "r".into(), access_key_id: String::new(), secret_access_key_secret_ref: None };
+        let made = of_tenant(&wish(Solver::Dns01(Provider::Route53(block))), &BTreeMap::new(), 80, &|_, _| None);
+        let dns = own(&made).dns.clone().expect("DNS-01");
+        let key = dns.route53.expect("Route 53").secret_access_key_file.expect("never the environment's");
+        assert!(key.read("x").expect_err("it is missing").to_string().contains("not lent"));
+    }
+}

@@ -1,0 +1,262 @@
+//! The order in which things are sent, and what a stream keeps.
+
+use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
+
+use super::*;
+use crate::wire::ErrorDetail;
+
+/// A client that answers when it is told to.
+struct Chat {
+    tables: Tables,
+    session: Session,
+    generation: u64,
+}
+
+fn cluster(name: &str, value: &str) -> Resource {
+    Resource::new(name, &Cluster { name: name.into(), alt_stat_name: value.into(), ..Default::default() })
+}
+
+fn endpoints(name: &str) -> Resource {
+    Resource::new(name, &ClusterLoadAssignment { cluster_name: name.into(), ..Default::default() })
+}
+
+/// A table that leads to a cluster.
+fn route(name: &str, cluster: &str) -> Resource {
+    let hosts = vec![cluster.to_owned()];
+    Resource::new(name, &RouteConfiguration { name: name.into(), internal_only_headers: hosts, ..Default::default() })
+}
+
+fn listener(name: &str, value: &str) -> Resource {
+    Resource::new(name, &Listener { name: name.into(), stat_prefix: value.into(), ..Default::default() })
+}
+
+fn secret(name: &str) -> Resource {
+    Resource::new(name, &Secret { name: name.into(), ..Default::default() })
+}
+
+/// What a response says: the kind, what is new, what goes.
+type Said = (Kind, Vec<String>, Vec<String>);
+
+impl Chat {
+    fn new(limits: Limits, resources: Vec<Resource>) -> Chat {
+        let mut tables = Tables::default();
+        tables.apply(1, resources, &[], 0);
+        Chat { tables, session: Session::new(Protocol::Delta, Arc::new(limits), 1), generation: 1 }
+    }
+
+    fn publish(&mut self, upserts: Vec<Resource>, removals: &[(Kind, &str)]) {
+        self.generation += 1;
+        let removals: Vec<_> = removals.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
+        self.tables.apply(self.generation, upserts, &removals, self.session.passed());
+    }
+
+    fn send(&mut self, kind: Kind, request: DeltaRequest) {
+        self.session.delta(kind, request, &self.tables, Instant::now()).expect("within the limits");
+    }
+
+    fn subscribe(&mut self, kind: Kind, names: &[&str]) {
+        let subscribe = names.iter().map(|n| (*n).to_owned()).collect();
+        self.send(kind, DeltaRequest { subscribe, ..Default::default() });
+    }
+
+    /// All that is sent before the next answer.
+    fn read(&mut self) -> Vec<(u64, Said)> {
+        let mut said = Vec::new();
+        while let Some(out) = self.session.next(&self.tables, Instant::now()) {
+            for effect in self.session.take_effects() {
+                if let Effect::Acknowledged(resources) = effect {
+                    resources.iter().for_each(|r| self.tables.acknowledge(r));
+                }
+            }
+            let names = |new: bool| {
+                let of = out.items.iter().filter(|i| i.resource().is_some() == new);
+                of.map(|i| i.name().to_string()).collect::<Vec<_>>()
+            };
+            said.push((out.nonce, (out.kind, names(true), names(false))));
+        }
+        for effect in self.session.take_effects() {
+            if let Effect::Acknowledged(resources) = effect {
+                resources.iter().for_each(|r| self.tables.acknowledge(r));
+            }
+        }
+        said
+    }
+
+    fn answer(&mut self, kind: Kind, nonce: u64, refusal: Option<&str>) {
+        let error_detail = refusal.map(|text| ErrorDetail { code: 3, message: text.into() });
+        self.send(kind, DeltaRequest { response_nonce: nonce.to_string(), error_detail, ..Default::default() });
+    }
+
+    /// Accepts everything until nothing comes; what was said, in its order, a line for what came at once.
+    fn settle(&mut self) -> Vec<Vec<Said>> {
+        let mut all = Vec::new();
+        loop {
+            let said = self.read();
+            if said.is_empty() {
+                return all;
+            }
+            for (nonce, (kind, ..)) in &said {
+                self.answer(*kind, *nonce, None);
+            }
+            all.push(said.into_iter().map(|(_, said)| said).collect());
+        }
+    }
+
+    /// A client that has asked as Envoy does and holds everything.
+    fn settled(resources: Vec<Resource>) -> Chat {
+        let mut chat = Chat::new(Limits::default(), resources);
+        chat.subscribe(Kind::Cluster, &[]);
+        chat.subscribe(Kind::Endpoints, &["c", "d"]);
+        chat.subscribe(Kind::Listener, &[]);
+        chat.subscribe(Kind::Route, &["r", "q"]);
+        chat.settle();
+        assert_eq!(chat.session.acknowledged(), chat.generation);
+        chat
+    }
+}
+
+fn new(kind: Kind, name: &str) -> Said {
+    (kind, vec![name.into()], vec![])
+}
+
+fn gone(kind: Kind, name: &str) -> Said {
+    (kind, vec![], vec![name.into()])
+}
+
+#[test]
+fn what_refers_comes_after_what_it_refers_to_and_what_goes_comes_last() {
+    let mut chat =
+        Chat::settled(vec![cluster("c", ""), endpoints("c"), route("r", "c"), route("q", "c"), listener("l", "")]);
+    chat.publish(
+        vec![listener("l", "new"), route("r", "d"), endpoints("d"), cluster("d", "")],
+        &[(Kind::Endpoints, "c"), (Kind::Cluster, "c"), (Kind::Route, "q")],
+    );
+    assert_eq!(
+        chat.settle(),
+        [
+            vec![new(Kind::Cluster, "d"), new(Kind::Endpoints, "d")],
+            vec![new(Kind::Route, "r")],
+            vec![new(Kind::Listener, "l")],
+            vec![gone(Kind::Route, "q")],
+            vec![gone(Kind::Cluster, "c")],
+            vec![gone(Kind::Endpoints, "c")],
+        ]
+    );
+    assert_eq!(chat.session.acknowledged(), chat.generation);
+}
+
+#[test]
+fn each_step_waits_for_the_answer_to_the_one_before() {
+    let mut chat = Chat::settled(vec![cluster("c", ""), route("r", "c"), listener("l", "")]);
+    chat.publish(vec![route("r", "d"), cluster("d", "")], &[(Kind::Cluster, "c")]);
+    for expected in [new(Kind::Cluster, "d"), new(Kind::Route, "r"), gone(Kind::Cluster, "c")] {
+        let said = chat.read();
+        assert_eq!(said.iter().map(|(_, said)| said).collect::<Vec<_>>(), [&expected]);
+        assert!(chat.read().is_empty(), "nothing more before the answer");
+        assert!(chat.session.acknowledged() < chat.generation);
+        // Secrets are free of the order.
+        chat.subscribe(Kind::Secret, &["unknown"]);
+        let free = chat.read();
+        assert_eq!(free[0].1, gone(Kind::Secret, "unknown"));
+        chat.answer(Kind::Secret, free[0].0, None);
+        chat.answer(expected.0, said[0].0, None);
+    }
+    assert!(chat.read().is_empty());
+    assert_eq!(chat.session.acknowledged(), chat.generation);
+}
+
+#[test]
+fn a_cluster_stays_while_a_table_that_was_held_back_leads_to_it() {
+    let mut chat = Chat::settled(vec![cluster("c", ""), cluster("d", ""), route("r", "c"), listener("l", "")]);
+    // The table moves from c to e, and the client will not have it: it runs the one that leads to c.
+    chat.publish(vec![route("r", "e"), cluster("e", "")], &[(Kind::Cluster, "c"), (Kind::Cluster, "d")]);
+    let (nonce, said) = chat.read().remove(0);
+    assert_eq!(said, new(Kind::Cluster, "e"));
+    chat.answer(Kind::Cluster, nonce, None);
+    let (nonce, said) = chat.read().remove(0);
+    assert_eq!(said, new(Kind::Route, "r"));
+    chat.answer(Kind::Route, nonce, Some("no"));
+    let after: Vec<Said> = chat.settle().into_iter().flatten().collect();
+    assert!(after.contains(&gone(Kind::Cluster, "d")), "nobody needs d: {after:?}");
+    assert!(!after.contains(&gone(Kind::Cluster, "c")), "the table that runs leads to c: {after:?}");
+    assert!(chat.session.defers(Kind::Cluster, "c"));
+
+    chat.publish(vec![route("r", "e2")], &[]);
+    let after: Vec<Said> = chat.settle().into_iter().flatten().collect();
+    assert_eq!(after, [new(Kind::Route, "r"), gone(Kind::Cluster, "c")], "healed, and c may go");
+}
+
+#[test]
+fn what_changes_while_an_answer_is_awaited_is_one_response() {
+    let mut chat = Chat::settled(vec![cluster("c", "0"), cluster("d", "0")]);
+    chat.publish(vec![cluster("c", "1")], &[]);
+    let first = chat.read();
+    assert_eq!(first.len(), 1);
+    for value in 2..50 {
+        chat.publish(vec![cluster("c", &value.to_string()), cluster("d", &value.to_string())], &[]);
+        assert!(chat.read().is_empty(), "one response in flight");
+    }
+    chat.answer(Kind::Cluster, first[0].0, None);
+    let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
+    assert_eq!(said, [(Kind::Cluster, vec!["c".into(), "d".into()], vec![])]);
+}
+
+#[test]
+fn a_listener_waits_for_the_table_it_is_new_with() {
+    let mut chat = Chat::settled(vec![cluster("c", ""), route("r", "c"), listener("l", "")]);
+    chat.publish(vec![listener("l", "1"), route("r", "c2")], &[]);
+    let said = chat.read();
+    assert_eq!(said.iter().map(|(_, said)| said.0).collect::<Vec<_>>(), [Kind::Route]);
+}
+
+/// All that a stream holds on to.
+fn weight(session: &Session) -> usize {
+    let of = |s: &Subscription| {
+        s.named.len()
+            + s.answers.len()
+            + s.taken_back.len()
+            + s.older.len()
+            + s.quarantine.len()
+            + s.probes.iter().map(Vec::len).sum::<usize>()
+            + s.in_flight.iter().map(|f| f.items.len()).sum::<usize>()
+    };
+    let unsent = session.round.iter().flat_map(|r| r.unsent.values()).map(VecDeque::len).sum::<usize>();
+    session.subscriptions().map(of).sum::<usize>() + session.deferred.len() + unsent
+}
+
+#[test]
+fn what_a_stream_keeps_does_not_grow_with_what_it_may_see() {
+    for n in [10, 5_000] {
+        let many = (0..n).flat_map(|i| [cluster(&format!("c{i}"), ""), secret(&format!("h{i}"))]);
+        let mut chat = Chat::new(Limits::default(), many.collect());
+        chat.subscribe(Kind::Cluster, &[]);
+        chat.subscribe(Kind::Secret, &["h1", "h2"]);
+        chat.settle();
+        assert_eq!(weight(&chat.session), 2, "the two names it asked for, beside {n} clusters and {n} secrets");
+        chat.publish((0..n).map(|i| cluster(&format!("c{i}"), "new")).collect(), &[(Kind::Cluster, "c3")]);
+        chat.settle();
+        assert_eq!(weight(&chat.session), 2);
+    }
+}
+
+#[test]
+fn the_secrets_taken_back_are_those_longest_unasked() {
+    let limits = Limits { on_demand_secrets: 3, ..Default::default() };
+    let mut chat = Chat::new(limits, ["a", "b", "c", "d", "sds/r"].into_iter().map(secret).collect());
+    for name in ["sds/r", "a", "b", "c"] {
+        chat.subscribe(Kind::Secret, &[name]);
+        chat.settle();
+    }
+    // Asking again counts; the regular secret, oldest of all, is not in question.
+    chat.subscribe(Kind::Secret, &["a"]);
+    chat.settle();
+    chat.subscribe(Kind::Secret, &["d"]);
+    let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
+    assert_eq!(said, [gone(Kind::Secret, "b"), new(Kind::Secret, "d")]);
+    let evicted = chat.session.subscription(Kind::Secret).expect("subscribed").named.keys().map(|n| n.to_string());
+    assert_eq!(evicted.collect::<BTreeSet<_>>(), ["a", "c", "d", "sds/r"].map(str::to_owned).into());
+}
