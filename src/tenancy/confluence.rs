@@ -250,7 +250,7 @@ fn view(engine: &Tenancy) -> View {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_order_ends_as_one_start_from_nothing(events in proptest::collection::vec((event(), proptest::bool::weighted(0.2)), 1..40)) {
