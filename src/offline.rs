@@ -98,12 +98,15 @@ fn wish(wish: &Wish) -> Value {
 }
 
 fn label(name: &str, patch: &Patch) -> Value {
-    let value = match patch {
-        Patch::Set(gateway) => json!(**gateway),
-        Patch::Strip | Patch::Leave => Value::Null,
+    let metadata = match patch {
+        Patch::Set(gateway) => {
+            json!({"name": name, "labels": {GATEWAY_LABEL: **gateway}, "annotations": {ATTACHED_BY: **gateway}})
+        }
+        Patch::Strip => json!({"name": name, "labels": {GATEWAY_LABEL: null}, "annotations": {ATTACHED_BY: null}}),
+        Patch::Disown => json!({"name": name, "annotations": {ATTACHED_BY: null}}),
+        Patch::Leave => json!({"name": name}),
     };
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name,
-        "labels": {GATEWAY_LABEL: value}, "annotations": {ATTACHED_BY: value}}})
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 }
 
 fn render(resource: &Resource) -> Result<Value, envoy::RenderError> {

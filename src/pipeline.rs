@@ -193,7 +193,7 @@ impl Pipeline {
             Some(Patch::Strip) => {
                 namespace.labels.remove(GATEWAY_LABEL);
             }
-            Some(Patch::Leave) | None => {}
+            Some(Patch::Leave | Patch::Disown) | None => {}
         }
         namespace
     }

@@ -104,12 +104,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             (Some(book), known.collect())
         }
     };
+    let tenancy_http_port = tenancy.ports.http;
     let mut site = Site {
         live: Live::new(settings, tenancy, cache.clone(), view.clone()),
         book,
         known,
         desk: desk.clone(),
         issuers: options.acme.issuers()?,
+        http_port: tenancy_http_port,
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
         start: Instant::now(),
@@ -254,6 +256,8 @@ struct Site {
     desk: Arc<Desk>,
     /// The installation's own issuers.
     issuers: BTreeMap<String, IssuerSettings>,
+    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
+    http_port: u16,
     /// Who had which hostname first, where that counts.
     book: Option<ClaimBook>,
     /// What the book had to say at the start.
@@ -324,7 +328,8 @@ impl Site {
         let engine = pipeline.engine();
         let credential = |secret: &ObjectName, key: &str| engine.store().secret(secret)?.credential(key);
         let of_tenants = pipeline.tenancy().wishes().values();
-        let of_tenants = of_tenants.map(|wish| certificates::of_tenant(wish, &self.issuers, &credential));
+        let of_tenants =
+            of_tenants.map(|wish| certificates::of_tenant(wish, &self.issuers, self.http_port, &credential));
         let addresses = |wish: Wish| {
             let addresses = wish.hostnames.iter().flat_map(|hostname| engine.addresses_of(hostname)).collect();
             Wish { addresses, ..wish }

@@ -48,8 +48,19 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
         let since = context.since(&key, "Ready", if status.ready { Status::True } else { Status::False });
         all.insert(key, status.document(&since));
     }
-    for (claim, tenant, verdict) in tenancy.verdicts().filter(|(_, tenant, _)| !tenancy.is_own(tenant)) {
+    for (claim, tenant, verdict) in tenancy.verdicts() {
         let key = claim.object();
+        let own = tenancy.is_own(tenant);
+        if key.kind == Kind::ListenerSet {
+            // It has one list of conditions, which belongs to whoever serves it.
+            let conditions = all.get_mut(&key).filter(|_| own).map(|document| &mut document["conditions"]);
+            refuse(conditions.and_then(Value::as_array_mut), verdict);
+            continue;
+        }
+        // What we serve has it among its own conditions; of a GRPCRoute nobody else tells anything.
+        if own && key.kind != Kind::GRPCRoute {
+            continue;
+        }
         let status = if verdict.is_accepted() { Status::True } else { Status::False };
         let document = all.entry(key.clone()).or_insert_with(|| json!({"parents": []}));
         let Some(parents) = document["parents"].as_array_mut() else { continue };
@@ -63,12 +74,23 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
                     "status": if status == Status::True { "True" } else { "False" },
                     "reason": verdict.reason.as_str(),
                     "message": verdict.message,
+                    "observedGeneration": verdict.generation,
                     "lastTransitionTime": since,
                 }],
             }));
         }
     }
     all.into_iter().map(|(key, status)| item(&key, status)).collect()
+}
+
+/// Lays a refusal over `Accepted`.
+fn refuse(conditions: Option<&mut Vec<Value>>, verdict: &tenancy::Verdict) {
+    let conditions = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Accepted");
+    for condition in conditions.filter(|_| !verdict.is_accepted()) {
+        condition["status"] = json!("False");
+        condition["reason"] = json!(verdict.reason.as_str());
+        condition["message"] = json!(verdict.message);
+    }
 }
 
 fn item(key: &ObjectKey, status: Value) -> Value {

@@ -1,4 +1,5 @@
-//! Golden cases: `src/translate/testdata/*.in.yaml` → `.out.yaml`. Every case is self-contained; `UPDATE=1 cargo test
+//! Golden cases: `src/translate/testdata/*.in.yaml` → `.out.yaml`, with what Envoy gets, and `src/tenancy/testdata`, with
+//! what tenancy derives. Every case is self-contained; `UPDATE=1 cargo test
 //! --test golden` rewrites the outputs, and a person reads the difference.
 
 use std::fs;
@@ -7,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use gatewright::inputs::Object;
 use gatewright::offline;
+use gatewright::tenancy;
 use gatewright::translate::Settings;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -65,6 +67,13 @@ fn abridge(value: &mut Value) {
     }
 }
 
+/// What tenancy is told by a case's first line.
+fn tenancy(text: &str) -> tenancy::Settings {
+    let own = text.starts_with("# certificates: own\n");
+    let certificates = if own { tenancy::Certificates::Own } else { tenancy::Certificates::CertManager };
+    tenancy::Settings { certificates, ..tenancy::Settings::default() }
+}
+
 fn check(input: &Path) -> Result<(), String> {
     let text = fs::read_to_string(input).map_err(|error| error.to_string())?;
     let objects = serde_yaml_ng::Deserializer::from_str(&text)
@@ -77,11 +86,14 @@ fn check(input: &Path) -> Result<(), String> {
         controller: "gatewright.io/gateway-controller".to_owned(),
         default_addresses: vec!["127.0.0.1".parse().expect("an address")],
     };
-    let made = offline::translate(objects, settings, gatewright::tenancy::Settings::default(), now())
-        .map_err(|error| error.to_string())?;
+    let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;
     let mut documents = made.statuses;
     documents.extend(made.wishes);
-    documents.extend(made.resources);
+    documents.extend(if input.parent().is_some_and(|folder| folder.ends_with("src/tenancy/testdata")) {
+        made.desired
+    } else {
+        made.resources
+    });
     if !is_whole(input) {
         documents.iter_mut().for_each(abridge);
     }
@@ -110,9 +122,9 @@ fn check(input: &Path) -> Result<(), String> {
     }
 }
 
-#[test]
-fn every_case_is_translated_as_it_was() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/translate/testdata");
+/// Every case of a folder.
+fn check_all(folder: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut cases: Vec<_> = fs::read_dir(&folder)
         .expect("the folder of cases")
         .map(|entry| entry.expect("an entry").path())
@@ -123,4 +135,14 @@ fn every_case_is_translated_as_it_was() {
     let failures: Vec<String> =
         cases.iter().filter_map(|case| check(case).err().map(|error| format!("{}: {error}", case.display()))).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn every_case_is_translated_as_it_was() {
+    check_all("src/translate/testdata");
+}
+
+#[test]
+fn every_case_of_tenancy_is_decided_as_it_was() {
+    check_all("src/tenancy/testdata");
 }

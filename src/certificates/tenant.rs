@@ -13,18 +13,21 @@ use crate::tenancy::{self, AcmeIssuer, Issuer, Provider, Solver};
 use crate::translate::INTERNAL_CA;
 
 /// The wish of a TenantGateway. `installed` are the installation's own issuers: what one says about a directory (roots,
-/// contacts, pre-flight, ports) holds for tenants of the same directory too, but for its account and its credentials.
-/// `credential` looks up a key of a Secret.
+/// contacts, pre-flight) holds for tenants of the same directory too, but for its account and its credentials.
+/// `http_port` is where questions of HTTP-01 reach the Gateways of TenantGateways; `credential` looks up a key of a
+/// Secret.
 pub fn of_tenant(
     wish: &tenancy::Wish,
     installed: &BTreeMap<String, IssuerSettings>,
+    http_port: u16,
     credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
 ) -> Wish {
     let issuer = match &wish.issuer {
         Issuer::InternalCa => IssuerRef::Named(Arc::from(INTERNAL_CA)),
         Issuer::Acme(acme) => {
-            let settings = Arc::new(settings(acme, installed, credential));
-            IssuerRef::Own { owner: acme.account.clone(), settings }
+            let settings = settings(acme, installed, credential);
+            let settings = Arc::new(IssuerSettings { http_port: Some(http_port), ..settings });
+            IssuerRef::Own { owner: acme.tenant.clone(), settings }
         }
     };
     Wish {
@@ -114,8 +117,9 @@ mod tests {
     use crate::model::Hostname;
 
     fn wish(solver: Solver) -> tenancy::Wish {
-        let account = ObjectName::new("tenant-a", "acme-account");
-        let issuer = Issuer::Acme(AcmeIssuer { directory: "https://ca.test/dir".into(), account, solver });
+        let (tenant, account) = (ObjectName::new("tenant-a", "t"), ObjectName::new("tenant-a", "acme-account"));
+        let acme = AcmeIssuer { tenant, directory: "https://ca.test/dir".into(), account, solver };
+        let issuer = Issuer::Acme(Box::new(acme));
         let names = vec![Hostname::parse("a.example.org").expect("a hostname")];
         tenancy::Wish { secret: ObjectName::new("tenant-a", "app-tls"), names, issuer }
     }
@@ -134,9 +138,9 @@ mod tests {
         let directory = "https://ca.test/dir".to_owned();
         let known =
             IssuerSettings { directory, ca_bundle: bundle.clone(), dns, http_port: Some(5002), ..Default::default() };
-        let made = of_tenant(&wish(Solver::Http01), &BTreeMap::from([("acme".to_owned(), known)]), &|_, _| None);
+        let made = of_tenant(&wish(Solver::Http01), &BTreeMap::from([("acme".to_owned(), known)]), 8080, &|_, _| None);
         let settings = own(&made);
-        assert_eq!((&settings.ca_bundle, settings.http_port), (&bundle, Some(5002)));
+        assert_eq!((&settings.ca_bundle, settings.http_port), (&bundle, Some(8080)));
         assert!(settings.dns.is_none() && settings.agree_to_terms);
     }
 
@@ -152,9 +156,9 @@ mod tests {
             let dns = own(wish).dns.clone().expect("DNS-01");
             dns.cloudflare.expect("Cloudflare").token_file
         };
-        let made = of_tenant(&wish(solver()), &BTreeMap::new(), &found);
+        let made = of_tenant(&wish(solver()), &BTreeMap::new(), 80, &found);
         assert_eq!(token(&made).read("x").expect("it is there").as_str(), "t0ken");
-        let made = of_tenant(&wish(solver()), &BTreeMap::new(), &|_, _| None);
+        let made = of_tenant(&wish(solver()), &BTreeMap::new(), 80, &|_, _| None);
         let error = token(&made).read("x").expect_err("it is not").to_string();
         assert!(error.contains("Secret tenant-a/token has no key \"value\""), "{error}");
     }
@@ -163,7 +167,7 @@ mod tests {
     fn tenants_are_not_lent_the_installations_credentials() {
         let block =
             Route53Block { region: "r".into(), access_key_id: String::new(), secret_access_key_secret_ref: None };
-        let made = of_tenant(&wish(Solver::Dns01(Provider::Route53(block))), &BTreeMap::new(), &|_, _| None);
+        let made = of_tenant(&wish(Solver::Dns01(Provider::Route53(block))), &BTreeMap::new(), 80, &|_, _| None);
         let dns = own(&made).dns.clone().expect("DNS-01");
         let key = dns.route53.expect("Route 53").secret_access_key_file.expect("never the environment's");
         assert!(key.read("x").expect_err("it is missing").to_string().contains("not lent"));

@@ -17,7 +17,7 @@ pub const DIRECTORY: &str = "gatewright.io/acme-directory";
 /// IP addresses of the Gateway, separated by commas; without it the Gateway has those of its class.
 pub const ADDRESSES: &str = "gatewright.io/addresses";
 /// The generated objects' custom resource definition.
-pub const CRD: &str = include_str!("tenantgateway.crd.yaml");
+pub const CRD: &str = include_str!("../../deploy/crds/gateway.cozystack.io_tenantgateways.yaml");
 
 /// A TenantGateway.
 #[derive(Clone, Debug, PartialEq)]
@@ -367,5 +367,59 @@ mod tests {
         let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().expect("columns");
         let names: Vec<_> = columns.iter().map(|column| column["name"].as_str().expect("named")).collect();
         assert_eq!(names, ["Apex", "Mode", "Ready", "Age"]);
+    }
+
+    /// A value that a schema admits, with every field.
+    fn whole(schema: &Value) -> Value {
+        match schema["type"].as_str() {
+            Some("object") => {
+                let fields = schema["properties"].as_object().expect("properties");
+                fields.iter().map(|(name, schema)| (name.clone(), whole(schema))).collect()
+            }
+            Some("array") => json!([whole(&schema["items"])]),
+            Some("boolean") => json!(true),
+            Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!("text")),
+            other => panic!("a type that is not read: {other:?}"),
+        }
+    }
+
+    /// The fields that a type reads, as it tells when it is given another one.
+    fn fields<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
+        let told = serde_json::from_value::<T>(json!({"another": 1})).expect_err("unknown").to_string();
+        let (_, told) = told.split_once("expected").expect("it says what it expects");
+        told.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_definition_and_the_type_have_the_same_fields_and_defaults() {
+        let crd: Value = serde_yaml_ng::from_str(CRD).expect("the definition is YAML");
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let dns01 = &schema["properties"]["dns01"];
+        let provider = |name: &str| &dns01["properties"][name];
+        for (schema, fields) in [
+            (schema, fields::<Spec>()),
+            (dns01, fields::<Dns01>()),
+            (provider("cloudflare"), fields::<Cloudflare>()),
+            (provider("route53"), fields::<Route53>()),
+            (provider("digitalocean"), fields::<DigitalOcean>()),
+            (provider("rfc2136"), fields::<Rfc2136>()),
+            (&provider("cloudflare")["properties"]["apiTokenSecretRef"], fields::<SecretKey>()),
+            (&schema["properties"]["wildcardSecretRef"], fields::<LocalObject>()),
+        ] {
+            let mut fields = fields;
+            fields.sort();
+            let written: Vec<&String> = schema["properties"].as_object().expect("properties").keys().collect();
+            assert_eq!(written, fields.iter().collect::<Vec<_>>());
+        }
+        Spec::deserialize(whole(schema)).expect("the type reads what the definition admits");
+        let least = Spec::deserialize(json!({"apex": "a.org"})).expect("nothing else is required");
+        for (field, value) in [
+            ("certMode", &least.cert_mode),
+            ("issuerName", &least.issuer_name),
+            ("gatewayClassName", &least.gateway_class_name),
+        ] {
+            assert_eq!(schema["properties"][field]["default"], json!(value), "{field}");
+        }
+        assert_eq!(schema["required"], json!(["apex"]));
     }
 }

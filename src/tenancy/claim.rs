@@ -30,6 +30,8 @@ pub struct ClaimKey {
 pub struct Claimant {
     /// Kind and name.
     pub key: ClaimKey,
+    /// `metadata.generation`, which verdicts are told with.
+    pub generation: i64,
     /// Whether it answers an ACME challenge of an issuer; such a route claims nothing.
     pub challenge: bool,
     /// Its parents.
@@ -98,6 +100,7 @@ impl From<&Route> for Claimant {
         };
         Self {
             key: ClaimKey { kind, name: route.meta.name.clone() },
+            generation: route.meta.generation,
             challenge: route.challenge,
             parents: route.parents.clone(),
             hostnames: route.hostnames.clone(),
@@ -109,6 +112,7 @@ impl From<&GrpcRoute> for Claimant {
     fn from(route: &GrpcRoute) -> Self {
         Self {
             key: ClaimKey { kind: ClaimKind::GrpcRoute, name: route.meta.name.clone() },
+            generation: route.meta.generation,
             challenge: false,
             parents: route.parents.clone(),
             hostnames: route.hostnames.clone(),
@@ -129,6 +133,7 @@ impl From<&ListenerSet> for Claimant {
         });
         Self {
             key: ClaimKey { kind: ClaimKind::ListenerSet, name: set.meta.name.clone() },
+            generation: set.meta.generation,
             challenge: false,
             parents: parent.into_iter().collect(),
             hostnames: set.listeners.iter().filter(|l| l.protocol != "HTTP").map(|l| l.hostname.clone()).collect(),

@@ -153,8 +153,10 @@ pub struct Delta {
 pub enum Patch {
     /// Set both to this namespace.
     Set(Arc<str>),
-    /// Remove the annotation, and the label where it is ours.
+    /// Remove both.
     Strip,
+    /// Remove the annotation: somebody else changed the label, and keeps it.
+    Disown,
     /// Nothing any more.
     Leave,
 }
@@ -162,6 +164,8 @@ pub enum Patch {
 /// `Accepted` of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// The claimant's generation that it was made from.
+    pub generation: i64,
     /// The reason; `Accepted` where all is well.
     pub reason: Reason,
     /// For people, sorted and stable, without names of other tenants' objects.

@@ -433,7 +433,7 @@ impl Tenancy {
         match self.patches.get(namespace) {
             Some(Patch::Set(gateway)) => Some(gateway.clone()),
             Some(Patch::Strip) => None,
-            Some(Patch::Leave) | None => {
+            Some(Patch::Leave | Patch::Disown) | None => {
                 let label = self.namespaces.get(namespace)?.labels.get(GATEWAY_LABEL)?;
                 Some(Arc::from(label.as_str()))
             }
@@ -452,7 +452,7 @@ impl Tenancy {
                 match (label, by, kept) {
                     (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,
                     (_, Some(_), Some(kept)) => Patch::Set(Arc::from(kept.as_str())),
-                    (Some(label), Some(by), None) if label != by => Patch::Strip,
+                    (Some(label), Some(by), None) if label != by => Patch::Disown,
                     (None, ..) | (Some(_), Some(_), None) => match self.expecting.first(name) {
                         Some(first) => Patch::Set(first.namespace.clone()),
                         None if by.is_some() => Patch::Strip,

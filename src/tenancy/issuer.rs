@@ -23,7 +23,7 @@ pub(super) fn issuer(tenant: &TenantGateway, mode: Mode) -> Option<Issuer> {
     let known = if tenant.spec.issuer_name == "letsencrypt-stage" { STAGING } else { PRODUCTION };
     let directory = tenant.annotations.get(DIRECTORY).cloned().unwrap_or_else(|| known.to_owned());
     let account = ObjectName::new(tenant.name.namespace.clone(), names::acme_account(&tenant.name.name));
-    Some(Issuer::Acme(AcmeIssuer { directory, account, solver }))
+    Some(Issuer::Acme(Box::new(AcmeIssuer { tenant: tenant.name.clone(), directory, account, solver })))
 }
 
 /// The block of the provider that is named; `None` where it is missing, which is told before.

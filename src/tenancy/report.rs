@@ -15,7 +15,7 @@ impl Tenancy {
         self.counters.verdicts += 1;
         let id = (key.clone(), tenant.clone());
         let mut findings = self.refused.get(&id).cloned().unwrap_or_default();
-        let (mut granted, mut lost) = (Vec::new(), Vec::new());
+        let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
         let mut on_gateway = false;
         for host in self.bids_of.of(&id) {
@@ -36,22 +36,29 @@ impl Tenancy {
                         }
                     }
                 },
+                None if self.owners.contains_key(&host.name()) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
             }
         }
         sets.sort();
         sets.dedup();
-        if !lost.is_empty() {
-            lost.sort();
-            let text = format!("{} already claimed by another route on TenantGateway {tenant}", lost.join(", "));
-            findings.push((Reason::HostnameConflict, text));
+        for (mut names, whom) in [
+            (lost, format!("another route on TenantGateway {tenant}")),
+            (elsewhere, "a route on another TenantGateway".to_owned()),
+        ] {
+            if !names.is_empty() {
+                names.sort();
+                let text = format!("{} already claimed by {whom}", names.join(", "));
+                findings.push((Reason::HostnameConflict, text));
+            }
         }
         // The conflict goes first: it is what the page promises to say.
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
         let seen = self.bids_of.of(&id).next().is_some() || !findings.is_empty();
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
-        let verdict = seen.then_some(Verdict { reason, message, granted, sets, on_gateway });
+        let generation = self.claimants.get(key).map_or(0, |claimant| claimant.generation);
+        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
         if self.verdicts.get(&id) != verdict.as_ref() {
             dirty.delta.verdicts.insert(id.clone(), verdict.clone());
             match verdict {

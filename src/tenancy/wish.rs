@@ -21,12 +21,14 @@ pub enum Issuer {
     /// Our own CA.
     InternalCa,
     /// A CA that speaks ACME (RFC 8555).
-    Acme(AcmeIssuer),
+    Acme(Box<AcmeIssuer>),
 }
 
 /// A CA that speaks ACME, and how it is satisfied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcmeIssuer {
+    /// The TenantGateway whose account it is.
+    pub tenant: ObjectName,
     /// The URL of its directory.
     pub directory: String,
     /// The Secret with the account's key, in the TenantGateway's namespace.

@@ -1,0 +1,182 @@
+//! Properties of both stages together: who owns a hostname is served, and nobody else, after every change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use gatewright::inputs::{Object, ObjectKey, RouteKind};
+use gatewright::model::{Hostname, ObjectName};
+use gatewright::pipeline::{Pipeline, Written};
+use gatewright::tenancy;
+use gatewright::translate::{Change, Protocol, Settings};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn object(value: Value) -> Object {
+    let text = value.to_string();
+    Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn pipeline(claims: tenancy::Precedence) -> Pipeline {
+    let settings =
+        Settings { controller: "ours".to_owned(), default_addresses: vec!["127.0.0.1".parse().expect("an address")] };
+    let tenancy =
+        tenancy::Settings { certificates: tenancy::Certificates::Own, claims, ..tenancy::Settings::default() };
+    let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
+    let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "cilium"}, "spec": {"controllerName": "ours"}});
+    let namespaces = [("tenant-a", "a.org"), ("tenant-b", "a.org"), ("tenant-c", "c.a.org"), ("cozy-x", "a.org")];
+    let namespaces = namespaces.map(|(name, host)| {
+        object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {
+            "namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": host}}}))
+    });
+    let all = std::iter::once(object(class)).chain(namespaces).chain([tenant(0)]);
+    pipeline.apply(all.map(Change::Put).collect(), SystemTime::UNIX_EPOCH);
+    pipeline
+}
+
+/// A TenantGateway in one of its modes.
+fn tenant(mode: usize) -> Object {
+    let specs = [
+        json!({"apex": "a.org"}),
+        json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}}),
+        json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
+        json!({"apex": "A.org"}),
+    ];
+    object(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+        "metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": specs[mode % specs.len()]}))
+}
+
+fn route(kind: &str, namespace: &str, name: &str, parent: &str, hostnames: &[&str]) -> Object {
+    let set = parent.contains("overflow");
+    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"hostnames": hostnames, "rules": [{"backendRefs": [{"name": "web", "port": 80}]}],
+            "parentRefs": [{"kind": if set { "ListenerSet" } else { "Gateway" },
+                "namespace": "tenant-a", "name": parent}]}}))
+}
+
+/// Whoever is served under a hostname of a TLS port: the namespaces of the routes.
+fn served(pipeline: &Pipeline) -> BTreeMap<String, Vec<String>> {
+    let engine = pipeline.engine();
+    let hosts = engine.hosts().into_iter().filter(|host| host.protocol != Protocol::Http);
+    let all = hosts.map(|host| (host.hostname.to_string(), engine.tenants(&host)));
+    all.filter(|(_, tenants)| !tenants.is_empty()).collect()
+}
+
+/// Who has a hostname, or the closest wildcard over it.
+fn owner(pipeline: &Pipeline, hostname: &str) -> Option<String> {
+    let tenant = ObjectName::new("tenant-a", "cozystack");
+    let hostname = Hostname::parse(hostname).expect("a hostname");
+    let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
+    let owner = names.find_map(|name| pipeline.tenancy().owner(&tenant, &name))?;
+    Some(owner.name.namespace.to_string())
+}
+
+fn change() -> impl Strategy<Value = (Object, bool)> {
+    let pick = |options: &'static [&'static str]| proptest::sample::select(options);
+    let hosts = pick(&["x.a.org", "y.a.org", "x.c.a.org", "*.c.a.org", "*.a.org", "api.a.org", "a.org", "z.org"]);
+    let spaces = pick(&["tenant-a", "tenant-b", "tenant-c", "cozy-x", "stranger"]);
+    let parents = pick(&["cozystack", "cozystack", "cozystack-overflow-1"]);
+    let routes = (spaces, pick(&["r", "q"]), parents, proptest::collection::vec(hosts, 0..3), any::<bool>()).prop_map(
+        |(namespace, name, parent, hosts, tls)| match tls && !hosts.is_empty() {
+            true => route("TLSRoute", namespace, name, parent, &hosts),
+            false => route("HTTPRoute", namespace, name, parent, &hosts),
+        },
+    );
+    prop_oneof![8 => (routes, proptest::bool::weighted(0.25)), 1 => (0usize..4).prop_map(|mode| (tenant(mode), false))]
+}
+
+fn step(pipeline: &mut Pipeline, object: Object, gone: bool) {
+    let change = if gone { Change::Delete(object.key()) } else { Change::Put(object) };
+    pipeline.apply(vec![change], SystemTime::UNIX_EPOCH);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_but_the_owner_is_served(changes in proptest::collection::vec(change(), 1..25)) {
+        let mut pipeline = pipeline(tenancy::Precedence::Smallest);
+        for (object, gone) in changes {
+            step(&mut pipeline, object, gone);
+            for (hostname, tenants) in served(&pipeline) {
+                prop_assert_eq!(tenants.len(), 1, "{}: {:?}", hostname, tenants);
+                prop_assert_eq!(Some(tenants[0].clone()), owner(&pipeline, &hostname), "{}", hostname);
+            }
+        }
+    }
+
+    #[test]
+    fn any_order_serves_the_same(changes in proptest::collection::vec(change(), 1..25)) {
+        let mut one = pipeline(tenancy::Precedence::Smallest);
+        let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
+        // A TenantGateway that becomes invalid keeps what was live, which another order cannot know.
+        let changes = changes.into_iter().filter(|(object, _)| !matches!(object, Object::TenantGateway(_)));
+        for (object, gone) in changes {
+            if gone { last.remove(&object.key()) } else { last.insert(object.key(), object.clone()) };
+            step(&mut one, object, gone);
+        }
+        let mut other = pipeline(tenancy::Precedence::Smallest);
+        for object in last.into_values().rev() {
+            step(&mut other, object, false);
+        }
+        prop_assert_eq!(served(&one), served(&other));
+        prop_assert_eq!(one.engine().statuses().collect::<Vec<_>>(), other.engine().statuses().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_came_first_stays_until_it_goes(changes in proptest::collection::vec(change(), 1..25)) {
+        let mut pipeline = pipeline(tenancy::Precedence::FirstCome);
+        let mut claims: BTreeMap<ObjectKey, Object> = BTreeMap::new();
+        let changes = changes.into_iter().filter(|(object, _)| matches!(object, Object::Route(_)));
+        for (object, gone) in changes {
+            let before: BTreeMap<String, Vec<String>> = served(&pipeline);
+            if gone { claims.remove(&object.key()) } else { claims.insert(object.key(), object.clone()) };
+            step(&mut pipeline, object, gone);
+            let after = served(&pipeline);
+            let claiming = |hostname: &str| -> BTreeSet<String> {
+                let all = claims.values().filter(|object| matches!(object, Object::Route(route)
+                    if route.kind == RouteKind::Http
+                        && route.hostnames.iter().flatten().any(|name| name.as_str() == hostname)));
+                all.map(|object| object.key().name.namespace.to_string()).collect()
+            };
+            for (hostname, tenants) in before {
+                if claiming(&hostname).contains(&tenants[0]) && let Some(now) = after.get(&hostname) {
+                    prop_assert_eq!(now, &tenants, "{} was taken from who had it", hostname);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone() {
+    let work = |hosts: usize, tenants: usize| {
+        let mut pipeline = pipeline(tenancy::Precedence::Smallest);
+        let others = (0..tenants).flat_map(|n| {
+            let name = format!("other-{n}");
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let tenant = json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+                "metadata": {"namespace": name, "name": "cozystack"}, "spec": {"apex": format!("o{n}.org")}});
+            [namespace, tenant].map(object)
+        });
+        let host = |n: usize| route("HTTPRoute", "tenant-a", &format!("r{n}"), "cozystack", &[&format!("h{n}.a.org")]);
+        let all = others.chain((0..hosts).map(host));
+        pipeline.apply(all.map(Change::Put).collect(), SystemTime::UNIX_EPOCH);
+        // One more, one less in a ListenerSet, and one less in the Gateway itself, whose place the next takes.
+        let mut told = Vec::new();
+        for change in [Change::Put(host(hosts)), Change::Delete(host(hosts / 2).key()), Change::Delete(host(0).key())] {
+            let before = pipeline.engine().counters();
+            let outcome = pipeline.apply(vec![change], SystemTime::UNIX_EPOCH);
+            let work = pipeline.engine().counters().since(&before);
+            told.push((work, outcome.delta.resources.len(), outcome.tenancy.objects.len()));
+        }
+        told
+    };
+    // Whoever shares a Gateway or ListenerSet is looked at, which are 64 at most; nothing of theirs is sent.
+    for (work, resources, objects) in work(300, 2).into_iter().chain(work(10_000, 1_000)) {
+        let most = work.attachments.max(work.units).max(work.claims).max(work.statuses);
+        assert!(most <= 2 * 64 + 4 && work.routes <= 2, "{work:?}");
+        assert!(resources <= 8 && objects <= 3, "{resources} resources, {objects} objects");
+    }
+}
