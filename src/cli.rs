@@ -350,7 +350,8 @@ pub struct Explain {
 #[command(after_help = "\
 Example:
   gatewright bootstrap > bootstrap.json && envoy -c bootstrap.json
-  gatewright bootstrap --xds gatewright-xds.gatewright-system.svc:18000 --tls-dir /tls > bootstrap.json")]
+  gatewright bootstrap --xds gatewright-xds.gatewright-system.svc:18000 --tls-dir /tls \\
+    --envoy-admin /run/admin.sock --file /run/bootstrap.json")]
 pub struct Bootstrap {
     /// The Envoy's name in statuses and logs
     #[arg(long, default_value = "envoy")]
@@ -359,12 +360,12 @@ pub struct Bootstrap {
     #[arg(long, value_name = "SOCKET")]
     pub envoy_admin: Option<PathBuf>,
     /// The controller, for an Envoy in a cluster [default: the socket of `gatewright standalone`]
-    #[arg(long, value_name = "HOST:PORT", requires = "tls_dir", requires = "envoy_admin")]
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["tls_dir", "envoy_admin", "file"])]
     pub xds: Option<String>,
     /// Directory with the Envoy's tls.crt, tls.key and ca.crt
     #[arg(long, value_name = "DIR", requires = "xds")]
     pub tls_dir: Option<PathBuf>,
-    /// Write it to this file instead of printing it
+    /// Write it to this file, and xds-keys.json and xds-roots.json beside it, instead of printing it
     #[arg(long, value_name = "FILE", requires = "xds")]
     pub file: Option<PathBuf>,
     #[command(flatten)]

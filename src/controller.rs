@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
 use kube::Client;
-use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -17,7 +16,7 @@ use tracing::{info, warn};
 use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
 
 use crate::cli;
-use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap};
+use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::{Cluster, KINDS, connect, watch_all};
@@ -33,25 +32,32 @@ const KEYS: Duration = Duration::from_secs(3600);
 /// The name that Envoys check in our certificate. It says nothing of where we are.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 
-/// The bootstrap for an Envoy of the fleet. `tls` holds `tls.crt`, `tls.key` and `ca.crt`.
-pub fn fleet_bootstrap(node: &str, host: &str, port: u16, tls: &Path, admin: Admin) -> Value {
-    bootstrap(&BootstrapOptions {
+/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys. `tls` holds `tls.crt`,
+/// `tls.key` and `ca.crt`.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Path, admin: Admin) -> Result<()> {
+    let file = std::path::absolute(file).context("--file")?;
+    let folder = file.parent().context("--file: expected a file")?.to_owned();
+    let server_name = XDS_NAME.to_owned();
+    let made = bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "shared".to_owned(),
         ads: AdsServer::Tcp {
             host: host.to_owned(),
             port,
-            tls: MutualTls {
-                certificate: tls.join("tls.crt"),
-                key: tls.join("tls.key"),
-                ca: tls.join("ca.crt"),
-                server_name: XDS_NAME.to_owned(),
-            },
+            tls: MutualTls { dir: tls.to_owned(), files: folder.clone(), server_name },
         },
         admin,
         max_heap_bytes: 4 << 30,
         max_connections: 50_000,
-    })
+    });
+    let keys = keys_files(tls).map(|(name, value)| (folder.join(name), value));
+    for (path, value) in keys.into_iter().chain([(file, made)]) {
+        std::fs::write(&path, value.to_string()).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// Runs until it is told to end.

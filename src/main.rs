@@ -62,20 +62,14 @@ fn perform(command: Command) -> Result<bool> {
             xds: Some(xds),
             tls_dir: Some(tls),
             envoy_admin: Some(admin),
-            file,
+            file: Some(file),
             ..
         }) => {
             let (host, port) = xds.rsplit_once(':').context("--xds: expected HOST:PORT")?;
             let port = port.parse().context("--xds: the port")?;
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            let made = controller::fleet_bootstrap(&node, host, port, &tls, Admin::Pipe(admin));
-            match file {
-                Some(file) => {
-                    std::fs::write(&file, made.to_string()).with_context(|| file.display().to_string())?;
-                    Ok(true)
-                }
-                None => print(&made, Document::Json),
-            }
+            controller::write_bootstrap(&file, &node, host, port, &tls, Admin::Pipe(admin))?;
+            Ok(true)
         }
         Command::Bootstrap(options) => {
             let dir = run::state_dir(&options.state)?;

@@ -18,6 +18,8 @@ use crate::world::free_port;
 
 /// The namespace of the deployment.
 pub const NAMESPACE: &str = "gatewright-system";
+/// The Secret that the pods of Envoy mount.
+const ENVOY_SECRET: &str = "gatewright-envoy";
 /// Who the controller is to the API server.
 pub const ACCOUNT: &str = "system:serviceaccount:gatewright-system:gatewright-controller";
 
@@ -82,23 +84,51 @@ impl Cluster {
     /// Starts an Envoy with the bootstrap and the Secret that its pod would have.
     pub async fn envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
+        self.bring_keys(tls.path()).await?;
+        let dir = tls.path().display().to_string();
+        let file = tls.path().join("bootstrap.json").display().to_string();
+        let xds = self.xds.to_string();
+        let made = Gatewright::run(&[
+            "bootstrap",
+            "--node",
+            node,
+            "--xds",
+            &xds,
+            "--tls-dir",
+            &dir,
+            "--envoy-admin",
+            "/unused",
+            "--file",
+            &file,
+        ])?;
+        ensure!(made.status.success(), "gatewright bootstrap: {}", String::from_utf8_lossy(&made.stderr));
+        Ok((Envoy::start(&std::fs::read_to_string(file)?).await?, tls))
+    }
+
+    /// Deletes the keys of Envoys; the controller makes new ones when it starts, else within an hour.
+    pub async fn forget_keys(&self) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.server.client(), NAMESPACE);
+        secrets.delete(ENVOY_SECRET, &Default::default()).await?;
+        Ok(())
+    }
+
+    /// Puts the keys of Envoys where one finds them, as a kubelet does: moved into place.
+    pub async fn bring_keys(&self, tls: &Path) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.server.client(), NAMESPACE);
         let deadline = Instant::now() + LIMIT;
         let secret = loop {
-            if let Some(secret) = secrets.get_opt("gatewright-envoy").await? {
+            if let Some(secret) = secrets.get_opt(ENVOY_SECRET).await? {
                 break secret;
             }
             ensure!(Instant::now() < deadline, "the controller made no keys for Envoy");
             sleep(Duration::from_millis(50)).await;
         };
         for (name, bytes) in secret.data.context("the secret has no data")? {
-            std::fs::write(tls.path().join(name), bytes.0)?;
+            let new = tls.join(format!(".{name}.new"));
+            std::fs::write(&new, bytes.0)?;
+            std::fs::rename(new, tls.join(name))?;
         }
-        let dir = tls.path().display().to_string();
-        let arguments = ["bootstrap", "--node", node, "--xds", &self.xds.to_string(), "--tls-dir", &dir];
-        let made = Gatewright::run(&[&arguments[..], &["--envoy-admin", "/unused"]].concat())?;
-        ensure!(made.status.success(), "gatewright bootstrap: {}", String::from_utf8_lossy(&made.stderr));
-        Ok((Envoy::start(&String::from_utf8(made.stdout)?).await?, tls))
+        Ok(())
     }
 
     /// Waits until an object is as it should be, and returns it.

@@ -50,7 +50,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     let port = free_port()?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
-    let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
+    let (mut envoy, tls) = cluster.envoy("envoy-a").await?;
     site(&cluster, port, echo.address()).await?;
 
     // The whole chain is told in the statuses.
@@ -125,6 +125,19 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     let after = envoy.stat("cluster_manager.cluster_modified").await?
         + envoy.stat("listener_manager.listener_modified").await?;
     assert_eq!(after, updates, "a restart changes nothing");
+
+    // New keys are made for Envoy where they are missing, and Envoy takes them without a restart.
+    let before = envoy.admin("/certs").await?;
+    cluster.forget_keys().await?;
+    drop(controller);
+    let mut controller = cluster.controller("one")?;
+    controller.line("secret gatewright-system/gatewright-envoy is new").await?;
+    cluster.bring_keys(tls.path()).await?;
+    until("Envoy takes its new keys", async || Ok(envoy.admin("/certs").await? != before)).await?;
+    drop(controller);
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    until("Envoy is connected with them", async || Ok(envoy.stat("control_plane.connected_state").await? == 1)).await?;
 
     // A route that goes is served no more.
     api.delete("web", &Default::default()).await?;
