@@ -3,6 +3,9 @@
 //! Several keepers over one storage do each thing once: before a certificate is got, its lock is taken and the
 //! storage is looked at again.
 
+mod job;
+mod pass;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, RwLock};
 
@@ -14,15 +17,17 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::breaker::Breakers;
-use crate::budget::Exempt;
 use crate::certificate::IssuedCertificate;
 use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
-use crate::names::{DnsName, Names};
-use crate::plan::{Budgets, Held, Order, Reason, Step, Wanted, plan};
+use crate::names::DnsName;
+use crate::plan::{Budgets, Held, Order, Step, Wanted, plan};
 use crate::renewal::{Window, roll};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
+
+use job::Job;
+pub use pass::{Next, Outlook, Pass};
 
 /// Even when nothing is due, the plan is looked at this often: clocks jump.
 const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
@@ -65,28 +70,6 @@ struct Shelf {
     /// No renewal window is asked for before, where the last answer was none.
     windowless: BTreeMap<CertificateId, Timestamp>,
     tidied: Option<Timestamp>,
-}
-
-/// A certificate being got: an [`Order`] that owns what it needs.
-#[derive(Clone)]
-struct Job {
-    id: CertificateId,
-    names: Names,
-    serves: Vec<Wanted>,
-    replaces: Option<String>,
-    exempt: Exempt,
-}
-
-impl Job {
-    fn of(order: &Order<'_>) -> Self {
-        Self {
-            id: order.id.clone(),
-            names: order.names.clone(),
-            serves: order.serves.iter().map(|w| (*w).clone()).collect(),
-            replaces: order.replaces_id(),
-            exempt: order.exempt,
-        }
-    }
 }
 
 impl Keeper {
