@@ -148,7 +148,10 @@ impl Tenancy {
         };
         self.put(tenant, listener, &host.hostname, shard);
         dirty.shards.insert((tenant.clone(), shard));
-        dirty.shards.insert((tenant.clone(), 0));
+        if shard >= next {
+            // The Gateway has to admit its first ListenerSet.
+            dirty.shards.insert((tenant.clone(), 0));
+        }
         self.tell_below(host, dirty);
     }
 
@@ -167,12 +170,12 @@ impl Tenancy {
             shard.remove(&place.hostname);
             if shard.is_empty() {
                 self.shards.remove(&key);
+                dirty.shards.insert((tenant.clone(), 0));
             }
         }
         self.refresh_room(&key);
         self.tell_below(&Host::new(tenant, &place.hostname), dirty);
         dirty.shards.insert(key);
-        dirty.shards.insert((tenant.clone(), 0));
         for id in [id, (tenant.clone(), String::new())] {
             if let Some(next) = self.waiting.first(&id).cloned() {
                 self.waiting.remove(&id, &next);
