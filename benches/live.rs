@@ -11,11 +11,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::world::{World, api, class, free_port, secret, service};
-use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch};
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, filter::ConfigType};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright::model::{
     Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, Elsewhere, Endpoints, Frontend, FrontendId,
     FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule, Secret,
@@ -23,6 +24,7 @@ use gatewright::model::{
 };
 use gatewright::publish;
 use gatewright::translate::{Change, Resource};
+use prost::Message;
 use serde_json::json;
 use xds::Update;
 
@@ -302,6 +304,7 @@ impl Classic {
         let mut chain = made.filter_chains.remove(0);
         chain.filter_chain_match = Some(FilterChainMatch { server_names: vec![name(n)], ..Default::default() });
         chain.name = name(n);
+        without_our_header(&mut chain)?;
         self.chains.push(chain);
 
         let share = WeightedTarget {
@@ -359,6 +362,16 @@ impl Classic {
         made.filter_chains.clone_from(&self.chains);
         xds::Resource::new(self.id().to_string(), &made)
     }
+}
+
+/// Takes out of a chain what only our layout needs.
+fn without_our_header(chain: &mut FilterChain) -> Result<()> {
+    let filter = chain.filters.last_mut().context("a connection manager")?;
+    let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else { bail!("it has a configuration") };
+    let mut manager = HttpConnectionManager::decode(config.value.as_slice())?;
+    manager.early_header_mutation_extensions.clear();
+    config.value = manager.encode_to_vec();
+    Ok(())
 }
 
 #[tokio::main]
