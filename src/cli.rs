@@ -36,6 +36,8 @@ Exit status: 0 all is well, 1 something was found or failed, 2 the command line 
 pub enum Command {
     /// Serve a directory of Gateway API manifests with an Envoy; without one, a built-in example
     Standalone(Standalone),
+    /// Serve the Gateways of a Kubernetes cluster with a fleet of Envoys
+    Controller(Controller),
     /// Print what Envoy would get, and the statuses, with nothing running
     Translate(Translate),
     /// Find what would be refused or lost, with nothing running
@@ -182,6 +184,42 @@ pub struct Standalone {
     pub state: State,
 }
 
+/// `controller`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  gatewright controller --address 203.0.113.10     in a pod, as deploy/ has it
+  gatewright controller --kubeconfig ~/.kube/config --address 127.0.0.1")]
+pub struct Controller {
+    /// How to reach the API server [default: the pod's service account, else as kubectl]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of the lease and of the keys between Envoys and this program
+    #[arg(long, env = "POD_NAMESPACE", default_value = "gatewright-system")]
+    pub namespace: String,
+    /// This replica's name in the lease
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub identity: Option<String>,
+    /// How long a replica that is not heard of keeps the lease
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
+    pub lease_seconds: u64,
+    /// Address at which Gateways without spec.addresses are reached; may be repeated
+    #[arg(long = "address", value_name = "IP", required = true)]
+    pub addresses: Vec<IpAddr>,
+    /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
+    #[arg(long, value_name = "IP")]
+    pub bind: Vec<IpAddr>,
+    /// Where Envoys find this program
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
+    pub xds: SocketAddr,
+    /// Where /livez, /readyz and /metrics are
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    pub probes: SocketAddr,
+    /// Where this program's admin socket is [default: none]
+    #[arg(long, value_name = "SOCKET")]
+    pub admin: Option<PathBuf>,
+}
+
 /// `translate`
 #[derive(Clone, Debug, Args)]
 pub struct Translate {
@@ -311,7 +349,9 @@ pub struct Explain {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Example:
-  gatewright bootstrap > bootstrap.json && envoy -c bootstrap.json")]
+  gatewright bootstrap > bootstrap.json && envoy -c bootstrap.json
+  gatewright bootstrap --xds gatewright-xds.gatewright-system.svc:18000 --tls-dir /tls \\
+    --envoy-admin /run/admin.sock --file /run/bootstrap.json")]
 pub struct Bootstrap {
     /// The Envoy's name in statuses and logs
     #[arg(long, default_value = "envoy")]
@@ -319,6 +359,15 @@ pub struct Bootstrap {
     /// Where its admin socket is to be [default: envoy-admin.sock in the private directory]
     #[arg(long, value_name = "SOCKET")]
     pub envoy_admin: Option<PathBuf>,
+    /// The controller, for an Envoy in a cluster [default: the socket of `gatewright standalone`]
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["tls_dir", "envoy_admin", "file"])]
+    pub xds: Option<String>,
+    /// Directory with the Envoy's tls.crt, tls.key and ca.crt
+    #[arg(long, value_name = "DIR", requires = "xds")]
+    pub tls_dir: Option<PathBuf>,
+    /// Write it to this file, and xds-keys.json and xds-roots.json beside it, instead of printing it
+    #[arg(long, value_name = "FILE", requires = "xds")]
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub state: State,

@@ -2,9 +2,11 @@
 
 pub mod certificates;
 pub mod cli;
+pub mod controller;
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;
+pub mod kubernetes;
 pub mod lint;
 pub mod manifest;
 pub mod metrics;

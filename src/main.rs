@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use gatewright::certificates::{self, Check, Report};
 use gatewright::cli::{self, CertsVerb, Cli, Command, Document, Output};
+use gatewright::controller;
+use gatewright::envoy::Admin;
 use gatewright::inputs::Object;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
@@ -27,7 +29,7 @@ const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 fn main() -> ExitCode {
     // A wrong command line ends here, with 2.
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_env("GATEWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("GATEWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
@@ -49,11 +51,26 @@ fn perform(command: Command) -> Result<bool> {
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime");
     match command {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
+        Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
         Command::Status(options) => runtime()?.block_on(status(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
+        Command::Bootstrap(cli::Bootstrap {
+            node,
+            xds: Some(xds),
+            tls_dir: Some(tls),
+            envoy_admin: Some(admin),
+            file: Some(file),
+            ..
+        }) => {
+            let (host, port) = xds.rsplit_once(':').context("--xds: expected HOST:PORT")?;
+            let port = port.parse().context("--xds: the port")?;
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            controller::write_bootstrap(&file, &node, host, port, &tls, Admin::Pipe(admin))?;
+            Ok(true)
+        }
         Command::Bootstrap(options) => {
             let dir = run::state_dir(&options.state)?;
             print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)

@@ -289,7 +289,9 @@ impl Site {
             Kind::TLSRoute,
         ];
         let wishes = changes.iter().filter_map(Change::key).any(|key| kinds.contains(&key.kind));
-        self.publish(changes)?;
+        for line in self.publish(changes)? {
+            info!("{line}");
+        }
         if wishes {
             self.certify();
         }
@@ -297,14 +299,11 @@ impl Site {
         Ok(())
     }
 
-    /// Publishes what changes lead to, once it is recorded what the next run has to know.
-    fn publish(&mut self, changes: Vec<Change>) -> Result<()> {
+    /// Publishes what changes lead to, once it is recorded what the next run has to know. Returns what people should know.
+    fn publish(&mut self, changes: Vec<Change>) -> Result<Vec<String>> {
         let (book, known) = (&mut self.book, std::mem::take(&mut self.known));
         let mut record = |delta: &tenancy::Delta| book.as_mut().map_or(Ok(()), |book| book.append(&delta.records));
-        for line in self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())? {
-            info!("{line}");
-        }
-        Ok(())
+        Ok(self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?)
     }
 
     fn settle(&mut self) {
@@ -352,7 +351,10 @@ impl Site {
                 Err(problem) => warn!("a certificate cannot be served: {problem}"),
             }
         }
-        self.publish(changes)?;
+        // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
+        for line in self.publish(changes)?.iter().filter(|line| !line.contains(" Pending: ")) {
+            info!("{line}");
+        }
         let bundle = self.desk.authority().bundle(Timestamp::now());
         if bundle != self.written {
             match std::fs::write(&self.bundle, &bundle) {

@@ -3,6 +3,9 @@
 //! Several keepers over one storage do each thing once: before a certificate is got, its lock is taken and the
 //! storage is looked at again.
 
+mod job;
+mod pass;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, RwLock};
 
@@ -14,15 +17,17 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::breaker::Breakers;
-use crate::budget::Exempt;
 use crate::certificate::IssuedCertificate;
 use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
-use crate::names::{DnsName, Names};
-use crate::plan::{Budgets, Held, Order, Reason, Step, Wanted, plan};
+use crate::names::DnsName;
+use crate::plan::{Budgets, Held, Order, Step, Wanted, plan};
 use crate::renewal::{Window, roll};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
+
+use job::Job;
+pub use pass::{Next, Outlook, Pass};
 
 /// Even when nothing is due, the plan is looked at this often: clocks jump.
 const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
@@ -65,76 +70,6 @@ struct Shelf {
     /// No renewal window is asked for before, where the last answer was none.
     windowless: BTreeMap<CertificateId, Timestamp>,
     tidied: Option<Timestamp>,
-}
-
-/// A certificate being got: an [`Order`] that owns what it needs.
-#[derive(Clone)]
-struct Job {
-    id: CertificateId,
-    names: Names,
-    serves: Vec<Wanted>,
-    replaces: Option<String>,
-    exempt: Exempt,
-}
-
-impl Job {
-    fn of(order: &Order<'_>) -> Self {
-        Self {
-            id: order.id.clone(),
-            names: order.names.clone(),
-            serves: order.serves.iter().map(|w| (*w).clone()).collect(),
-            replaces: order.replaces_id(),
-            exempt: order.exempt,
-        }
-    }
-}
-
-/// What one pass did, and what comes next.
-#[derive(Clone, Debug, Default)]
-pub struct Pass {
-    /// Certificates that are new.
-    pub issued: Vec<CertificateId>,
-    /// What did not work.
-    pub failed: Vec<(CertificateId, Failure)>,
-    /// Certificates nobody wants any more.
-    pub retired: Vec<CertificateId>,
-    /// How each wish stands.
-    pub outlook: Vec<Outlook>,
-    /// When the next pass is due.
-    pub next: Option<Timestamp>,
-}
-
-/// How one wish stands, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Outlook {
-    /// The wish.
-    pub id: CertificateId,
-    /// Whose it is.
-    pub tenant: String,
-    /// Its names.
-    pub names: Names,
-    /// The issuer.
-    pub issuer: String,
-    /// End of the certificate that is served, if there is one.
-    pub expires: Option<Timestamp>,
-    /// What happens next.
-    pub next: Next,
-    /// When.
-    pub at: Timestamp,
-    /// The last error since the last success.
-    pub last_error: Option<String>,
-}
-
-/// What happens next to a wish.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Next {
-    /// It is being got.
-    Issue(Reason),
-    /// It waits for something.
-    Wait(String),
-    /// It will be renewed.
-    Renew,
 }
 
 impl Keeper {

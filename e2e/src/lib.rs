@@ -1,6 +1,8 @@
 //! Real counterparts as fixtures: each is started by the test that needs it, on loopback, and dies with it.
 
+pub mod apiserver;
 pub mod bind;
+pub mod cluster;
 pub mod echo;
 pub mod envoy;
 pub mod gatewright;

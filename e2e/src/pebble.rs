@@ -79,6 +79,7 @@ impl Pebble {
             "privateKey": dir.path().join("server.key"),
             "httpPort": http.port(),
             "tlsPort": tls.port(),
+            "caaIdentities": ["pebble.letsencrypt.org"],
             "externalAccountBindingRequired": !options.external.is_empty(),
             "externalAccountMACKeys": options.external,
             // Zero: it does not say, and clients poll as they like.

@@ -69,14 +69,34 @@ pub struct DeltaClient {
 impl DeltaClient {
     /// Opens a stream as `node`.
     pub async fn open(channel: Channel, node: &str) -> Result<DeltaClient, Status> {
+        let node = Node { id: node.to_owned(), ..Default::default() };
+        DeltaClient::start(channel, Some(node), None).await
+    }
+
+    /// Opens a stream as `node` with a subscription to all of `kind`, for servers that answer nothing, not even with
+    /// headers, before they were asked.
+    pub async fn open_with(channel: Channel, node: &str, kind: Kind) -> Result<DeltaClient, Status> {
+        let node = Node { id: node.to_owned(), ..Default::default() };
+        let first =
+            DeltaDiscoveryRequest { node: Some(node), type_url: kind.type_url().to_owned(), ..Default::default() };
+        DeltaClient::start(channel, None, Some(first)).await
+    }
+
+    async fn start(
+        channel: Channel,
+        node: Option<Node>,
+        first: Option<DeltaDiscoveryRequest>,
+    ) -> Result<DeltaClient, Status> {
         let (requests, outgoing) = mpsc::channel(1024);
+        if let Some(first) = first {
+            requests.try_send(first).expect("the channel is new");
+        }
         let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
         let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
-        let node = Node { id: node.to_owned(), ..Default::default() };
         Ok(DeltaClient {
             requests,
             responses,
-            node: Some(node),
+            node,
             held: HashMap::new(),
             judge: None,
             partial: false,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use acme::account::ExternalAccount;
+use acme::challenge::dns::{DnsProvider, TxtRecord};
 use acme::challenge::{DnsSolver, Solvers};
 use acme::engine::{AcmeConfig, AcmeIssuer, ProfileWish};
 use acme::keeper::Keeper;
@@ -132,6 +133,43 @@ fn dns_01_for_apex_and_wildcard_in_one_order_leaves_no_record() -> Result<()> {
         }
         rig.issuer(config).await?.issue(&request(&["*.example.org"])?).await?;
         ensure!(dns.records().await.is_empty(), "{:?}", dns.records().await);
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn dns_persist_01_by_a_record_that_stays() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options::default()).await?;
+        let dns = rig.pebble.dns();
+        let mut config = rig.config();
+        config.solvers = Solvers { persist: Some(dns.clone()), ..Solvers::default() };
+        // Nobody may write: what to create is told, and created by hand.
+        let issuer = rig.issuer(config.clone()).await?;
+        let bound = request(&["example.com", "*.example.com"])?;
+        let failure = issuer.issue(&bound).await.err().context("there is no record")?;
+        let account = issuer.account_url().await?;
+        let value = format!("pebble.letsencrypt.org; accounturi={account}; policy=wildcard");
+        let told = failure.to_string();
+        ensure!(told.contains("create _validation-persist.example.com TXT"), "{told}");
+        let record = TxtRecord { name: "_validation-persist.example.com".to_owned(), value, ttl: 60 };
+        dns.present(&record).await?;
+        issuer.issue(&bound).await?;
+        // A provider writes it once, and it stays.
+        config.solvers.dns = Some(DnsSolver {
+            provider: dns.clone(),
+            view: dns.clone(),
+            ttl: 60,
+            propagation_limit: Duration::from_secs(10),
+            account_label: false,
+        });
+        rig.issuer(config).await?.issue(&request(&["example.org"])?).await?;
+        let records = dns.records().await;
+        ensure!(
+            records.keys().eq(["_validation-persist.example.com", "_validation-persist.example.org"]),
+            "{records:?}"
+        );
         Ok(())
     })
 }

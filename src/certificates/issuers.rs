@@ -64,7 +64,8 @@ pub async fn open(
         None => None,
     };
     let id = issuer_id(name, &settings.directory);
-    let http_port = settings.dns.is_none().then(|| settings.http_port.unwrap_or(80));
+    let by_dns = settings.dns.is_some() || settings.dns_persist;
+    let http_port = (!by_dns).then(|| settings.http_port.unwrap_or(80));
     Ok(Opened { issuer: Arc::new(main), trial, id, http_port })
 }
 
@@ -113,7 +114,15 @@ async fn one(
         addresses: settings.addresses.clone(),
     });
     config.solvers = match &settings.dns {
-        Some(dns) => Solvers { dns: Some(solver(dns, settings)?), ..Solvers::default() },
+        Some(dns) => {
+            let solver = solver(dns, settings)?;
+            let persist = dns.persist.then(|| solver.view.clone());
+            Solvers { dns: Some(solver), persist, ..Solvers::default() }
+        }
+        None if settings.dns_persist => {
+            let view: Arc<dyn DnsView> = Arc::new(Authorities::new(resolver(settings)?));
+            Solvers { persist: Some(view), ..Solvers::default() }
+        }
         None => Solvers { http: Some(lookout.clone()), ..Solvers::default() },
     };
     let strictness = match settings.preflight {
@@ -126,9 +135,7 @@ async fn one(
 }
 
 fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, IssuerError> {
-    let resolver =
-        if settings.resolvers.is_empty() { Resolver::system()? } else { Resolver::new(settings.resolvers.clone())? };
-    let mut authorities = Authorities::new(resolver);
+    let mut authorities = Authorities::new(resolver(settings)?);
     if let Some(port) = dns.authority_port {
         authorities = authorities.with_port(port);
     }
@@ -143,6 +150,13 @@ fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, Iss
         propagation_limit: Duration::from_secs(dns.propagation_seconds.unwrap_or(120)),
         account_label: dns.account_label,
     })
+}
+
+fn resolver(settings: &IssuerSettings) -> Result<Resolver, DnsError> {
+    match settings.resolvers.is_empty() {
+        true => Resolver::system(),
+        false => Resolver::new(settings.resolvers.clone()),
+    }
 }
 
 fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {

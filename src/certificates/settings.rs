@@ -34,6 +34,9 @@ pub struct IssuerSettings {
     pub preferred_chain: Option<String>,
     /// DNS-01 in place of HTTP-01; needed for wildcards.
     pub dns: Option<DnsSettings>,
+    /// dns-persist-01 without a provider: the record that binds a name to our account is yours to create.
+    #[serde(default)]
+    pub dns_persist: bool,
     /// What looking before an order may do.
     #[serde(default)]
     pub preflight: Preflight,
@@ -89,7 +92,7 @@ pub struct DnsSettings {
     /// Prefer dns-account-01 where the CA offers it.
     #[serde(default)]
     pub account_label: bool,
-    /// Prefer dns-persist-01 where the CA offers it: a record that stays, written by you or the provider.
+    /// Prefer dns-persist-01 where the CA offers it: a record that stays; one that is missing is written.
     #[serde(default)]
     pub persist: bool,
     /// Seconds that a record may need to be seen everywhere; 120 unless set.

@@ -1,7 +1,7 @@
 //! The bootstrap: what an Envoy must know before it can ask us for the rest.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -32,24 +32,45 @@ pub enum AdsServer {
     Pipe(PathBuf),
     /// TCP with TLS on both sides.
     Tcp {
-        /// IP address and port.
-        address: SocketAddr,
+        /// IP address, or a name that is looked up again and again.
+        host: String,
+        /// Its port.
+        port: u16,
         /// Keys and names.
         tls: MutualTls,
     },
 }
 
-/// Files and names of mutual TLS towards the xDS server. Envoy reads rotated files again.
+/// Files and names of mutual TLS towards the xDS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutualTls {
-    /// Envoy's certificate chain.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// The CA of the server's certificate.
-    pub ca: PathBuf,
+    /// Directory with Envoy's `tls.crt` and `tls.key`, and the server's CA in `ca.crt`: a mounted Secret.
+    pub dir: PathBuf,
+    /// Directory in which the [`keys_files`] lie.
+    pub files: PathBuf,
     /// The DNS name in the server's certificate.
     pub server_name: String,
+}
+
+/// What Envoy calls its certificate, and the server's CA.
+const KEYS: [&str; 2] = ["xds-keys", "xds-roots"];
+
+/// The files by which Envoy finds its keys, by name. Keys that a bootstrap names itself are read once; those of such a
+/// file are read again when something is moved into their directory, as a renewed Secret is (Envoy's page on secret
+/// discovery, "key rotation"). A file holds one secret.
+pub fn keys_files(dir: &Path) -> [(String, Value); 2] {
+    let file = |name: &str| json!({ "filename": dir.join(name) });
+    let watched = json!({ "path": dir });
+    let [keys, roots] = KEYS;
+    let keys_body = json!({
+        "certificate_chain": file("tls.crt"), "private_key": file("tls.key"), "watched_directory": watched,
+    });
+    let roots_body = json!({ "trusted_ca": file("ca.crt"), "watched_directory": watched });
+    let secret = |name: &str, field: &str, body: Value| {
+        let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+        (format!("{name}.json"), json!({ "resources": [{ "@type": kind, "name": name, field: body }] }))
+    };
+    [secret(keys, "tls_certificate", keys_body), secret(roots, "validation_context", roots_body)]
 }
 
 /// Where Envoy's admin interface listens. It can stop Envoy and print its configuration, so there is no way to say
@@ -118,14 +139,14 @@ fn admin_address(admin: &Admin) -> Value {
 fn ads_cluster(server: &AdsServer) -> Value {
     let (address, transport_socket) = match server {
         AdsServer::Pipe(path) => (json!({ "pipe": { "path": path } }), None),
-        AdsServer::Tcp { address, tls } => (
-            json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } }),
-            Some(mutual_tls(tls)),
-        ),
+        AdsServer::Tcp { host, port, tls } => {
+            (json!({ "socket_address": { "address": host, "port_value": port } }), Some(mutual_tls(tls)))
+        }
     };
+    let by_name = matches!(server, AdsServer::Tcp { host, .. } if host.parse::<IpAddr>().is_err());
     let mut cluster = json!({
         "name": ADS_CLUSTER,
-        "type": "STATIC",
+        "type": if by_name { "STRICT_DNS" } else { "STATIC" },
         "connect_timeout": format!("{}s", limits::CONNECT_SECONDS),
         "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
             "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -146,7 +167,12 @@ fn ads_cluster(server: &AdsServer) -> Value {
 }
 
 fn mutual_tls(tls: &MutualTls) -> Value {
-    let MutualTls { certificate, key, ca, server_name } = tls;
+    let MutualTls { dir: _, files, server_name } = tls;
+    let secret = |name: &str| {
+        json!({ "name": name, "sds_config": {
+            "resource_api_version": "V3", "path_config_source": { "path": files.join(format!("{name}.json")) },
+        } })
+    };
     json!({
         "name": "envoy.transport_sockets.tls",
         "typed_config": {
@@ -155,13 +181,12 @@ fn mutual_tls(tls: &MutualTls) -> Value {
             "common_tls_context": {
                 "tls_params": { "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" },
                 "alpn_protocols": ["h2"],
-                "tls_certificates": [{
-                    "certificate_chain": { "filename": certificate },
-                    "private_key": { "filename": key },
-                }],
-                "validation_context": {
-                    "trusted_ca": { "filename": ca },
-                    "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": server_name } }],
+                "tls_certificate_sds_secret_configs": [secret(KEYS[0])],
+                "combined_validation_context": {
+                    "default_validation_context": {
+                        "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": server_name } }],
+                    },
+                    "validation_context_sds_secret_config": secret(KEYS[1]),
                 },
             },
         },
@@ -236,18 +261,14 @@ mod tests {
 
     #[test]
     fn a_remote_envoy_checks_our_name_and_shows_its_own_certificate() {
-        let tls = MutualTls {
-            certificate: "/tls/tls.crt".into(),
-            key: "/tls/tls.key".into(),
-            ca: "/tls/ca.crt".into(),
-            server_name: "xds.gatewright".into(),
-        };
-        let address = "192.0.2.1:18000".parse().expect("an address");
-        let made = bootstrap(&options(AdsServer::Tcp { address, tls }, Admin::Loopback(9901)));
+        let tls = MutualTls { dir: "/tls".into(), files: "/run".into(), server_name: "xds.gatewright".into() };
+        let server = AdsServer::Tcp { host: "xds.gatewright.svc".into(), port: 18000, tls };
+        let made = bootstrap(&options(server, Admin::Loopback(9901)));
+        assert_eq!(made["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
         assert_eq!(made["admin"]["address"]["socket_address"]["address"], "127.0.0.1");
         let config = &made["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
         assert_eq!(config["sni"], "xds.gatewright");
-        let validation = &config["common_tls_context"]["validation_context"];
+        let validation = &config["common_tls_context"]["combined_validation_context"]["default_validation_context"];
         assert_eq!(validation["match_typed_subject_alt_names"][0]["matcher"]["exact"], "xds.gatewright");
     }
 }

@@ -36,7 +36,7 @@ mod virtual_host;
 #[cfg(test)]
 mod testdata;
 
-pub use bootstrap::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static};
+pub use bootstrap::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static, keys_files};
 pub use cluster::{REFUSED, cluster, endpoints};
 pub use domain::{DomainMatcher, ServerNameMatcher};
 pub use listener::listener;

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::object::read;
+use super::object::{Fields, read};
 use super::{Kind, Meta, ParentRef, ParseError};
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::{Hostname, HostnameError};
@@ -41,8 +41,8 @@ struct Spec {
 }
 
 impl GrpcRoute {
-    pub(super) fn parse(value: Value) -> Result<Self, ParseError> {
-        let written: Written = read(value)?;
+    pub(super) fn parse(value: Value, fields: Fields) -> Result<Self, ParseError> {
+        let written: Written = read(value, fields)?;
         Ok(Self {
             meta: Meta::read(Kind::GRPCRoute, &written.metadata)?,
             hostnames: written.spec.hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),

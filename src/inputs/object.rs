@@ -90,9 +90,11 @@ impl Kind {
     }
 
     /// The versions we understand, the newest first.
-    fn versions(self) -> &'static [&'static str] {
+    pub(crate) fn versions(self) -> &'static [&'static str] {
         match self {
             Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
+            // What we read of it has the same shape in all of them.
+            Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TenantGateway => &["v1alpha1"],
             _ => &["v1"],
         }
@@ -219,6 +221,16 @@ impl Object {
     /// Reads one object. Unknown fields, wrong types and missing required fields are errors, as with strict
     /// validation by an API server.
     pub fn parse(value: Value) -> Result<Self, ParseError> {
+        Self::parse_with(value, Fields::Known)
+    }
+
+    /// Reads one object that an API server has admitted. Its schema may be newer than ours, or of the experimental
+    /// channel: fields that we do not know are passed over.
+    pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
+        Self::parse_with(value, Fields::Any)
+    }
+
+    fn parse_with(value: Value, fields: Fields) -> Result<Self, ParseError> {
         let api_version = text(&value, "apiVersion").ok_or(ParseError::NoType("apiVersion"))?;
         let kind = text(&value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
@@ -238,7 +250,7 @@ impl Object {
         }
         Ok(match known {
             Kind::Namespace => {
-                let object: core::Namespace = read(value)?;
+                let object: core::Namespace = read(value, fields)?;
                 let name = Meta::read(known, &object.metadata)?.name.name;
                 let labels = object.metadata.labels.unwrap_or_default();
                 Object::Namespace(Namespace {
@@ -248,49 +260,49 @@ impl Object {
                 })
             }
             Kind::GatewayClass => {
-                let object: gw::gatewayclasses::GatewayClass = read(value)?;
+                let object: gw::gatewayclasses::GatewayClass = read(value, fields)?;
                 Object::GatewayClass(GatewayClass::read(Meta::read(known, &object.metadata)?, object.spec))
             }
             Kind::Gateway => {
-                let object: gw::gateways::Gateway = read(value)?;
+                let object: gw::gateways::Gateway = read(value, fields)?;
                 Object::Gateway(Gateway::read(Meta::read(known, &object.metadata)?, object.spec)?)
             }
             Kind::ListenerSet => {
-                let object: gw::listenersets::ListenerSet = read(value)?;
+                let object: gw::listenersets::ListenerSet = read(value, fields)?;
                 Object::ListenerSet(ListenerSet::read(Meta::read(known, &object.metadata)?, object.spec)?)
             }
             Kind::HTTPRoute => {
-                let object: gw::httproutes::HttpRoute = read(value)?;
+                let object: gw::httproutes::HttpRoute = read(value, fields)?;
                 let mut route = Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
                 let solves = |labels: &std::collections::BTreeMap<String, String>| labels.contains_key(SOLVER);
                 route.challenge = object.metadata.labels.as_ref().is_some_and(solves);
                 Object::Route(route)
             }
-            Kind::GRPCRoute => Object::GrpcRoute(GrpcRoute::parse(value)?),
+            Kind::GRPCRoute => Object::GrpcRoute(GrpcRoute::parse(value, fields)?),
             Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse(&value)?)),
             Kind::TLSRoute => {
-                let object: gw::tlsroutes::TlsRoute = read(value)?;
+                let object: gw::tlsroutes::TlsRoute = read(value, fields)?;
                 Object::Route(Route::read_tls(Meta::read(known, &object.metadata)?, object.spec)?)
             }
             Kind::ReferenceGrant => {
-                let object: gw::referencegrants::ReferenceGrant = read(value)?;
+                let object: gw::referencegrants::ReferenceGrant = read(value, fields)?;
                 Object::ReferenceGrant(ReferenceGrant::read(Meta::read(known, &object.metadata)?, object.spec))
             }
             Kind::Service => {
-                let object: core::Service = read(value)?;
+                let object: core::Service = read(value, fields)?;
                 Object::Service(Service::read(Meta::read(known, &object.metadata)?, object.spec.unwrap_or_default())?)
             }
             Kind::EndpointSlice => {
-                let object: K8sEndpointSlice = read(value)?;
+                let object: K8sEndpointSlice = read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::EndpointSlice(EndpointSlice::read(meta, object)?)
             }
             Kind::Secret => {
-                let object: core::Secret = read(value)?;
+                let object: core::Secret = read(value, fields)?;
                 Object::Secret(Secret::read(Meta::read(known, &object.metadata)?, object))
             }
             Kind::ConfigMap => {
-                let object: core::ConfigMap = read(value)?;
+                let object: core::ConfigMap = read(value, fields)?;
                 Object::ConfigMap(Meta::read(known, &object.metadata)?.name)
             }
         })
@@ -320,8 +332,19 @@ fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value.get(field)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// Deserialises strictly: a field that the type does not have is an error.
-pub(super) fn read<T: DeserializeOwned>(value: Value) -> Result<T, ParseError> {
+/// Which fields may be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fields {
+    /// Those of the type; another is an error.
+    Known,
+    /// Any.
+    Any,
+}
+
+pub(super) fn read<T: DeserializeOwned>(value: Value, fields: Fields) -> Result<T, ParseError> {
+    if fields == Fields::Any {
+        return serde_json::from_value(value).map_err(|e| ParseError::Schema(e.to_string()));
+    }
     let mut unknown = None;
     let mut note = |path: serde_ignored::Path<'_>| {
         // `?` marks an Option that was stepped into; people do not write it. What every object carries at its top

@@ -14,7 +14,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -43,7 +43,7 @@ pub enum What {
     Clients,
     /// The metrics, in OpenMetrics text.
     Metrics,
-    /// Whether everything is acknowledged: `true` or `false`.
+    /// Whether everything is there that has to be: `true`, `false`, or what is waited for.
     Ready,
 }
 
@@ -101,6 +101,26 @@ pub async fn serve(path: &Path, asks: Asks, others: Router, mut stop: watch::Rec
     axum::serve(listener, router).with_graceful_shutdown(stopped).await
 }
 
+/// Serves what machines ask, over TCP and therefore to anybody who reaches it: metrics and probes.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve_probes(listener: TcpListener, asks: Asks, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+    let router = Router::new()
+        .route(
+            "/metrics",
+            get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, What::Metrics).await) }),
+        )
+        .route("/livez", get(|State(asks): State<Asks>| async move { put(&asks, What::Ready).await.map(|_| "ok\n") }))
+        .route("/readyz", get(ready))
+        .with_state(asks);
+    let stopped = async move {
+        // An error means that whoever could stop us is gone.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    axum::serve(listener, router).with_graceful_shutdown(stopped).await
+}
+
 const JSON: &str = "application/json";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -117,7 +137,10 @@ fn typed(kind: &'static str, answer: Result<String, StatusCode>) -> Response {
 async fn ready(State(asks): State<Asks>) -> Response {
     match put(&asks, What::Ready).await.as_deref() {
         Ok("true") => "ok\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "not everything is acknowledged\n").into_response(),
+        Ok("false") | Err(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "not everything is acknowledged\n".to_owned()).into_response()
+        }
+        Ok(waiting) => (StatusCode::SERVICE_UNAVAILABLE, format!("{waiting}\n")).into_response(),
     }
 }
 

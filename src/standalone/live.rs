@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -16,7 +17,9 @@ use crate::programmed::Fleet;
 use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
-use crate::translate::{Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, Settings};
+use crate::translate::{
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, Resource, ResourceKey, Settings,
+};
 
 /// What is served and by whom.
 pub struct Live {
@@ -24,6 +27,8 @@ pub struct Live {
     cache: Cache,
     view: View,
     controller: String,
+    /// Where Envoys listen; empty where they listen on the addresses of the Gateways.
+    bind: Vec<IpAddr>,
     /// The last publication that touched a Gateway.
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
@@ -33,6 +38,12 @@ pub struct Live {
     /// Refusals that were told already.
     told: BTreeSet<String>,
     changes: u64,
+    /// Objects whose status may be different from when it was last asked for.
+    touched: BTreeSet<ObjectKey>,
+    /// Gateways of which not every Envoy has acknowledged everything.
+    awaited: BTreeSet<ObjectName>,
+    /// How many Envoys were connected, and what was refused, when last looked at.
+    known: (usize, BTreeSet<String>),
 }
 
 /// When each condition took its present status, by object and place.
@@ -48,20 +59,42 @@ struct Announcement {
 }
 
 impl Live {
-    /// Nothing served yet.
+    /// Nothing served yet. What TenantGateways lead to is taken in at once.
     pub fn new(settings: Settings, tenancy: tenancy::Settings, cache: Cache, view: View) -> Self {
+        let controller = settings.controller.clone();
+        Self::over(controller, Pipeline::new(settings, tenancy, Written::Here), cache, view)
+    }
+
+    /// Nothing served yet. Objects come from a cluster, and only from there.
+    pub fn in_cluster(settings: Settings, tenancy: tenancy::Settings, cache: Cache, view: View) -> Self {
+        let controller = settings.controller.clone();
+        Self::over(controller, Pipeline::new(settings, tenancy, Written::ToTheCluster), cache, view)
+    }
+
+    fn over(controller: String, pipeline: Pipeline, cache: Cache, view: View) -> Self {
         Self {
-            controller: settings.controller.clone(),
-            pipeline: Pipeline::new(settings, tenancy, Written::Here),
+            controller,
+            pipeline,
             cache,
             view,
+            bind: Vec::new(),
             published: BTreeMap::new(),
             generation: 0,
             since: BTreeMap::new(),
             waiting: Vec::new(),
             told: BTreeSet::new(),
             changes: 0,
+            touched: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            known: (0, BTreeSet::new()),
         }
+    }
+
+    /// Has Envoys listen on these addresses instead of those that the Gateways are reached at: where something stands
+    /// between, or the addresses are those of many machines.
+    pub fn bind_to(mut self, addresses: Vec<IpAddr>) -> Self {
+        self.bind = addresses;
+        self
     }
 
     /// What owns hostnames and what is served, to be looked at.
@@ -90,17 +123,26 @@ impl Live {
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
         record(&outcome.tenancy)?;
-        let delta = outcome.delta;
+        let mut delta = outcome.delta;
+        if !self.bind.is_empty() {
+            for resource in delta.resources.values_mut() {
+                if let Some(Resource::Frontend(frontend)) = resource {
+                    frontend.addresses.clone_from(&self.bind);
+                }
+            }
+        }
         let hosts = hosts(&delta);
         let before = self.generation;
         self.generation = self.cache.publish(&self.view, publish::update(&delta));
         for key in delta.resources.keys() {
             if let Some(gateway) = gateway(key) {
                 self.published.insert(gateway.clone(), self.generation);
+                self.awaited.insert(gateway.clone());
             }
         }
         let mut lines: Vec<String> =
             delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
+        self.touched.extend(delta.statuses.keys().cloned());
         lines.extend(crate::standalone::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
             if status.is_none() {
@@ -138,6 +180,44 @@ impl Live {
             !done
         });
         lines
+    }
+
+    /// Objects whose status may be different from when this was last asked.
+    pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
+        let progress = self.cache.progress(&self.view);
+        let refused = progress.rejections.iter().map(|r| format!("{} {:?} {}", r.node, r.kind, r.name)).collect();
+        let known = (progress.nodes.len(), refused);
+        if known != self.known {
+            // Who refuses something, or whether anybody is there, shows everywhere.
+            self.known = known;
+            self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+        }
+        let published = &self.published;
+        let done = |gateway: &ObjectName| {
+            let (acked, connected) = progress.acknowledged(published.get(gateway).copied().unwrap_or(0));
+            connected > 0 && acked == connected
+        };
+        let acknowledged: Vec<ObjectName> = self.awaited.iter().filter(|gateway| done(gateway)).cloned().collect();
+        for gateway in acknowledged {
+            self.awaited.remove(&gateway);
+            let sets = self.pipeline.engine().store().sets_by_gateway.of(&gateway);
+            self.touched.extend(sets.map(|set| ObjectKey::new(Kind::ListenerSet, set.clone())));
+            self.touched.insert(ObjectKey::new(Kind::Gateway, gateway));
+        }
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The statuses of some objects, with what the Envoys say; `None` for one that is not ours.
+    pub fn laid_over(&self, keys: BTreeSet<ObjectKey>) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
+        let mut fleet = self.fleet();
+        fleet.published = keys.iter().map(|key| (key.clone(), self.published(key))).collect();
+        let status = |key: &ObjectKey| self.engine().status(key).map(|status| fleet.lay_over(key, &status));
+        keys.into_iter().map(|key| (key.clone(), status(&key))).collect()
+    }
+
+    /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
+    pub fn acknowledgement(&self, key: &ObjectKey) -> (usize, usize) {
+        self.cache.progress(&self.view).acknowledged(self.published(key))
     }
 
     /// Whether every connected Envoy, and at least one, has acknowledged everything.

@@ -10,7 +10,7 @@ mod private_dir;
 mod supervisor;
 mod tenants;
 
-pub use admin::{Ask, AskError, What, ask, serve as serve_admin, tell};
+pub use admin::{Ask, AskError, What, ask, serve as serve_admin, serve_probes, tell};
 pub use check::{CheckError, check, example};
 pub use claim_book::{ClaimBook, ClaimBookError};
 pub use demo::Demo;

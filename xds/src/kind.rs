@@ -105,7 +105,7 @@ impl Kind {
     /// Whether a client may ask for "all of them"; where not, a wildcard is answered with nothing.
     ///
     /// Secrets are given by name only, so that a client holds no key it did not ask for. Virtual hosts too: "the
-    /// configuration sent to an individual Envoy instance [shall] only contain the subscribed virtual hosts"
+    /// configuration sent to an individual Envoy instance \[shall\] only contain the subscribed virtual hosts"
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>), and Envoy begins each
     /// stream without a name, or with `*` beside the names it has.
     pub const fn allows_wildcard(self) -> bool {

@@ -31,6 +31,9 @@ pub enum ChallengeKind {
     /// draft-ietf-acme-dns-account-label: the label names the account, so that several may prove one name at once.
     #[serde(rename = "dns-account-01")]
     DnsAccount01,
+    /// draft-ietf-acme-dns-persist: a record that stays binds the name to the account.
+    #[serde(rename = "dns-persist-01")]
+    DnsPersist01,
 }
 
 impl ChallengeKind {
@@ -41,6 +44,7 @@ impl ChallengeKind {
             Self::Dns01 => "dns-01",
             Self::TlsAlpn01 => "tls-alpn-01",
             Self::DnsAccount01 => "dns-account-01",
+            Self::DnsPersist01 => "dns-persist-01",
         }
     }
 }
@@ -67,6 +71,8 @@ pub struct Solvers {
     pub http: Option<Arc<dyn HttpSolver>>,
     /// Answers DNS-01.
     pub dns: Option<DnsSolver>,
+    /// Sees records that stay: dns-persist-01, where the CA offers it. With `dns`, a missing record is written.
+    pub persist: Option<Arc<dyn DnsView>>,
     /// Answers TLS-ALPN-01.
     pub alpn: Option<Arc<dyn AlpnSolver>>,
 }
@@ -82,6 +88,7 @@ impl Solvers {
     pub(crate) fn choose(&self, name: &DnsName, offered: &[ChallengeKind]) -> Option<ChallengeKind> {
         let account_label = self.dns.as_ref().is_some_and(|d| d.account_label);
         let order = [
+            (ChallengeKind::DnsPersist01, self.persist.is_some()),
             (ChallengeKind::Http01, self.http.is_some() && !name.is_wildcard()),
             (ChallengeKind::TlsAlpn01, self.alpn.is_some() && !name.is_wildcard()),
             (ChallengeKind::DnsAccount01, account_label),
@@ -92,7 +99,9 @@ impl Solvers {
 
     /// Can any challenge prove this name?
     pub(crate) fn can_prove(&self, name: &DnsName) -> bool {
-        self.dns.is_some() || (!name.is_wildcard() && (self.http.is_some() || self.alpn.is_some()))
+        self.dns.is_some()
+            || self.persist.is_some()
+            || (!name.is_wildcard() && (self.http.is_some() || self.alpn.is_some()))
     }
 
     /// The kinds that may be used for a name, for messages and CAA.
@@ -101,6 +110,7 @@ impl Solvers {
             self.http.as_ref().map(|_| ChallengeKind::Http01),
             self.alpn.as_ref().map(|_| ChallengeKind::TlsAlpn01),
             self.dns.as_ref().map(|_| ChallengeKind::Dns01),
+            self.persist.as_ref().map(|_| ChallengeKind::DnsPersist01),
         ]
         .into_iter()
         .flatten()

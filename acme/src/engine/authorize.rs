@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::persist;
 use super::problem::{is_bad_nonce, is_kind, of_dns};
 use super::run::{Run, renonce};
 use crate::challenge::dns::{Seen, TxtRecord};
@@ -19,6 +20,7 @@ const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
 struct Task {
     name: DnsName,
     kind: ChallengeKind,
+    url: String,
     token: String,
     key_authorization: String,
     /// The CA is at it already.
@@ -30,6 +32,9 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<()
     let tasks = tasks(run, order).await?;
     if let Some(solver) = run.issuer.config.solvers.dns.clone() {
         prepare_dns(run, &solver, &tasks).await?;
+    }
+    for task in tasks.iter().filter(|t| !t.underway && t.kind == ChallengeKind::DnsPersist01) {
+        persist::ensure(run, &task.name, &task.url).await?;
     }
     for task in tasks.iter().filter(|t| !t.underway) {
         let solvers = &run.issuer.config.solvers;
@@ -91,6 +96,7 @@ async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Failure> {
             tasks.push(Task {
                 name,
                 kind,
+                url: challenge.url.clone(),
                 token: challenge.token.clone(),
                 key_authorization: format!("{}.{thumbprint}", challenge.token),
                 underway: challenge.status != ChallengeStatus::Pending,
@@ -132,7 +138,7 @@ async fn prepare_dns(run: &mut Run<'_>, solver: &DnsSolver, tasks: &[Task]) -> R
 }
 
 /// Waits until all authoritative servers have a record: a CA that looks too early fails the order for good.
-async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant) -> Result<(), Failure> {
+pub(super) async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant) -> Result<(), Failure> {
     loop {
         let trouble = match solver.view.seen(record).await {
             Ok(Seen::Everywhere { silent }) => {
@@ -224,6 +230,7 @@ fn kind_of(kind: &ChallengeType) -> Option<ChallengeKind> {
         ChallengeType::Dns01 => Some(ChallengeKind::Dns01),
         ChallengeType::TlsAlpn01 => Some(ChallengeKind::TlsAlpn01),
         ChallengeType::Unknown(name) if name == "dns-account-01" => Some(ChallengeKind::DnsAccount01),
+        ChallengeType::Unknown(name) if name == "dns-persist-01" => Some(ChallengeKind::DnsPersist01),
         _ => None,
     }
 }

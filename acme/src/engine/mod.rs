@@ -4,6 +4,7 @@
 //! (`record.rs`); a process killed at any point takes up the same order, with the same key.
 
 mod authorize;
+mod persist;
 mod problem;
 mod record;
 mod run;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap};
+use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 
 fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
     let options = BootstrapOptions {
@@ -39,11 +39,12 @@ fn a_remote_bootstrap_is_valid() -> Result<()> {
         let path = dir.path().join(name);
         std::fs::write(&path, text).map(|()| path)
     };
-    let tls = MutualTls {
-        certificate: file("tls.crt", made.cert.pem())?,
-        key: file("tls.key", made.signing_key.serialize_pem())?,
-        ca: file("ca.crt", made.cert.pem())?,
-        server_name: "xds.gatewright".into(),
-    };
-    validate(AdsServer::Tcp { address: "127.0.0.1:18000".parse()?, tls }, Admin::Loopback(0))
+    file("tls.crt", made.cert.pem())?;
+    file("tls.key", made.signing_key.serialize_pem())?;
+    file("ca.crt", made.cert.pem())?;
+    for (name, value) in keys_files(dir.path()) {
+        file(&name, value.to_string())?;
+    }
+    let tls = MutualTls { dir: dir.path().into(), files: dir.path().into(), server_name: "xds.gatewright".into() };
+    validate(AdsServer::Tcp { host: "127.0.0.1".into(), port: 18000, tls }, Admin::Loopback(0))
 }

@@ -17,7 +17,7 @@ pub use self::facts::{Addresses, Caa, Facts, Lookup};
 fn connects(method: ChallengeKind) -> bool {
     match method {
         ChallengeKind::Http01 | ChallengeKind::TlsAlpn01 => true,
-        ChallengeKind::Dns01 | ChallengeKind::DnsAccount01 => false,
+        ChallengeKind::Dns01 | ChallengeKind::DnsAccount01 | ChallengeKind::DnsPersist01 => false,
     }
 }
 

@@ -1,0 +1,201 @@
+//! A real Kubernetes API server with its etcd on loopback: RBAC on, audit log on, no nodes.
+
+mod audit;
+mod identity;
+pub mod manifests;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+pub use audit::{Request, is_write};
+use identity::Authority;
+
+use crate::process::Process;
+use crate::world::free_port;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Controllers of Kubernetes itself that tests need.
+const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
+root-ca-certificate-publisher-controller";
+
+/// A running API server; it and its etcd are killed on drop.
+pub struct ApiServer {
+    server: Option<Process>,
+    controllers: Option<Process>,
+    etcd: Process,
+    etcd_port: u16,
+    address: SocketAddr,
+    authority: Authority,
+    /// Keys, certificates and the audit log; they outlive a restart of the server.
+    dir: TempDir,
+    client: Client,
+}
+
+impl ApiServer {
+    /// Starts both and returns when the server calls itself ready. Start it from the test's own thread: it dies
+    /// with that thread.
+    pub async fn start() -> Result<Self> {
+        // The TLS of kube's client has no provider of its own choice.
+        let _installed_already = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
+        let authority = Authority::new(dir.path())?;
+        let (etcd, etcd_port) = start_etcd()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let client = connect(&authority.kubeconfig(address, "admin", &["system:masters"])?).await?;
+        std::fs::write(dir.path().join("audit.yaml"), audit::POLICY)?;
+        let mut all = Self { server: None, controllers: None, etcd, etcd_port, address, authority, dir, client };
+        all.resume().await?;
+        Ok(all)
+    }
+
+    /// The same with the controllers that delete what has no owner any more, finish namespaces and make service
+    /// accounts.
+    pub async fn start_with_controllers() -> Result<Self> {
+        let mut all = Self::start().await?;
+        let dir = tempfile::Builder::new().prefix("controllers").tempdir().context("making a directory")?;
+        let user = all.authority.kubeconfig(all.address, "system:kube-controller-manager", &[])?;
+        let config = dir.path().join("kubeconfig");
+        std::fs::write(&config, user)?;
+        let file = |name: &str| all.dir.path().join(name).display().to_string();
+        let arguments = [
+            format!("--kubeconfig={}", config.display()),
+            format!("--controllers={CONTROLLERS}"),
+            // Without it the one user of all controllers may not do the work of most of them.
+            "--use-service-account-credentials=true".to_owned(),
+            format!("--service-account-private-key-file={}", file("accounts.key")),
+            format!("--root-ca-file={}", file("ca.crt")),
+            "--leader-elect=false".to_owned(),
+            format!("--secure-port={}", free_port()?),
+            "--bind-address=127.0.0.1".to_owned(),
+        ];
+        all.controllers = Some(Process::start(&binary("kube-controller-manager")?, &arguments, dir)?);
+        Ok(all)
+    }
+
+    /// Kills the server; etcd keeps what it has.
+    pub fn kill(&mut self) {
+        self.server = None;
+    }
+
+    /// Starts the server, again after [`ApiServer::kill`], at the same address.
+    pub async fn resume(&mut self) -> Result<()> {
+        let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
+        let file = |name: &str| self.dir.path().join(name).display().to_string();
+        let arguments = [
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--bind-address={}", self.address.ip()),
+            format!("--secure-port={}", self.address.port()),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            format!("--service-account-key-file={}", file("accounts.pub")),
+            format!("--service-account-signing-key-file={}", file("accounts.key")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            "--authorization-mode=RBAC".to_owned(),
+            format!("--audit-policy-file={}", file("audit.yaml")),
+            format!("--audit-log-path={}", file("audit.log")),
+            // There is no second server whose address would have to be kept in Endpoints.
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--profiling=false".to_owned(),
+        ];
+        self.server = Some(Process::start(&binary("kube-apiserver")?, &arguments, dir)?);
+        self.until_ready().await
+    }
+
+    async fn until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        let server = self.server.as_mut().context("the server was not started")?;
+        loop {
+            if let Some(status) = server.ended()? {
+                bail!("kube-apiserver ended ({status}):\n{}", server.tail());
+            }
+            let asked = hyper::Request::get("/readyz").body(Vec::new())?;
+            if self.client.request_text(asked).await.is_ok() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "kube-apiserver is not ready:\n{}", server.tail());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A client that may do everything.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A client of a user, who may do what RBAC gives to the name and the groups.
+    pub async fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        connect(&self.authority.kubeconfig(self.address, user, groups)?).await
+    }
+
+    /// Writes a kubeconfig of a user.
+    pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        let path = self.dir.path().join(format!("{}.kubeconfig", user.replace(':', "-")));
+        std::fs::write(&path, self.authority.kubeconfig(self.address, user, groups)?)?;
+        Ok(path)
+    }
+
+    /// Every finished request so far, but watches that still run.
+    pub fn requests(&self) -> Result<Vec<Request>> {
+        audit::read(&self.dir.path().join("audit.log"))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What etcd and the server have printed, for messages.
+    pub fn log(&self) -> String {
+        let server = self.server.as_ref().map(Process::tail).unwrap_or_default();
+        let controllers = self.controllers.as_ref().map(Process::tail).unwrap_or_default();
+        format!("{}\n{server}\n{controllers}", self.etcd.tail())
+    }
+}
+
+fn start_etcd() -> Result<(Process, u16)> {
+    let (clients, peers) = (free_port()?, free_port()?);
+    let dir = tempfile::Builder::new().prefix("etcd").tempdir().context("making a directory")?;
+    let arguments = [
+        format!("--data-dir={}", dir.path().join("data").display()),
+        format!("--listen-client-urls=http://127.0.0.1:{clients}"),
+        format!("--advertise-client-urls=http://127.0.0.1:{clients}"),
+        format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
+        format!("--initial-advertise-peer-urls=http://127.0.0.1:{peers}"),
+        format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
+        // Nobody's data: what it holds dies with the test.
+        "--unsafe-no-fsync=true".to_owned(),
+        "--log-level=warn".to_owned(),
+    ];
+    Ok((Process::start(&binary("etcd")?, &arguments, dir)?, clients))
+}
+
+async fn connect(kubeconfig: &str) -> Result<Client> {
+    let config = Kubeconfig::from_yaml(kubeconfig)?;
+    let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(Client::try_from(config)?)
+}
+
+/// A program of `KUBEBUILDER_ASSETS`, else the one that `e2e/tools install kubernetes` installed.
+fn binary(name: &str) -> Result<PathBuf> {
+    if let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") {
+        let path = PathBuf::from(dir).join(name);
+        // setup-envtest has no kube-controller-manager.
+        if path.exists() {
+            return Ok(path);
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
+    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install kubernetes", path.display());
+    Ok(path)
+}

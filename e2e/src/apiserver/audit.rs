@@ -1,0 +1,88 @@
+//! The audit log: who asked the API server for what.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// Everything, once, when it is done.
+pub(super) const POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+";
+
+/// A request that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who.
+    pub user: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` ...
+    pub verb: String,
+    /// `httproutes`, or `httproutes/status`.
+    pub resource: String,
+    /// Namespace and name, as far as there are.
+    pub object: String,
+    /// The status of the answer.
+    pub code: u16,
+    /// With query.
+    pub uri: String,
+}
+
+/// Whether a request wants to change something.
+pub fn is_write(request: &Request) -> bool {
+    !matches!(request.verb.as_str(), "get" | "list" | "watch") && request.resource != "selfsubjectaccessreviews"
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    stage: String,
+    verb: String,
+    user: User,
+    #[serde(rename = "requestURI")]
+    uri: String,
+    object_ref: Option<ObjectRef>,
+    response_status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ObjectRef {
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: u16,
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<Request>> {
+    let text = std::fs::read_to_string(path).context("reading the audit log")?;
+    let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    let mut requests = Vec::new();
+    for line in complete.lines() {
+        let entry: Entry = serde_json::from_str(line).with_context(|| format!("the audit log says {line}"))?;
+        if entry.stage != "ResponseComplete" {
+            continue;
+        }
+        let of = entry.object_ref.unwrap_or_default();
+        let resource =
+            if of.subresource.is_empty() { of.resource } else { format!("{}/{}", of.resource, of.subresource) };
+        let object = if of.namespace.is_empty() { of.name } else { format!("{}/{}", of.namespace, of.name) };
+        let code = entry.response_status.unwrap_or_default().code;
+        requests.push(Request { user: entry.user.username, verb: entry.verb, resource, object, code, uri: entry.uri });
+    }
+    Ok(requests)
+}

@@ -1,0 +1,115 @@
+//! Manifests, applied as `kubectl apply --server-side` does.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::discovery::{Scope, pinned_kind};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::ApiServer;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The field manager of whoever uses the cluster in a test.
+const USER: &str = "test";
+
+impl ApiServer {
+    /// Applies every document of a YAML text.
+    pub async fn apply(&self, yaml: &str) -> Result<()> {
+        for document in documents(yaml)? {
+            self.put(document).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies one object, and takes over fields of others.
+    pub async fn put(&self, object: Value) -> Result<DynamicObject> {
+        let (api, name) = self.api_of(&object).await?;
+        let params = PatchParams::apply(USER).force();
+        api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("applying {object}"))
+    }
+
+    /// Asks the server for a strict verdict on one object without keeping it.
+    pub async fn dry_run(&self, object: Value) -> Result<DynamicObject> {
+        let (api, name) = self.api_of(&object).await?;
+        let params = PatchParams { dry_run: true, ..PatchParams::apply(USER).force().validation_strict() };
+        api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("applying {object}"))
+    }
+
+    /// Where an object lives.
+    pub async fn api_of(&self, object: &Value) -> Result<(Api<DynamicObject>, String)> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let api_version = text("/apiVersion").with_context(|| format!("no apiVersion in {object}"))?;
+        let kind = text("/kind").with_context(|| format!("no kind in {object}"))?;
+        let name = text("/metadata/name").with_context(|| format!("no name in {object}"))?.to_owned();
+        let api = self.api(api_version, kind, text("/metadata/namespace").unwrap_or("default")).await?;
+        Ok((api, name))
+    }
+
+    /// The objects of a kind in a namespace, where the kind has namespaces.
+    pub async fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Result<Api<DynamicObject>> {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let wanted = GroupVersionKind::gvk(group, version, kind);
+        let (resource, capabilities): (ApiResource, _) = pinned_kind(&self.client(), &wanted).await?;
+        Ok(match capabilities.scope {
+            Scope::Cluster => Api::all_with(self.client(), &resource),
+            Scope::Namespaced => Api::namespaced_with(self.client(), namespace, &resource),
+        })
+    }
+
+    /// Installs the Gateway API of the release that this project follows: the standard channel.
+    pub async fn install_gateway_api(&self) -> Result<()> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/gateway-api/config/crd/standard");
+        ensure!(folder.exists(), "no CRDs at {}; run: e2e/tools install gateway-api", folder.display());
+        self.install_crds(&folder).await
+    }
+
+    /// Applies every CustomResourceDefinition of a folder and waits until they are served.
+    pub async fn install_crds(&self, folder: &Path) -> Result<()> {
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+        files.sort();
+        let mut names = Vec::new();
+        for file in files {
+            for document in documents(&std::fs::read_to_string(&file)?)? {
+                // Policies and kustomizations of the bundle are no business of a test that starts from nothing.
+                if document["kind"] == "CustomResourceDefinition" {
+                    names.push(document["metadata"]["name"].as_str().context("a definition has a name")?.to_owned());
+                    self.put(document).await?;
+                }
+            }
+        }
+        ensure!(!names.is_empty(), "no definitions in {}", folder.display());
+        let api = self.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
+        for name in names {
+            let deadline = Instant::now() + LIMIT;
+            loop {
+                let found = api.get(&name).await?;
+                let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                if conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True") {
+                    break;
+                }
+                ensure!(Instant::now() < deadline, "{name} is not established: {conditions:?}");
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The documents of a YAML text that are not empty.
+pub fn documents(yaml: &str) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(yaml) {
+        let value = Value::deserialize(document).context("reading YAML")?;
+        if !value.is_null() {
+            all.push(value);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,206 @@
+//! A cluster with the controller and one Envoy, each with the rights and arguments that they are deployed with.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::apiserver::{ApiServer, Request, is_write};
+use crate::envoy::Envoy;
+use crate::gatewright::Gatewright;
+use crate::world::free_port;
+
+/// The namespace of the deployment.
+pub const NAMESPACE: &str = "gatewright-system";
+/// The Secret that the pods of Envoy mount.
+const ENVOY_SECRET: &str = "gatewright-envoy";
+/// Who the controller is to the API server.
+pub const ACCOUNT: &str = "system:serviceaccount:gatewright-system:gatewright-controller";
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// An API server with the Gateway API and our own objects.
+pub struct Cluster {
+    /// The API server.
+    pub server: ApiServer,
+    xds: SocketAddr,
+}
+
+impl Cluster {
+    /// Starts the API server and applies what has to be there before the controller.
+    pub async fn start() -> Result<Self> {
+        let server = ApiServer::start().await?;
+        server.install_gateway_api().await?;
+        Self::over(server).await
+    }
+
+    /// Applies what has to be there before the controller, the Gateway API aside.
+    pub async fn over(server: ApiServer) -> Result<Self> {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+        for file in ["namespace.yaml", "rbac.yaml"] {
+            server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
+        }
+        Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)) })
+    }
+
+    /// Starts the controller, which Envoys find, under its service account's name.
+    pub fn controller(&self, identity: &str) -> Result<Gatewright> {
+        self.controller_at(identity, self.xds)
+    }
+
+    /// Starts a further replica.
+    pub fn replica(&self, identity: &str) -> Result<Gatewright> {
+        self.controller_at(identity, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
+        let kubeconfig = self.server.kubeconfig(ACCOUNT, &[])?;
+        let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
+        Gatewright::start(&[
+            "controller",
+            "--kubeconfig",
+            &kubeconfig,
+            "--namespace",
+            NAMESPACE,
+            "--identity",
+            identity,
+            "--lease-seconds",
+            "3",
+            "--address",
+            "127.0.0.1",
+            "--xds",
+            &xds,
+            "--probes",
+            "127.0.0.1:0",
+        ])
+    }
+
+    /// Starts an Envoy with the bootstrap and the Secret that its pod would have.
+    pub async fn envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
+        let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
+        self.bring_keys(tls.path()).await?;
+        let dir = tls.path().display().to_string();
+        let file = tls.path().join("bootstrap.json").display().to_string();
+        let xds = self.xds.to_string();
+        let made = Gatewright::run(&[
+            "bootstrap",
+            "--node",
+            node,
+            "--xds",
+            &xds,
+            "--tls-dir",
+            &dir,
+            "--envoy-admin",
+            "/unused",
+            "--file",
+            &file,
+        ])?;
+        ensure!(made.status.success(), "gatewright bootstrap: {}", String::from_utf8_lossy(&made.stderr));
+        Ok((Envoy::start(&std::fs::read_to_string(file)?).await?, tls))
+    }
+
+    /// Deletes the keys of Envoys; the controller makes new ones when it starts, else within an hour.
+    pub async fn forget_keys(&self) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.server.client(), NAMESPACE);
+        secrets.delete(ENVOY_SECRET, &Default::default()).await?;
+        Ok(())
+    }
+
+    /// Puts the keys of Envoys where one finds them, as a kubelet does: moved into place.
+    pub async fn bring_keys(&self, tls: &Path) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.server.client(), NAMESPACE);
+        let deadline = Instant::now() + LIMIT;
+        let secret = loop {
+            if let Some(secret) = secrets.get_opt(ENVOY_SECRET).await? {
+                break secret;
+            }
+            ensure!(Instant::now() < deadline, "the controller made no keys for Envoy");
+            sleep(Duration::from_millis(50)).await;
+        };
+        for (name, bytes) in secret.data.context("the secret has no data")? {
+            let new = tls.join(format!(".{name}.new"));
+            std::fs::write(&new, bytes.0)?;
+            std::fs::rename(new, tls.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an object is as it should be, and returns it.
+    ///
+    /// # Panics
+    /// When it does not become so.
+    pub async fn until(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        good: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let api = self.server.api(api_version, kind, namespace).await?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?.unwrap_or_default();
+            if good(&found) {
+                return Ok(found);
+            }
+            // A panic has the programs show what they printed.
+            assert!(Instant::now() < deadline, "{kind} {namespace}/{name} did not become as it should: {found:#}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// What the controller wanted to change so far, its Lease aside.
+    pub fn writes(&self) -> Result<Vec<Request>> {
+        let mut all = self.server.requests()?;
+        all.retain(|request| request.user == ACCOUNT && is_write(request) && request.resource != "leases");
+        Ok(all)
+    }
+
+    /// What the controller was refused for want of a right.
+    pub fn denied(&self) -> Result<Vec<Request>> {
+        let mut all = self.server.requests()?;
+        all.retain(|request| request.user == ACCOUNT && request.code == 403);
+        Ok(all)
+    }
+}
+
+/// A condition of an object, or of one of its listeners or parents.
+pub fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
+    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
+/// Whether a condition is `True`.
+pub fn is_true(status: &Value, kind: &str) -> bool {
+    condition(status, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// A Service and its EndpointSlice, which lead to one address on loopback.
+pub fn service(namespace: &str, name: &str, port: u16) -> [Value; 2] {
+    [
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"ports": [{"name": "http", "port": 80}]}}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": format!("{name}-1"), "namespace": namespace,
+                "labels": {"kubernetes.io/service-name": name}},
+            // The API server takes no loopback address in a slice.
+            "endpoints": [{"addresses": [BACKEND]}], "ports": [{"name": "http", "port": port}]}),
+    ]
+}
+
+/// An address of this machine that may stand in an EndpointSlice: 198.18.0.0/15 is for tests (RFC 2544).
+pub const BACKEND: &str = "198.18.0.1";
+
+/// A TLS Secret with a new self-signed certificate for some names.
+pub fn tls_secret(namespace: &str, name: &str, hostnames: &[&str]) -> Result<Value> {
+    let made = rcgen::generate_simple_self_signed(hostnames.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>())?;
+    Ok(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": namespace},
+        "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}}))
+}

@@ -1,0 +1,242 @@
+//! What lies in `deploy/`: every manifest passes a strict server, every pod its namespace's security level, every
+//! argument our command line; and the policies let in and keep out whom they should.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use e2e::apiserver::ApiServer;
+use e2e::apiserver::manifests::documents;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::discovery::{Scope, pinned_kind};
+use serde_json::{Value, json};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+/// The documents of a kustomization, in its order. Every file of the folder must be in it.
+fn kustomized(folder: &Path) -> Result<Vec<Value>> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| name.to_owned());
+    let index = documents(&read("kustomization.yaml")?)?.pop().context("an index")?;
+    let mut listed: Vec<&str> =
+        index["resources"].as_array().context("resources")?.iter().filter_map(Value::as_str).collect();
+    let mut all = Vec::new();
+    for name in &listed {
+        all.extend(documents(&read(name)?)?);
+    }
+    listed.push("kustomization.yaml");
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        assert!(entry.path().is_dir() || listed.contains(&name.as_str()), "{name} is in no kustomization");
+    }
+    Ok(all)
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
+async fn what_is_deployed_is_taken_and_the_policies_decide() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    strict(&server).await?;
+    policies(&server).await
+}
+
+async fn strict(server: &ApiServer) -> Result<()> {
+    for object in kustomized(&folder())?.into_iter().chain(kustomized(&folder().join("policies"))?) {
+        server.dry_run(object.clone()).await?;
+        // What follows needs the namespace and the service accounts.
+        if matches!(object["kind"].as_str(), Some("Namespace" | "ServiceAccount")) {
+            server.put(object.clone()).await?;
+        }
+        if !object["spec"]["template"].is_object() {
+            continue;
+        }
+        // The controllers that make pods are not there: the security level is that of the pod itself.
+        let mut pod = object["spec"]["template"].clone();
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["metadata"]["name"] = object["metadata"]["name"].clone();
+        pod["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
+        server.dry_run(pod.clone()).await?;
+        // The level is really enforced.
+        let mut open = pod.clone();
+        open["spec"]["containers"][0]["securityContext"] = json!({});
+        let refused = server.dry_run(open).await.expect_err("a pod without its own limits");
+        assert!(format!("{refused:#}").contains("violates PodSecurity"), "{refused:#}");
+        for field in ["containers", "initContainers"] {
+            for container in pod["spec"][field].as_array().into_iter().flatten().filter(|c| c["image"] == "gatewright")
+            {
+                let given = container["args"].as_array().context("args")?.iter().filter_map(Value::as_str);
+                let parsed = gatewright::cli::Cli::try_parse_from(std::iter::once("gatewright").chain(given));
+                assert!(parsed.is_ok(), "{container}: {parsed:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Case {
+    what: &'static str,
+    /// Group of the user who tries; nobody special otherwise.
+    group: &'static str,
+    object: Value,
+    /// A word of the refusal; `None` when it is let in.
+    refused: Option<&'static str>,
+}
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+fn gateway(namespace: &str, protocol: &str, hostname: Option<&str>) -> Value {
+    let mut listener = json!({"name": "l", "port": 443, "protocol": protocol});
+    if protocol == "HTTPS" {
+        listener["tls"] = json!({"certificateRefs": [{"name": "c"}]});
+    }
+    if let Some(hostname) = hostname {
+        listener["hostname"] = json!(hostname);
+    }
+    json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "g", "namespace": namespace},
+        "spec": {"gatewayClassName": "c", "listeners": [listener]}})
+}
+
+fn listener_set(namespace: &str, hostname: &str) -> Value {
+    let mut set = gateway(namespace, "HTTPS", Some(hostname));
+    set["kind"] = json!("ListenerSet");
+    set["spec"].as_object_mut().expect("an object").remove("gatewayClassName");
+    set["spec"]["parentRef"] = json!({"name": "g"});
+    set
+}
+
+fn route(kind: &str, namespace: &str, hostnames: &[&str]) -> Value {
+    let mut route = json!({"apiVersion": GATEWAY, "kind": kind, "metadata": {"name": "r", "namespace": namespace},
+        "spec": {"parentRefs": [{"name": "g"}], "hostnames": hostnames, "rules": [{"backendRefs": [{"name": "b", "port": 1}]}]}});
+    if hostnames.is_empty() {
+        route["spec"].as_object_mut().expect("an object").remove("hostnames");
+    }
+    route
+}
+
+fn namespace(name: &str, labels: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+}
+
+fn tenant(host: Option<&str>) -> Value {
+    json!({"apiVersion": "apps.cozystack.io/v1alpha1", "kind": "Tenant",
+        "metadata": {"name": "t", "namespace": "tenant-a"}, "spec": {"host": host.unwrap_or_default()}})
+}
+
+const HOST: &str = "namespace.cozystack.io/host";
+const OWNER: &str = "namespace.cozystack.io/gateway";
+
+fn cases() -> Vec<Case> {
+    let case = |what, object, refused| Case { what, group: "tenants", object, refused };
+    let by = |group, what, object, refused| Case { what, group, object, refused };
+    vec![
+        case("own apex", gateway("tenant-a", "HTTPS", Some("a.example.org")), None),
+        case("below it", gateway("tenant-a", "HTTPS", Some("*.a.example.org")), None),
+        case("another's", gateway("tenant-a", "HTTPS", Some("b.example.org")), Some("must equal a.example.org")),
+        case("no dot before it", gateway("tenant-a", "HTTPS", Some("evila.example.org")), Some("must equal")),
+        case("TLS without a hostname", gateway("tenant-a", "HTTPS", None), Some("must name a hostname")),
+        case("HTTP without one, for challenges", gateway("tenant-a", "HTTP", None), None),
+        case("a namespace without host", gateway("tenant-none", "HTTPS", Some("x.org")), Some("has no label")),
+        case("the platform's own", gateway("infra", "HTTPS", Some("anything.org")), None),
+        case("a set, own", listener_set("tenant-a", "x.a.example.org"), None),
+        case("a set, another's", listener_set("tenant-a", "b.example.org"), Some("must equal")),
+        by("system:masters", "even masters", gateway("tenant-a", "HTTPS", Some("b.org")), Some("must equal")),
+        case("route, own", route("HTTPRoute", "tenant-a", &["a.example.org", "x.a.example.org"]), None),
+        case("route, another's", route("HTTPRoute", "tenant-a", &["b.example.org"]), Some("must equal")),
+        case("route, one of two", route("HTTPRoute", "tenant-a", &["a.example.org", "b.org"]), Some("b.org")),
+        case("route without hostnames", route("HTTPRoute", "tenant-a", &[]), None),
+        case("route, no label", route("HTTPRoute", "tenant-none", &["x.org"]), Some("has no label")),
+        case("gRPC, another's", route("GRPCRoute", "tenant-a", &["b.org"]), Some("must equal")),
+        case("TLS, another's", route("TLSRoute", "tenant-a", &["b.org"]), Some("must equal")),
+        case("TLS, own", route("TLSRoute", "tenant-a", &["x.a.example.org"]), None),
+        case("route of the platform", route("HTTPRoute", "infra", &["b.org"]), None),
+        case("host label set", namespace("tenant-none", json!({HOST: "x.org"})), Some("immutable")),
+        case("host label changed", namespace("tenant-a", json!({HOST: "b.example.org"})), Some("immutable")),
+        case("host label the same", namespace("tenant-a", json!({HOST: "a.example.org", "x": "y"})), None),
+        case("gateway label set", namespace("infra", json!({OWNER: "tenant-a"})), Some("immutable")),
+        case("new with label", namespace("tenant-new", json!({HOST: "n.org"})), Some("immutable")),
+        case("new without", namespace("new", json!({})), None),
+        by(
+            "system:serviceaccounts:cozy-fluxcd",
+            "by the platform",
+            namespace("tenant-none", json!({HOST: "n.org"})),
+            None,
+        ),
+        case("a tenant's host", tenant(Some("evil.org")), Some("spec.host can only be set")),
+        case("no host", tenant(None), None),
+        by("system:serviceaccounts:cozy-system", "host by the platform", tenant(Some("good.org")), None),
+    ]
+}
+
+async fn policies(server: &ApiServer) -> Result<()> {
+    // The kind that layer 3 speaks of, as far as the layer looks.
+    server
+        .put(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "tenants.apps.cozystack.io"},
+            "spec": {"group": "apps.cozystack.io", "scope": "Namespaced",
+                "names": {"plural": "tenants", "singular": "tenant", "kind": "Tenant"},
+                "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}))
+        .await?;
+    for (name, labels) in
+        [("tenant-a", json!({HOST: "a.example.org"})), ("tenant-none", json!({})), ("infra", json!({}))]
+    {
+        server.put(namespace(name, labels)).await?;
+    }
+    // Whoever tries may do anything as far as RBAC is concerned.
+    server
+        .put(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "everybody"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}]}))
+        .await?;
+    for object in kustomized(&folder().join("policies"))? {
+        server.put(object).await?;
+    }
+    // A policy takes effect a moment after it is there.
+    let canary = gateway("tenant-a", "HTTPS", Some("b.example.org"));
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    let tenants = server.client_as("canary", &["tenants"]).await?;
+    while attempt(&tenants, &canary).await?.is_none() {
+        assert!(tokio::time::Instant::now() < deadline, "the policies do not take effect");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let mut wrong = Vec::new();
+    for (number, case) in cases().into_iter().enumerate() {
+        let client = server.client_as(&format!("user-{number}"), &[case.group]).await?;
+        let told = attempt(&client, &case.object).await?;
+        let right = match (&told, case.refused) {
+            (None, None) => true,
+            (Some(told), Some(word)) => told.contains(word),
+            _ => false,
+        };
+        if !right {
+            wrong.push(format!("{}: expected {:?}, got {told:?}", case.what, case.refused));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// The words of the refusal; `None` when it is let in.
+async fn attempt(client: &Client, object: &Value) -> Result<Option<String>> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));
+    let wanted = kube::api::GroupVersionKind::gvk(group, version, text("/kind"));
+    let (resource, capabilities) = pinned_kind(client, &wanted).await?;
+    let api: Api<DynamicObject> = match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => Api::namespaced_with(client.clone(), text("/metadata/namespace"), &resource),
+    };
+    let params = PatchParams { dry_run: true, ..PatchParams::apply("case").force() };
+    match api.patch(text("/metadata/name"), &params, &Patch::Apply(object)).await {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+        Err(error) => Err(error.into()),
+    }
+}

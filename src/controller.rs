@@ -1,0 +1,266 @@
+//! The controller in a cluster: who is started, who talks to whom, and how it ends. Decides nothing.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, anyhow};
+use jiff::Timestamp;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{info, warn};
+use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
+
+use crate::cli;
+use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use crate::kubernetes::keys::{self, Keys};
+use crate::kubernetes::lease::{self, Candidate, Term, leads};
+use crate::kubernetes::{Cluster, KINDS, connect, watch_all};
+use crate::run::CONTROLLER;
+use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
+use crate::tenancy;
+use crate::translate::Settings;
+
+/// How often certificates are looked at.
+const CERTIFICATES: Duration = Duration::from_secs(60);
+/// How often our own keys are looked at.
+const KEYS: Duration = Duration::from_secs(3600);
+/// The name that Envoys check in our certificate. It says nothing of where we are.
+pub const XDS_NAME: &str = "xds.gatewright.io";
+
+/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys. `tls` holds `tls.crt`,
+/// `tls.key` and `ca.crt`.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Path, admin: Admin) -> Result<()> {
+    let file = std::path::absolute(file).context("--file")?;
+    let folder = file.parent().context("--file: expected a file")?.to_owned();
+    let server_name = XDS_NAME.to_owned();
+    let made = bootstrap(&BootstrapOptions {
+        node_id: node.to_owned(),
+        node_cluster: "shared".to_owned(),
+        ads: AdsServer::Tcp {
+            host: host.to_owned(),
+            port,
+            tls: MutualTls { dir: tls.to_owned(), files: folder.clone(), server_name },
+        },
+        admin,
+        max_heap_bytes: 4 << 30,
+        max_connections: 50_000,
+    });
+    let keys = keys_files(tls).map(|(name, value)| (folder.join(name), value));
+    for (path, value) in keys.into_iter().chain([(file, made)]) {
+        std::fs::write(&path, value.to_string()).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Runs until it is told to end.
+///
+/// # Errors
+/// When it cannot start, or a part of it ends by itself.
+pub async fn controller(options: cli::Controller) -> Result<bool> {
+    let client = connect(options.kubeconfig.as_deref()).await?;
+    let (stopper, stop) = watch::channel(false);
+    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    let cache = Cache::new();
+    let view = View::new("shared");
+    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: addresses(&options.addresses) };
+    let live = Live::in_cluster(settings, tenancy::Settings::default(), cache.clone(), view.clone())
+        .bind_to(options.bind.clone());
+    let mut cluster = Cluster::new(client.clone(), CONTROLLER, live);
+
+    let (term_sender, mut term) = watch::channel::<Term>(None);
+    let candidate = Candidate {
+        namespace: options.namespace.clone(),
+        name: "gatewright-controller".to_owned(),
+        identity: options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id())),
+        duration: Duration::from_secs(options.lease_seconds),
+    };
+    let (for_lease, lease_stop) = (client.clone(), stop.clone());
+    tasks.spawn(async move {
+        lease::run(for_lease, candidate, term_sender, lease_stop).await;
+        Ok(())
+    });
+    // Small: a watch waits while we are busy, and the server keeps what it has not told.
+    let (sender, mut news) = mpsc::channel(16);
+    let for_watches = client.clone();
+    tasks.spawn(async move {
+        watch_all(for_watches, KINDS.to_vec(), sender).await;
+        Ok(())
+    });
+    let (asks, mut questions) = mpsc::channel::<Ask>(64);
+    let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
+    info!("probes and metrics at http://{}", probes.local_addr()?);
+    tasks.spawn(run_probes(probes, asks.clone(), stop.clone()));
+    if let Some(admin) = options.admin.clone() {
+        tasks.spawn(run_admin(admin, asks, stop.clone()));
+    }
+    let mut xds = Some(Xds { client, options: options.clone(), cache: cache.clone(), view: view.clone() });
+
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut progress = cache.watch(&view);
+    let mut certificates = tokio::time::interval(CERTIFICATES);
+    let result = loop {
+        // Envoys are answered once the first whole translation is done: they never see half of it.
+        if cluster.serving()
+            && let Some(xds) = xds.take()
+        {
+            tasks.spawn(xds.serve(term.clone(), stop.clone()));
+        }
+        cluster.write(*term.borrow());
+        tokio::select! {
+            told = news.recv() => match told {
+                Some(told) => cluster.take_in(told, *term.borrow()),
+                None => break Err(anyhow!("the watches ended")),
+            },
+            ended = cluster.next() => cluster.take_ended(ended, *term.borrow()),
+            changed = term.changed() => {
+                // Renewals change it as well.
+                let now = *term.borrow_and_update();
+                if changed.is_ok() {
+                    cluster.lead(now);
+                }
+            }
+            changed = progress.changed() => {
+                changed.context("the cache is gone")?;
+                cluster.settle(*term.borrow());
+            }
+            Some(ask) = questions.recv() => answer(&mut cluster, ask, *term.borrow()),
+            _ = certificates.tick() => cluster.tend(*term.borrow()),
+            Some(ended) = tasks.join_next() => match ended {
+                Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
+                Ok(Err(error)) => break Err(error),
+                Err(error) => break Err(error.into()),
+            },
+            _ = terminate.recv() => break Ok(true),
+            _ = interrupt.recv() => break Ok(true),
+        }
+    };
+    info!("ending");
+    // What is being written ends before the Lease is given up.
+    cluster.stop().await;
+    drop(news);
+    stopper.send_replace(true);
+    let joined = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(Duration::from_secs(5), joined).await.is_err() {
+        tasks.shutdown().await;
+    }
+    result
+}
+
+fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
+    let mut addresses = given.to_vec();
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+fn answer(cluster: &mut Cluster, ask: Ask, term: Term) {
+    let text = match ask.what {
+        What::Status => cluster.live().statuses(Timestamp::now()).to_string(),
+        What::Explain(question) => {
+            serde_json::to_string(&cluster.live().explain(&question)).expect("strings and booleans")
+        }
+        What::Clients => cluster.live().clients().to_string(),
+        What::Metrics => cluster.metrics(term),
+        What::Ready if cluster.serving() => "true".to_owned(),
+        What::Ready => cluster.waiting().join("\n"),
+    };
+    // Whoever asked may be gone.
+    let _ = ask.answer.send(text);
+}
+
+async fn run_probes(listener: TcpListener, asks: mpsc::Sender<Ask>, stop: watch::Receiver<bool>) -> Result<()> {
+    serve_probes(listener, asks, stop).await.context("probes")
+}
+
+async fn run_admin(path: PathBuf, asks: mpsc::Sender<Ask>, stop: watch::Receiver<bool>) -> Result<()> {
+    serve_admin(&path, asks, axum::Router::new(), stop)
+        .await
+        .with_context(|| format!("admin socket {}", path.display()))
+}
+
+/// The xDS server of the fleet, with keys out of Secrets.
+struct Xds {
+    client: Client,
+    options: cli::Controller,
+    cache: Cache,
+    view: View,
+}
+
+impl Xds {
+    async fn serve(self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
+        let keys = Keys::new(self.client, &self.options.namespace);
+        let authority = tokio::select! {
+            authority = authority(&keys, &term) => authority,
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        };
+        let pair = || authority.issue_server(&[XDS_NAME.to_owned()], keys::SERVER, SystemTime::now());
+        let tls = ServerTls::new(&pair()?, authority.certificate())?;
+        let address: SocketAddr = self.options.xds;
+        let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
+        info!("xDS at {}", listener.local_addr()?);
+        let views = Views::new();
+        views.allow(keys::FLEET, self.view);
+        let server = Server::new(self.cache, Certificates::new(views));
+        let mut stopped = stop.clone();
+        let serving = server.serve_tls(listener, tls.clone(), async move {
+            // An error means that whoever could stop us is gone.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        });
+        let tending = async {
+            let mut told = String::new();
+            let mut since = SystemTime::now();
+            loop {
+                let may_write = leads(*term.borrow());
+                if may_write {
+                    match keys.envoy(&authority).await {
+                        Ok(true) => info!("secret {}/{} is new", self.options.namespace, keys::ENVOY),
+                        Ok(false) => told.clear(),
+                        Err(error) if told != error.to_string() => {
+                            told = error.to_string();
+                            warn!("{told}");
+                        }
+                        Err(_) => {}
+                    }
+                }
+                // Another may lead soon, and what failed is tried again soon.
+                sleep(if may_write && told.is_empty() { KEYS } else { Duration::from_secs(2) }).await;
+                if since.elapsed().unwrap_or_default() > keys::SERVER / 3 {
+                    match pair().and_then(|pair| tls.rotate(&pair, authority.certificate())) {
+                        Ok(()) => since = SystemTime::now(),
+                        Err(error) => warn!("{error}"),
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = serving => Ok(()),
+            never = tending => never,
+        }
+    }
+}
+
+/// The authority, as soon as there is one: the holder of the Lease makes it.
+async fn authority(keys: &Keys, term: &watch::Receiver<Term>) -> Authority {
+    let mut told = String::new();
+    loop {
+        let may_write = leads(*term.borrow());
+        match keys.authority(may_write).await {
+            Ok(Some(authority)) => return authority,
+            Ok(None) => {}
+            Err(error) if told != error.to_string() => {
+                told = error.to_string();
+                warn!("{told}");
+            }
+            Err(_) => {}
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}

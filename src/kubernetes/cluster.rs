@@ -1,0 +1,509 @@
+//! What one replica knows of a cluster, and what it does about it. One task owns it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::{Duration, Instant, SystemTime};
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, ApiResource, GroupVersionKind};
+use kube::core::DynamicObject;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use super::damper::Damper;
+use super::failure::Failure;
+use super::lease::{Term, leads};
+use super::secrets::{Secrets, Step};
+use super::seen::Seen;
+use super::status;
+use super::view::View;
+use super::watch::{News, Update};
+use super::writer::{Done, Writer};
+use crate::inputs::{Kind, Object, ObjectKey};
+use crate::model::ObjectName;
+use crate::standalone::Live;
+use crate::tenancy;
+use crate::translate::Change;
+
+/// How long a status waits for Envoys that are connected to acknowledge, so that it is written once.
+const BEHIND: Duration = Duration::from_secs(2);
+/// How long after the start it waits for Envoys to find us.
+const ABSENT: Duration = Duration::from_secs(10);
+/// How long it waits, in the first time after the start, for the number of Envoys to settle.
+const COUNTING: Duration = Duration::from_secs(2);
+/// The time after the start in which Envoys come back.
+const FIRST: Duration = Duration::from_secs(30);
+
+/// The kinds that are watched.
+pub const KINDS: [Kind; 10] = [
+    Kind::Namespace,
+    Kind::GatewayClass,
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HTTPRoute,
+    Kind::TLSRoute,
+    Kind::ReferenceGrant,
+    Kind::Service,
+    Kind::EndpointSlice,
+    Kind::Secret,
+];
+
+/// The cluster, as we see it.
+pub struct Cluster {
+    client: Client,
+    controller: String,
+    live: Live,
+    view: View,
+    secrets: Secrets,
+    seen: BTreeMap<ObjectKey, Seen>,
+    unreadable: BTreeMap<ObjectKey, String>,
+    writer: Writer,
+    damper: Damper,
+    fetches: JoinSet<(ObjectName, Option<Object>)>,
+    /// The Secrets whose bodies are being fetched.
+    in_flight: BTreeSet<ObjectName>,
+    /// Objects that refer to one of them: a listener whose certificate is on its way is not broken by a new version
+    /// of its Gateway that comes a moment sooner.
+    deferred: BTreeMap<ObjectKey, Object>,
+    /// Changes that wait for the first complete view.
+    early: Vec<Change>,
+    serving: bool,
+    /// Until when each status may wait for Envoys.
+    held: BTreeMap<ObjectKey, Instant>,
+    /// How many Envoys were connected, since when, and when we began.
+    counted: (usize, Instant),
+    started: Instant,
+    /// Whether we held the Lease when last told.
+    leading: bool,
+    writes: u64,
+    failures: BTreeMap<&'static str, u64>,
+}
+
+impl Cluster {
+    /// Nothing seen yet.
+    pub fn new(client: Client, controller: &str, live: Live) -> Self {
+        let now = Instant::now();
+        Self {
+            writer: Writer::new(client.clone()),
+            client,
+            controller: controller.to_owned(),
+            live,
+            view: View::new(&KINDS),
+            secrets: Secrets::default(),
+            seen: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            damper: Damper::default(),
+            fetches: JoinSet::new(),
+            in_flight: BTreeSet::new(),
+            deferred: BTreeMap::new(),
+            early: Vec::new(),
+            serving: false,
+            held: BTreeMap::new(),
+            counted: (0, now),
+            started: now,
+            leading: false,
+            writes: 0,
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// What is served.
+    pub fn live(&mut self) -> &mut Live {
+        &mut self.live
+    }
+
+    /// Whether the first complete view is there, and is served.
+    pub fn serving(&self) -> bool {
+        self.serving
+    }
+
+    /// What is waited for.
+    pub fn waiting(&self) -> Vec<String> {
+        self.view.waiting()
+    }
+
+    /// Takes in what a watch tells.
+    pub fn take_in(&mut self, news: News, term: Term) {
+        let line = match news {
+            News::Changed(updates) => {
+                self.change(updates, term);
+                None
+            }
+            News::Complete(kind) => self.view.complete(kind),
+            News::Trouble(kind, text) => self.view.trouble(kind, text),
+            News::Missing(kind) => self.view.missing(kind),
+        };
+        if let Some(line) = line {
+            info!("{line}");
+        }
+        self.begin(term);
+    }
+
+    fn change(&mut self, updates: Vec<Update>, term: Term) {
+        let mut changes = Vec::with_capacity(updates.len());
+        let mut steps: Vec<Step> = Vec::new();
+        for update in updates {
+            match update {
+                Update::Put(object, seen) => {
+                    let key = object.key();
+                    self.unreadable.remove(&key);
+                    steps.extend(self.secrets.put(&object));
+                    if let Some(seen) = seen {
+                        self.see(key.clone(), *seen, term);
+                    }
+                    let fetched_soon = |step: &Step| matches!(step, Step::Fetch(_));
+                    if self.secrets.refers(&key, &self.in_flight) || steps.iter().any(fetched_soon) {
+                        self.deferred.insert(key, *object);
+                    } else {
+                        self.deferred.remove(&key);
+                        changes.push(Change::Put(*object));
+                    }
+                }
+                Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
+                Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
+                Update::Delete(key) => {
+                    steps.extend(self.secrets.delete(&key));
+                    self.forget(&key);
+                    changes.push(Change::Delete(key));
+                }
+                Update::Unreadable(key, why) => {
+                    if self.unreadable.get(&key) != Some(&why) {
+                        warn!("{key} is passed over: {why}");
+                    }
+                    // What it said before does not hold any more.
+                    steps.extend(self.secrets.delete(&key));
+                    self.forget(&key);
+                    changes.push(Change::Delete(key.clone()));
+                    self.unreadable.insert(key, why);
+                }
+            }
+        }
+        for step in steps {
+            match step {
+                Step::Fetch(name) => self.fetch(name),
+                Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
+            }
+        }
+        changes.extend(self.ready());
+        self.apply(changes, term);
+    }
+
+    /// Deferred objects that wait for no body any more.
+    fn ready(&mut self) -> Vec<Change> {
+        let wait = |key: &ObjectKey, _: &mut Object| !self.secrets.refers(key, &self.in_flight);
+        self.deferred.extract_if(.., wait).map(|(_, object)| Change::Put(object)).collect()
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        self.unreadable.remove(key);
+        self.deferred.remove(key);
+        self.seen.remove(key);
+        self.held.remove(key);
+        self.writer.drop(key);
+        self.damper.forget(key);
+    }
+
+    fn see(&mut self, key: ObjectKey, seen: Seen, term: Term) {
+        let old = self.seen.insert(key.clone(), seen);
+        // Somebody wrote to it, maybe over what we wrote.
+        if self.serving && leads(term) && old.as_ref() != self.seen.get(&key) {
+            self.writer.want(key, Instant::now());
+        }
+    }
+
+    fn fetch(&mut self, name: ObjectName) {
+        if !self.serving {
+            self.view.fetching(name.to_string());
+        }
+        self.in_flight.insert(name.clone());
+        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
+        self.fetches.spawn(async move {
+            let body = body(&api, &name).await;
+            (name, body)
+        });
+    }
+
+    /// Waits for what we asked the API server to do.
+    pub async fn next(&mut self) -> Ended {
+        let fetched = async {
+            match self.fetches.join_next().await {
+                Some(fetched) => fetched.ok(),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            fetched = fetched => Ended(Request::Fetch(fetched)),
+            written = self.writer.next() => Ended(Request::Write(written)),
+        }
+    }
+
+    /// Takes in how it ended.
+    pub fn take_ended(&mut self, ended: Ended, term: Term) {
+        match ended.0 {
+            Request::Fetch(fetched) => self.take_body(fetched, term),
+            Request::Write(written) => self.take_written(written),
+        }
+    }
+
+    fn take_body(&mut self, fetched: Option<(ObjectName, Option<Object>)>, term: Term) {
+        let Some((name, object)) = fetched else { return };
+        self.view.fetched(&name.to_string());
+        self.in_flight.remove(&name);
+        // It may have gone, or nobody refers to it any more.
+        let object = object.filter(|_| self.secrets.wanted(&name)).map(Change::Put);
+        let changes = object.into_iter().chain(self.ready()).collect();
+        self.apply(changes, term);
+        self.begin(term);
+    }
+
+    /// Begins to serve when the view is complete.
+    fn begin(&mut self, term: Term) {
+        if self.serving || !self.view.is_complete() {
+            return;
+        }
+        self.serving = true;
+        let early = std::mem::take(&mut self.early);
+        info!("the view is complete: {} objects", early.len());
+        self.apply(early, term);
+    }
+
+    /// Applies changes, or keeps them until the view is complete.
+    pub fn apply(&mut self, changes: Vec<Change>, term: Term) {
+        if !self.serving {
+            self.early.extend(changes);
+            return;
+        }
+        // What tenancy decides is recorded nowhere else.
+        let record = &mut |_: &tenancy::Delta| Ok::<_, Infallible>(());
+        let lines = match self.live.apply(changes, Vec::new(), record, SystemTime::now(), self.started.elapsed()) {
+            Ok(lines) => lines,
+            Err(never) => match never {},
+        };
+        for line in lines {
+            // A cluster is full of changes that lead to nothing.
+            if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
+        }
+        self.settle(term);
+    }
+
+    /// Does what time asks for: certificates begin and cease to be valid.
+    pub fn tend(&mut self, term: Term) {
+        if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
+            self.apply(Vec::new(), term);
+        }
+    }
+
+    /// Looks at what Envoys said since the last time.
+    pub fn settle(&mut self, term: Term) {
+        for line in self.live.settled(self.started.elapsed()) {
+            info!("{line}");
+        }
+        let connected = self.live.acknowledgement(&ObjectKey::new(Kind::GatewayClass, ObjectName::new("", ""))).1;
+        if connected != self.counted.0 {
+            self.counted = (connected, Instant::now());
+        }
+        let touched = self.live.take_touched();
+        if leads(term) && self.serving {
+            self.want(touched);
+        }
+    }
+
+    fn want(&mut self, keys: BTreeSet<ObjectKey>) {
+        let now = Instant::now();
+        for key in keys {
+            self.writer.want(key, now);
+        }
+    }
+
+    /// We hold the Lease from now on, or no longer.
+    pub fn lead(&mut self, term: Term) {
+        let before = std::mem::replace(&mut self.leading, leads(term));
+        if self.leading && !before && self.serving {
+            // Everything is compared once with what there is; our own entries of routes that left us are found so.
+            self.want(self.seen.keys().cloned().collect());
+        }
+    }
+
+    /// Begins the writes whose turn has come.
+    pub fn write(&mut self, term: Term) {
+        while let Some(key) = self.writer.take(Instant::now()) {
+            if !self.serving || !leads(term) {
+                self.writer.nothing(&key);
+                continue;
+            }
+            match self.decide(&key) {
+                Decision::Nothing => {
+                    self.held.remove(&key);
+                    self.writer.nothing(&key);
+                }
+                Decision::Later(at) => {
+                    self.writer.nothing(&key);
+                    self.writer.want(key, at);
+                }
+                Decision::Write(document) => {
+                    self.held.remove(&key);
+                    let Some(resource) = self.seen.get(&key).map(|seen| resource(&key, &seen.api_version)) else {
+                        self.writer.nothing(&key);
+                        continue;
+                    };
+                    self.damper.wrote(&key, &document, Instant::now());
+                    if self.damper.times(&key) == 5 {
+                        warn!("{key}: somebody changes the status that we write back again and again");
+                    }
+                    self.writes += 1;
+                    self.writer.apply(key, &resource, document);
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self, key: &ObjectKey) -> Decision {
+        let Some(seen) = self.seen.get(key) else { return Decision::Nothing };
+        let now = Instant::now();
+        let said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
+        let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let Some(document) = status::patch(key, said.as_ref(), seen, &self.controller, &time) else {
+            return Decision::Nothing;
+        };
+        if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
+            && let Some(at) = self.patience(key, now)
+        {
+            return Decision::Later(at);
+        }
+        match self.damper.not_before(key, &document, now) {
+            Some(at) => Decision::Later(at),
+            None => Decision::Write(document),
+        }
+    }
+
+    /// Until when the status of a Gateway waits for Envoys; `None` when it has waited enough.
+    fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
+        let (acknowledged, connected) = self.live.acknowledgement(key);
+        let young = now.duration_since(self.started) < FIRST;
+        let until = if connected == 0 {
+            self.counted.1.max(self.started) + ABSENT
+        } else if young && now < self.counted.1 + COUNTING {
+            self.counted.1 + COUNTING
+        } else if acknowledged < connected {
+            *self.held.entry(key.clone()).or_insert(now + BEHIND)
+        } else {
+            return None;
+        };
+        (now < until).then_some(until)
+    }
+
+    fn take_written(&mut self, done: Option<Done>) {
+        let Some(Done { key, outcome }) = done else { return };
+        match outcome {
+            Ok(object) => {
+                if let Some(seen) = self.seen.get_mut(&key) {
+                    let new = Seen::new(&seen.api_version, &object);
+                    // What the watch brought meanwhile is newer.
+                    if newer(&new.version, &seen.version) {
+                        *seen = new;
+                    }
+                }
+            }
+            Err(failure) => {
+                self.damper.failed(&key);
+                *self.failures.entry(failure.class()).or_default() += 1;
+                if !matches!(failure, Failure::Conflict | Failure::Gone) {
+                    warn!("writing the status of {key}: {failure}");
+                }
+            }
+        }
+    }
+
+    /// The metrics, in the text format of Prometheus.
+    pub fn metrics(&self, term: Term) -> String {
+        use std::fmt::Write as _;
+        let mut text = self.live.metrics();
+        let end = text.trim_end().strip_suffix("# EOF").unwrap_or(&text).len();
+        text.truncate(end);
+        text += "# HELP gatewright_kind Kinds that are watched, by state.\n# TYPE gatewright_kind gauge\n";
+        for (kind, state) in self.view.states() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "gatewright_kind{{kind=\"{}\",state=\"{state}\"}} 1", kind.as_str());
+        }
+        text += "# HELP gatewright_status_writes Statuses written.\n# TYPE gatewright_status_writes counter\n";
+        let _ = writeln!(text, "gatewright_status_writes_total {}", self.writes);
+        text += "# HELP gatewright_write_failures Writes that failed, by class.\n\
+                 # TYPE gatewright_write_failures counter\n";
+        for (class, count) in &self.failures {
+            let _ = writeln!(text, "gatewright_write_failures_total{{class=\"{class}\"}} {count}");
+        }
+        text += "# HELP gatewright_writes_pending Statuses that wait or are being written.\n\
+                 # TYPE gatewright_writes_pending gauge\n";
+        let _ = writeln!(text, "gatewright_writes_pending {}", self.writer.pending());
+        text += "# HELP gatewright_leader Whether this replica writes.\n# TYPE gatewright_leader gauge\n";
+        let _ = writeln!(text, "gatewright_leader {}", u8::from(leads(term)));
+        text + "# EOF\n"
+    }
+
+    /// Ends what is being written.
+    pub async fn stop(mut self) {
+        self.fetches.shutdown().await;
+        self.writer.stop().await;
+    }
+}
+
+/// What we asked for has ended, or a write's turn has come.
+pub struct Ended(Request);
+
+enum Request {
+    Fetch(Option<(ObjectName, Option<Object>)>),
+    Write(Option<Done>),
+}
+
+enum Decision {
+    Nothing,
+    Later(Instant),
+    Write(serde_json::Value),
+}
+
+/// How an object's kind is asked for. Plurals of the kinds we write are regular.
+fn resource(key: &ObjectKey, api_version: &str) -> ApiResource {
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    ApiResource::from_gvk(&GroupVersionKind::gvk(key.kind.group(), version, key.kind.as_str()))
+}
+
+/// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
+fn newer(one: &str, other: &str) -> bool {
+    (one.len(), one) > (other.len(), other)
+}
+
+/// Fetches a Secret; `None` when it is gone.
+async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Option<Object> {
+    let mut told = false;
+    for failures in 0.. {
+        match api.get_opt(&name.name).await {
+            Ok(found) => {
+                let mut object = found?;
+                object.metadata.managed_fields = None;
+                let value = serde_json::to_value(object).ok()?;
+                return match Object::parse_admitted(value) {
+                    Ok(object) => Some(object),
+                    Err(error) => {
+                        warn!("secret {name} is passed over: {error}");
+                        None
+                    }
+                };
+            }
+            Err(error) => {
+                let failure = Failure::of(&error);
+                if !std::mem::replace(&mut told, true) {
+                    warn!("reading secret {name}: {failure}");
+                }
+                // Without the right it is as good as gone; the next version of the Secret is asked for again.
+                if failures > 2 && matches!(failure, Failure::Forbidden(_) | Failure::Refused(_)) {
+                    return None;
+                }
+                sleep(failure.pause(failures)?).await;
+            }
+        }
+    }
+    None
+}

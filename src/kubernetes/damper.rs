@@ -1,0 +1,117 @@
+//! Keeps us from fighting: a status that another changes back again and again is put right ever more rarely. Pure.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::inputs::ObjectKey;
+
+/// The first edit of another is put right at once.
+const FREE: u32 = 2;
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What was written how often.
+#[derive(Debug, Default)]
+pub struct Damper(BTreeMap<ObjectKey, Written>);
+
+#[derive(Debug)]
+struct Written {
+    content: u64,
+    times: u32,
+    at: Instant,
+}
+
+impl Damper {
+    /// When a document may be written; `None` is now. The same document, but for times and versions, written before
+    /// means that somebody else changed it since.
+    pub fn not_before(&self, key: &ObjectKey, document: &Value, now: Instant) -> Option<Instant> {
+        let written =
+            self.0.get(key).filter(|written| written.content == content(document) && written.times >= FREE)?;
+        let pause = (FIRST * 2_u32.saturating_pow((written.times - FREE).min(16))).min(LONGEST);
+        Some(written.at + pause).filter(|at| *at > now)
+    }
+
+    /// A document was written.
+    pub fn wrote(&mut self, key: &ObjectKey, document: &Value, now: Instant) {
+        let content = content(document);
+        let entry = self.0.entry(key.clone()).or_insert(Written { content, times: 0, at: now });
+        if entry.content != content || now.duration_since(entry.at) > LONGEST * 2 {
+            entry.times = 0;
+        }
+        *entry = Written { content, times: entry.times + 1, at: now };
+    }
+
+    /// A document was not written after all.
+    pub fn failed(&mut self, key: &ObjectKey) {
+        if let Some(written) = self.0.get_mut(key) {
+            written.times = written.times.saturating_sub(1);
+        }
+    }
+
+    /// How often the same was written to an object in a row.
+    pub fn times(&self, key: &ObjectKey) -> u32 {
+        self.0.get(key).map_or(0, |written| written.times)
+    }
+
+    /// An object is gone.
+    pub fn forget(&mut self, key: &ObjectKey) {
+        self.0.remove(key);
+    }
+}
+
+/// A hash of a document without what differs between two writings of the same.
+fn content(document: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    walk(&document["status"], &mut hasher);
+    hasher.finish()
+}
+
+fn walk(value: &Value, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| *name != "lastTransitionTime") {
+                name.hash(hasher);
+                walk(value, hasher);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| walk(item, hasher)),
+        other => other.to_string().hash(hasher),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inputs::Kind;
+    use crate::model::ObjectName;
+
+    #[test]
+    fn what_another_undoes_is_written_ever_more_rarely_and_something_new_at_once() {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
+        let document = |text: &str, time: &str| {
+            json!({"metadata": {"resourceVersion": time}, "status": {"conditions": [
+            {"message": text, "lastTransitionTime": time}]}})
+        };
+        let mut damper = Damper::default();
+        let mut now = Instant::now();
+        let mut pauses = Vec::new();
+        for round in 0..6 {
+            let document = document("m", &round.to_string());
+            if let Some(at) = damper.not_before(&key, &document, now) {
+                pauses.push(at.duration_since(now).as_secs());
+                now = at;
+            }
+            damper.wrote(&key, &document, now);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8]);
+        assert_eq!(damper.times(&key), 6);
+        assert_eq!(damper.not_before(&key, &document("other", "9"), now), None);
+        damper.wrote(&key, &document("other", "9"), now);
+        assert_eq!(damper.times(&key), 1);
+    }
+}

@@ -1,0 +1,122 @@
+//! Why a write failed, and when to try again. Pure.
+
+use std::time::Duration;
+
+/// Why a write failed, by what helps.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The object changed since it was read: what it is now is on its way.
+    #[error("it changed meanwhile")]
+    Conflict,
+    /// The server asks us to wait.
+    #[error("the API server asks to slow down")]
+    Throttled(Option<Duration>),
+    /// A schema, a policy or a webhook does not take it. Somebody has to change something.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// We lack a right.
+    #[error("not allowed: {0}")]
+    Forbidden(String),
+    /// It is gone, or its namespace is going.
+    #[error("it is gone")]
+    Gone,
+    /// The server does not answer, or is in trouble.
+    #[error("the API server is in trouble: {0}")]
+    Unavailable(String),
+}
+
+impl Failure {
+    /// What kind of failure an error is.
+    pub fn of(error: &kube::Error) -> Self {
+        let kube::Error::Api(status) = error else { return Failure::Unavailable(error.to_string()) };
+        let text = status.message.clone();
+        match status.code {
+            404 | 410 => Failure::Gone,
+            409 => Failure::Conflict,
+            429 => Failure::Throttled(
+                status
+                    .details
+                    .as_ref()
+                    .filter(|details| details.retry_after_seconds > 0)
+                    .map(|details| Duration::from_secs(details.retry_after_seconds.into())),
+            ),
+            403 if text.contains("because it is being terminated") => Failure::Gone,
+            // RBAC says `User "x" cannot patch resource "y" in API group "z"`; admission speaks in its own words.
+            403 if text.contains("cannot ") && text.contains(" resource ") => Failure::Forbidden(text),
+            401 => Failure::Unavailable(text),
+            400..500 => Failure::Refused(text),
+            // A field that the definition there does not have.
+            500 if text.contains("failed to create typed patch object") => Failure::Refused(text),
+            _ => Failure::Unavailable(text),
+        }
+    }
+
+    /// How long to wait after this many failures in a row; `None` until something changes.
+    pub fn pause(&self, failures: u32) -> Option<Duration> {
+        let growing = |from: Duration, to: Duration| (from * 2_u32.saturating_pow(failures.min(16))).min(to);
+        match self {
+            Failure::Conflict => Some(growing(Duration::from_millis(50), Duration::from_secs(5))),
+            Failure::Throttled(given) => Some(given.unwrap_or(Duration::from_secs(1))),
+            Failure::Refused(_) => Some(growing(Duration::from_secs(1), Duration::from_secs(60))),
+            Failure::Forbidden(_) => Some(growing(Duration::from_secs(5), Duration::from_secs(60))),
+            Failure::Gone => None,
+            Failure::Unavailable(_) => Some(growing(Duration::from_millis(200), Duration::from_secs(30))),
+        }
+    }
+
+    /// The label of metrics.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Failure::Conflict => "conflict",
+            Failure::Throttled(_) => "throttled",
+            Failure::Refused(_) => "refused",
+            Failure::Forbidden(_) => "forbidden",
+            Failure::Gone => "gone",
+            Failure::Unavailable(_) => "unavailable",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: u16, message: &str) -> Failure {
+        let status = kube::core::Status { code, message: message.into(), ..Default::default() };
+        Failure::of(&kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn each_answer_has_its_class() {
+        let rbac = r#"gateways "g" is forbidden: User "u" cannot patch resource "gateways/status" in API group "x""#;
+        let policy = "gateways \"g\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        let leaving = "unable to create new content in namespace a because it is being terminated";
+        for (code, text, class) in [
+            (409, "", "conflict"),
+            (429, "", "throttled"),
+            (422, "spec.x: Invalid value", "refused"),
+            (403, policy, "refused"),
+            (403, rbac, "forbidden"),
+            (403, leaving, "gone"),
+            (404, "", "gone"),
+            (401, "Unauthorized", "unavailable"),
+            (500, "", "unavailable"),
+            (
+                500,
+                "failed to create typed patch object (/g; x/v1, Kind=G): .status.x: field not declared in schema",
+                "refused",
+            ),
+            (503, "", "unavailable"),
+        ] {
+            assert_eq!(of(code, text).class(), class, "{code} {text}");
+        }
+    }
+
+    #[test]
+    fn what_only_people_can_heal_is_tried_rarely_and_what_is_gone_never() {
+        assert_eq!(of(404, "").pause(0), None);
+        assert_eq!(of(422, "").pause(30), Some(Duration::from_secs(60)));
+        assert_eq!(of(409, "").pause(0), Some(Duration::from_millis(50)));
+        assert_eq!(of(503, "").pause(40), Some(Duration::from_secs(30)));
+    }
+}

@@ -1,0 +1,217 @@
+//! Who writes: the holder of a Lease. At most one replica at a time, and nobody needs equal clocks.
+//!
+//! A holder renews every third of the Lease's duration and stops writing after two thirds without a renewal; another
+//! takes over only when it has seen no renewal for the whole duration, by its own clock (as client-go's
+//! `leaderelection` does).
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::{Client, Error};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+/// Which Lease, and who we are.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who we are; a process that was restarted under the same name goes on as the holder.
+    pub identity: String,
+    /// How long a holder that is not heard of keeps it.
+    pub duration: Duration,
+}
+
+/// Until when we may write; `None` while another holds the Lease.
+pub type Term = Option<Instant>;
+
+/// Whether a term is on.
+pub fn leads(term: Term) -> bool {
+    term.is_some_and(|until| Instant::now() < until)
+}
+
+/// Takes the Lease when it is free and keeps it, until `stop`; then gives it up.
+pub async fn run(client: Client, candidate: Candidate, term: watch::Sender<Term>, mut stop: watch::Receiver<bool>) {
+    let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
+    let mut rival = Rival::default();
+    let mut held: Option<Lease> = None;
+    let mut told = String::new();
+    loop {
+        let asked = Instant::now();
+        let attempt = timeout(candidate.duration / 3, attempt(&api, &candidate, &mut rival, held.take())).await;
+        match attempt {
+            Ok(Ok(Some(lease))) => {
+                if term.send_replace(Some(asked + candidate.duration * 2 / 3)).is_none() {
+                    info!("holding the lease {}/{} as {}", candidate.namespace, candidate.name, candidate.identity);
+                }
+                told.clear();
+                held = Some(lease);
+            }
+            Ok(Ok(None)) => {
+                if term.send_replace(None).is_some() {
+                    warn!("the lease {}/{} went to another replica", candidate.namespace, candidate.name);
+                }
+                told.clear();
+            }
+            other => {
+                let text = match other {
+                    Ok(Err(error)) => explain(&error, &candidate),
+                    _ => "the API server does not answer".to_owned(),
+                };
+                if told != text {
+                    warn!("lease {}/{}: {text}", candidate.namespace, candidate.name);
+                    told = text;
+                }
+                // The term that is on runs out by itself.
+                term.send_if_modified(|term| {
+                    let over = term.is_some() && !leads(*term);
+                    if over {
+                        *term = None;
+                    }
+                    over
+                });
+            }
+        }
+        tokio::select! {
+            () = sleep(candidate.duration / if held.is_some() { 3 } else { 6 }) => {}
+            // An error means that whoever could stop us is gone.
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    if term.send_replace(None).is_some() {
+        // Another may go on at once. It will anyway after the Lease's duration.
+        let _ = timeout(candidate.duration / 3, release(&api, &candidate)).await;
+    }
+}
+
+/// The holder and the renewal that we saw last, and since when.
+#[derive(Default)]
+struct Rival {
+    seen: Option<(Option<String>, Option<MicroTime>, Instant)>,
+}
+
+impl Rival {
+    /// Whether a Lease has not been renewed for its duration.
+    fn expired(&mut self, spec: &LeaseSpec, now: Instant) -> bool {
+        let record = (spec.holder_identity.clone(), spec.renew_time.clone());
+        match &self.seen {
+            Some((holder, renewed, since)) if (holder, renewed) == (&record.0, &record.1) => {
+                let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(15);
+                now.duration_since(*since) >= Duration::from_secs(seconds)
+            }
+            _ => {
+                self.seen = Some((record.0, record.1, now));
+                false
+            }
+        }
+    }
+}
+
+/// Takes or renews the Lease. `None` when another holds it.
+async fn attempt(
+    api: &Api<Lease>,
+    candidate: &Candidate,
+    rival: &mut Rival,
+    held: Option<Lease>,
+) -> Result<Option<Lease>, Error> {
+    let found = match held {
+        Some(lease) => Some(lease),
+        None => api.get_opt(&candidate.name).await?,
+    };
+    let Some(mut lease) = found else {
+        let metadata = ObjectMeta { name: Some(candidate.name.clone()), ..ObjectMeta::default() };
+        let lease = Lease { metadata, spec: Some(spec(candidate, None)) };
+        return match api.create(&PostParams::default(), &lease).await {
+            Ok(lease) => Ok(Some(lease)),
+            // Another was faster.
+            Err(Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => Err(error),
+        };
+    };
+    let old = lease.spec.clone().unwrap_or_default();
+    let holder = old.holder_identity.as_deref().unwrap_or_default();
+    if !holder.is_empty() && holder != candidate.identity && !rival.expired(&old, Instant::now()) {
+        return Ok(None);
+    }
+    lease.spec = Some(spec(candidate, Some(&old)));
+    match api.replace(&candidate.name, &PostParams::default(), &lease).await {
+        Ok(lease) => Ok(Some(lease)),
+        // Another was faster, or it was edited or deleted: look again.
+        Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn spec(candidate: &Candidate, old: Option<&LeaseSpec>) -> LeaseSpec {
+    let now = MicroTime(Timestamp::now());
+    let same = old.filter(|old| old.holder_identity.as_deref() == Some(&candidate.identity));
+    let transitions = old.and_then(|old| old.lease_transitions).unwrap_or(0);
+    LeaseSpec {
+        holder_identity: Some(candidate.identity.clone()),
+        lease_duration_seconds: i32::try_from(candidate.duration.as_secs().max(1)).ok(),
+        acquire_time: same.and_then(|old| old.acquire_time.clone()).or_else(|| Some(now.clone())),
+        renew_time: Some(now),
+        lease_transitions: Some(if same.is_some() || old.is_none() { transitions } else { transitions + 1 }),
+        ..LeaseSpec::default()
+    }
+}
+
+async fn release(api: &Api<Lease>, candidate: &Candidate) -> Result<(), Error> {
+    let mut lease = api.get(&candidate.name).await?;
+    let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(&candidate.identity)) else {
+        return Ok(());
+    };
+    spec.holder_identity = Some(String::new());
+    api.replace(&candidate.name, &PostParams::default(), &lease).await.map(|_| ())
+}
+
+fn explain(error: &Error, candidate: &Candidate) -> String {
+    match error {
+        Error::Api(status) if status.code == 403 => format!(
+            "not allowed: give the service account the verbs get, create and update on leases in namespace {}",
+            candidate.namespace
+        ),
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate() -> Candidate {
+        let text = str::to_owned;
+        Candidate { namespace: text("n"), name: text("l"), identity: text("me"), duration: Duration::from_secs(15) }
+    }
+
+    #[test]
+    fn a_rival_expires_only_after_its_duration_without_a_renewal() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut rival = Rival::default();
+        let other = Candidate { identity: "other".into(), ..candidate() };
+        let held = spec(&other, None);
+        assert!(!rival.expired(&held, at(0)));
+        assert!(!rival.expired(&held, at(14)));
+        assert!(rival.expired(&held, at(15)));
+        let mut renewed = spec(&other, Some(&held));
+        renewed.renew_time = Some(MicroTime("2030-01-01T00:00:00Z".parse().expect("a time")));
+        assert!(!rival.expired(&renewed, at(60)), "a renewal begins anew");
+    }
+
+    #[test]
+    fn a_change_of_hands_is_counted_and_a_renewal_is_not() {
+        let first = spec(&candidate(), None);
+        assert_eq!(first.lease_transitions, Some(0));
+        let renewed = spec(&candidate(), Some(&first));
+        assert_eq!((renewed.lease_transitions, &renewed.acquire_time), (Some(0), &first.acquire_time));
+        let other = Candidate { identity: "other".into(), ..candidate() };
+        assert_eq!(spec(&other, Some(&renewed)).lease_transitions, Some(1));
+    }
+}

@@ -1,0 +1,38 @@
+//! Everything that talks to the API server: watches in, writes out.
+//!
+//! In: objects of the kinds in [`crate::inputs::Kind`], slim. Out: statuses by server-side apply, and a Lease. What is
+//! written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `secrets`,
+//! `status`, `failure`, `queue`); the rest moves bytes.
+
+mod client;
+mod cluster;
+mod damper;
+mod discovery;
+mod failure;
+pub mod keys;
+pub mod lease;
+mod queue;
+mod secrets;
+mod seen;
+mod status;
+mod view;
+mod watch;
+mod watches;
+mod writer;
+
+pub use client::{ClientError, connect};
+pub use cluster::{Cluster, KINDS};
+pub use damper::Damper;
+pub use discovery::{Served, discover};
+pub use failure::Failure;
+pub use queue::Queue;
+pub use secrets::{Secrets, Step};
+pub use seen::Seen;
+pub use status::patch as status_patch;
+pub use view::{State, View};
+pub use watch::{Lists, News, Update, watch};
+pub use watches::run as watch_all;
+pub use writer::{Done, Writer};
+
+/// The name that our fields carry in `metadata.managedFields`.
+pub const FIELD_MANAGER: &str = "gatewright";

@@ -1,0 +1,136 @@
+//! Which Secrets' bodies we hold: only those that a listener refers to. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::inputs::{Listener, Object, ObjectKey};
+use crate::model::ObjectName;
+
+/// Who refers to which Secret, which Secrets there are, and of which the body is held.
+#[derive(Debug, Default)]
+pub struct Secrets {
+    /// Version of every TLS Secret in the cluster.
+    there: BTreeMap<ObjectName, String>,
+    by_referrer: BTreeMap<ObjectKey, BTreeSet<ObjectName>>,
+    referred: BTreeMap<ObjectName, usize>,
+    /// Version of every body that was asked for.
+    asked: BTreeMap<ObjectName, String>,
+}
+
+/// What is to be done about a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask for its body.
+    Fetch(ObjectName),
+    /// Forget its body.
+    Forget(ObjectName),
+}
+
+impl Secrets {
+    /// Takes in an object that may refer to Secrets.
+    pub fn put(&mut self, object: &Object) -> Vec<Step> {
+        let listeners: &[Listener] = match object {
+            Object::Gateway(gateway) => &gateway.listeners,
+            Object::ListenerSet(set) => &set.listeners,
+            _ => return Vec::new(),
+        };
+        let certificates =
+            listeners.iter().filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &tls.certificates);
+        let names = certificates.filter(|r| r.group.is_empty() && r.kind == "Secret").map(|r| r.name.clone()).collect();
+        self.refer(object.key(), names)
+    }
+
+    /// Takes in that an object is gone.
+    pub fn delete(&mut self, key: &ObjectKey) -> Vec<Step> {
+        self.refer(key.clone(), BTreeSet::new())
+    }
+
+    /// A Secret is there in this version.
+    pub fn there(&mut self, name: ObjectName, version: String) -> Vec<Step> {
+        self.there.insert(name.clone(), version);
+        self.settle(&name).into_iter().collect()
+    }
+
+    /// A Secret is gone.
+    pub fn gone(&mut self, name: &ObjectName) -> Vec<Step> {
+        self.there.remove(name);
+        self.settle(name).into_iter().collect()
+    }
+
+    /// Whether an object refers to one of these Secrets.
+    pub fn refers(&self, referrer: &ObjectKey, to: &BTreeSet<ObjectName>) -> bool {
+        self.by_referrer.get(referrer).is_some_and(|names| !names.is_disjoint(to))
+    }
+
+    /// Whether the body of a Secret, which came just now, is still wanted.
+    pub fn wanted(&self, name: &ObjectName) -> bool {
+        self.asked.contains_key(name)
+    }
+
+    fn refer(&mut self, referrer: ObjectKey, names: BTreeSet<ObjectName>) -> Vec<Step> {
+        let old = match names.is_empty() {
+            true => self.by_referrer.remove(&referrer),
+            false => self.by_referrer.insert(referrer, names.clone()),
+        };
+        let old = old.unwrap_or_default();
+        for name in names.difference(&old) {
+            *self.referred.entry(name.clone()).or_default() += 1;
+        }
+        for name in old.difference(&names) {
+            let count = self.referred.get_mut(name).expect("counted when the reference came");
+            *count -= 1;
+            if *count == 0 {
+                self.referred.remove(name);
+            }
+        }
+        old.symmetric_difference(&names).filter_map(|name| self.settle(name)).collect()
+    }
+
+    fn settle(&mut self, name: &ObjectName) -> Option<Step> {
+        let wanted = self.there.get(name).filter(|_| self.referred.contains_key(name));
+        match (wanted, self.asked.get(name)) {
+            (Some(version), asked) if asked != Some(version) => {
+                self.asked.insert(name.clone(), version.clone());
+                Some(Step::Fetch(name.clone()))
+            }
+            (None, Some(_)) => {
+                self.asked.remove(name);
+                Some(Step::Forget(name.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn name(text: &str) -> ObjectName {
+        ObjectName::new("a", text)
+    }
+
+    fn gateway(secrets: &[&str]) -> Object {
+        let refs: Vec<_> = secrets.iter().map(|name| json!({"name": name})).collect();
+        Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "g", "namespace": "a"}, "spec": {"gatewayClassName": "c", "listeners": [
+                {"name": "l", "protocol": "HTTPS", "port": 443, "tls": {"certificateRefs": refs}}]}}))
+        .expect("a Gateway")
+    }
+
+    #[test]
+    fn a_body_is_fetched_when_it_is_referred_to_and_there() {
+        let mut secrets = Secrets::default();
+        assert_eq!(secrets.there(name("x"), "1".into()), []);
+        assert_eq!(secrets.put(&gateway(&["x", "y"])), [Step::Fetch(name("x"))]);
+        assert_eq!(secrets.there(name("x"), "1".into()), [], "a relist brings the same version");
+        assert_eq!(secrets.there(name("y"), "7".into()), [Step::Fetch(name("y"))]);
+        assert_eq!(secrets.there(name("x"), "2".into()), [Step::Fetch(name("x"))], "a new version has a new body");
+        assert_eq!(secrets.gone(&name("y")), [Step::Forget(name("y"))]);
+        assert_eq!(secrets.put(&gateway(&["y"])), [Step::Forget(name("x"))]);
+        assert!(!secrets.wanted(&name("x")));
+        assert_eq!(secrets.there(name("y"), "8".into()), [Step::Fetch(name("y"))]);
+        assert_eq!(secrets.delete(&gateway(&[]).key()), [Step::Forget(name("y"))]);
+    }
+}

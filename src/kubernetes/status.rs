@@ -1,0 +1,279 @@
+//! What has to be written so that an object's status says what we have to say. Pure.
+//!
+//! Written are our own entries only, and only when they differ. Statuses are applied under our field manager: what
+//! others wrote beside stays. The parents of a route are one field to the server, so there the entries of others are
+//! written along, on the condition that nothing changed since they were read.
+
+use serde_json::{Value, json};
+
+use super::seen::Seen;
+use crate::inputs::{Kind, ObjectKey};
+use crate::translate::{ObjectStatus, StatusBody, status_document};
+
+/// The types of conditions that we write; a condition of another type is somebody else's.
+const OWN: [&str; 6] =
+    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", "PartiallyInvalid"];
+
+/// The document to apply to the status subresource; `None` when there is nothing to say. `status` is `None` for an
+/// object that is not ours (any more).
+pub fn patch(
+    key: &ObjectKey,
+    status: Option<&ObjectStatus>,
+    seen: &Seen,
+    controller: &str,
+    now: &str,
+) -> Option<Value> {
+    let current = seen.status();
+    // The object has changed since it was translated; what it leads to is on its way.
+    if status.is_some_and(|status| status.generation < seen.generation) {
+        return None;
+    }
+    let mut metadata = json!({"name": &*key.name.name, "uid": seen.uid});
+    if key.kind.namespaced() {
+        metadata["namespace"] = json!(&*key.name.namespace);
+    }
+    let wanted = match (key.kind, status) {
+        (Kind::HTTPRoute | Kind::TLSRoute, status) => {
+            metadata["resourceVersion"] = json!(seen.version);
+            json!({"parents": parents(status, &current, controller, now)?})
+        }
+        (_, Some(status)) => {
+            let mut wanted = status_document(status, controller, &|_, _| now.to_owned());
+            if agrees("", &wanted, &current) {
+                return None;
+            }
+            keep_times(&mut wanted["conditions"], &current["conditions"]);
+            for listener in wanted.get_mut("listeners").and_then(Value::as_array_mut).into_iter().flatten() {
+                let there = by_field(&current["listeners"], "name", &listener["name"]).cloned().unwrap_or_default();
+                keep_times(&mut listener["conditions"], &there["conditions"]);
+            }
+            wanted
+        }
+        // Whoever it belongs to now writes over what we wrote.
+        (_, None) => return None,
+    };
+    Some(json!({"apiVersion": seen.api_version, "kind": key.kind.as_str(), "metadata": metadata, "status": wanted}))
+}
+
+/// The parents of a route with our own entries as they should be; `None` when they are.
+fn parents(status: Option<&ObjectStatus>, current: &Value, controller: &str, now: &str) -> Option<Vec<Value>> {
+    let mut own: Vec<Value> = match status {
+        Some(status) if matches!(status.body, StatusBody::Route(_)) => {
+            match status_document(status, controller, &|_, _| now.to_owned())["parents"].take() {
+                Value::Array(parents) => parents,
+                _ => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    };
+    let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ours = |entry: &Value| entry["controllerName"] == controller;
+    let same = |a: &Value, b: &Value| parent(&a["parentRef"]) == parent(&b["parentRef"]);
+    let agree = there.iter().filter(|entry| ours(entry)).count() == own.len()
+        && own.iter().all(|entry| there.iter().any(|t| ours(t) && same(t, entry) && agrees("", entry, t)));
+    if agree {
+        return None;
+    }
+    // Places are kept: entries that move are a change to whoever reads them.
+    let mut all = Vec::new();
+    for entry in there {
+        if !ours(entry) {
+            all.push(entry.clone());
+        } else if let Some(at) = own.iter().position(|one| same(one, entry)) {
+            let mut one = own.remove(at);
+            keep_times(&mut one["conditions"], &entry["conditions"]);
+            all.push(one);
+        }
+    }
+    all.append(&mut own);
+    // The schema takes no more (`maxItems` of RouteStatus.parents).
+    all.truncate(32);
+    Some(all)
+}
+
+/// A parentRef with the defaults of its schema filled in.
+fn parent(reference: &Value) -> [String; 6] {
+    let text = |field: &str, default: &str| match &reference[field] {
+        Value::Null => default.to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    [
+        text("group", "gateway.networking.k8s.io"),
+        text("kind", "Gateway"),
+        text("namespace", ""),
+        text("name", ""),
+        text("sectionName", ""),
+        text("port", ""),
+    ]
+}
+
+/// Whether everything that is wanted is there. What others wrote beside does not matter.
+fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
+    match (field, wanted, there) {
+        ("lastTransitionTime", ..) => true,
+        ("conditions", Value::Array(wanted), _) => {
+            let stale = |condition: &Value| {
+                OWN.iter().any(|own| condition["type"] == *own)
+                    && !wanted.iter().any(|one| one["type"] == condition["type"])
+            };
+            wanted
+                .iter()
+                .all(|one| by_field(there, "type", &one["type"]).is_some_and(|condition| agrees("", one, condition)))
+                && !there.as_array().is_some_and(|all| all.iter().any(stale))
+        }
+        ("listeners", Value::Array(wanted), _) => {
+            there.as_array().map_or(0, Vec::len) == wanted.len()
+                && wanted
+                    .iter()
+                    .all(|one| by_field(there, "name", &one["name"]).is_some_and(|listener| agrees("", one, listener)))
+        }
+        (_, Value::Array(wanted), Value::Null) => wanted.is_empty(),
+        (_, Value::Array(wanted), Value::Array(there)) => {
+            wanted.len() == there.len() && wanted.iter().zip(there).all(|(wanted, there)| agrees("", wanted, there))
+        }
+        ("parentRef", wanted, there) => parent(wanted) == parent(there),
+        (_, Value::Object(wanted), _) => wanted.iter().all(|(field, wanted)| agrees(field, wanted, &there[field])),
+        (_, wanted, there) => wanted == there,
+    }
+}
+
+fn by_field<'a>(list: &'a Value, field: &str, value: &Value) -> Option<&'a Value> {
+    list.as_array()?.iter().find(|one| &one[field] == value)
+}
+
+/// A condition whose status stays keeps the time since when it has it.
+fn keep_times(wanted: &mut Value, there: &Value) {
+    for condition in wanted.as_array_mut().into_iter().flatten() {
+        if let Some(old) = by_field(there, "type", &condition["type"])
+            && old["status"] == condition["status"]
+            && old["lastTransitionTime"].is_string()
+        {
+            condition["lastTransitionTime"] = old["lastTransitionTime"].clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DynamicObject;
+
+    use super::*;
+    use crate::inputs::{Object, ParentRef};
+    use crate::model::{Condition, ObjectName, Reason, Status};
+    use crate::translate::{GatewayStatus, ListenerStatus, RouteStatus};
+
+    const US: &str = "gatewright.io/gateway-controller";
+    const NOW: &str = "2026-01-02T03:04:05Z";
+
+    fn seen(generation: i64, status: Value) -> Seen {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "metadata": {"name": "x", "namespace": "a", "uid": "u", "resourceVersion": "7", "generation": generation},
+            "status": status,
+        }))
+        .expect("an object");
+        Seen::new("gateway.networking.k8s.io/v1", &object)
+    }
+
+    fn accepted(status: Status) -> Condition {
+        Condition { kind: "Accepted", status, reason: Reason::Accepted, message: "m".into() }
+    }
+
+    fn gateway(conditions: Vec<Condition>) -> ObjectStatus {
+        let listener = ListenerStatus {
+            name: "l".into(),
+            supported_kinds: vec![("gateway.networking.k8s.io", "HTTPRoute")],
+            attached_routes: 1,
+            conditions: conditions.clone(),
+        };
+        let body =
+            GatewayStatus { addresses: vec![], attached_listener_sets: 0, conditions, listeners: vec![listener] };
+        ObjectStatus { generation: 2, body: StatusBody::Gateway(body) }
+    }
+
+    fn check(kind: Kind, status: Option<&ObjectStatus>, seen: &Seen) -> Option<Value> {
+        patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, US, NOW)
+    }
+
+    #[test]
+    fn what_was_written_is_not_written_again_and_times_are_kept() {
+        let status = gateway(vec![accepted(Status::True)]);
+        let first = check(Kind::Gateway, Some(&status), &seen(2, Value::Null)).expect("nothing is there yet");
+        assert_eq!(first["status"]["conditions"][0]["observedGeneration"], 2);
+        let mut held = first["status"].clone();
+        assert_eq!(check(Kind::Gateway, Some(&status), &seen(2, held.clone())), None);
+        // Others add their own, the server adds defaults.
+        held["conditions"].as_array_mut().expect("a list").push(json!({"type": "Theirs", "status": "True"}));
+        held["listeners"][0]["supportedKinds"][0]["more"] = json!(1);
+        for list in ["/conditions/0", "/listeners/0/conditions/0"] {
+            held.pointer_mut(list).expect("there")["lastTransitionTime"] = json!("2020-01-01T00:00:00Z");
+        }
+        assert_eq!(check(Kind::Gateway, Some(&status), &seen(2, held.clone())), None);
+        // One listener's message changes: times stay.
+        held["listeners"][0]["conditions"][0]["message"] = json!("edited by hand");
+        let again = check(Kind::Gateway, Some(&status), &seen(2, held)).expect("a difference");
+        assert_eq!(again["status"]["conditions"].as_array().expect("a list").len(), 1, "theirs are not ours to write");
+        assert_eq!(again["status"]["listeners"][0]["conditions"][0]["lastTransitionTime"], "2020-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_changed_condition_has_a_new_time_and_a_stale_one_goes() {
+        let status = gateway(vec![accepted(Status::True)]);
+        let mut held = check(Kind::Gateway, Some(&status), &seen(2, Value::Null)).expect("new")["status"].take();
+        held["conditions"][0]["lastTransitionTime"] = json!("2020-01-01T00:00:00Z");
+        let worse = gateway(vec![accepted(Status::False)]);
+        let written = check(Kind::Gateway, Some(&worse), &seen(2, held.clone())).expect("a difference");
+        assert_eq!(written["status"]["conditions"][0]["lastTransitionTime"], NOW);
+        held["conditions"].as_array_mut().expect("a list").push(json!({"type": "Conflicted", "status": "True"}));
+        assert!(check(Kind::Gateway, Some(&status), &seen(2, held)).is_some());
+    }
+
+    #[test]
+    fn a_class_has_conditions_only() {
+        let status = ObjectStatus { generation: 2, body: StatusBody::Class(vec![accepted(Status::True)]) };
+        let written = check(Kind::GatewayClass, Some(&status), &seen(2, Value::Null)).expect("new");
+        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(1), "{written}");
+    }
+
+    #[test]
+    fn a_generation_is_never_lowered() {
+        let status = gateway(vec![accepted(Status::True)]);
+        assert_eq!(check(Kind::Gateway, Some(&status), &seen(3, Value::Null)), None);
+    }
+
+    fn route(parents: &[&str]) -> ObjectStatus {
+        let read = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": "x"}, "spec": {"rules": [{}],
+                "parentRefs": parents.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}}));
+        let Ok(Object::Route(read)) = read else { panic!("a route") };
+        let parents: Vec<(ParentRef, Vec<Condition>)> =
+            read.parents.iter().map(|parent| (parent.clone(), vec![accepted(Status::True)])).collect();
+        ObjectStatus { generation: 2, body: StatusBody::Route(RouteStatus { parents }) }
+    }
+
+    #[test]
+    fn parents_of_others_are_kept_where_they_are() {
+        let theirs = json!({"controllerName": "example.org/x", "parentRef": {"name": "g"}, "conditions": []});
+        let ours = |name: &str| {
+            json!({"controllerName": US, "conditions": [],
+                "parentRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}})
+        };
+        let held = seen(2, json!({"parents": [ours("old"), theirs, ours("g")]}));
+        let written = check(Kind::HTTPRoute, Some(&route(&["g", "h"])), &held).expect("a difference");
+        assert_eq!(written["metadata"]["resourceVersion"], "7");
+        let names: Vec<_> = written["status"]["parents"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|entry| format!("{} {}", entry["controllerName"], entry["parentRef"]["name"]))
+            .collect();
+        assert_eq!(names, ["\"example.org/x\" \"g\"", &format!("{:?} \"g\"", US), &format!("{:?} \"h\"", US)]);
+        let settled = seen(2, written["status"].clone());
+        assert_eq!(check(Kind::HTTPRoute, Some(&route(&["g", "h"])), &settled), None);
+        // A route that left us loses our entries, and only those.
+        let left = check(Kind::HTTPRoute, None, &settled).expect("a difference");
+        assert_eq!(left["status"]["parents"], json!([theirs]));
+        assert_eq!(check(Kind::HTTPRoute, None, &seen(2, left["status"].clone())), None);
+        assert_eq!(check(Kind::HTTPRoute, None, &seen(2, Value::Null)), None, "no route of others is touched");
+    }
+}

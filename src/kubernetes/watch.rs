@@ -1,0 +1,297 @@
+//! The watch of one kind: objects from the API server, parsed into slim forms; the rest is dropped at once.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, ApiResource};
+use kube::core::{DynamicObject, PartialObjectMeta, TypeMeta};
+use kube::runtime::watcher::{self, Config, Event, InitialListStrategy, watcher};
+use kube::{Client, Error};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::seen::Seen;
+use crate::inputs::{Kind, Object, ObjectKey};
+use crate::model::ObjectName;
+
+/// How many objects are handed over at once.
+const BATCH: usize = 1024;
+/// The only Secrets that we may need. Those of other types are not even listed.
+const SECRETS: &str = "type=kubernetes.io/tls";
+/// A relist comes in pages of this many.
+const PAGE: u32 = 500;
+const SHORTEST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// What a watch has to tell.
+#[derive(Debug)]
+pub enum News {
+    /// Objects came, changed or went.
+    Changed(Vec<Update>),
+    /// The view of the kind is complete.
+    Complete(Kind),
+    /// The kind cannot be watched now, and why.
+    Trouble(Kind, String),
+    /// The server does not serve the kind.
+    Missing(Kind),
+}
+
+/// One object.
+#[derive(Debug)]
+pub enum Update {
+    /// It is there, or different from before.
+    Put(Box<Object>, Option<Box<Seen>>),
+    /// A Secret is there in this version. Its body was not asked for.
+    Secret(ObjectName, String),
+    /// It is gone.
+    Delete(ObjectKey),
+    /// It is there, and we cannot read it.
+    Unreadable(ObjectKey, String),
+}
+
+/// How lists are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// As a stream of events, of which the server holds one copy for everybody.
+    Streamed,
+    /// In pages.
+    Paged,
+}
+
+/// Watches a kind until the receiver is gone. Never ends otherwise: whatever fails is tried again.
+pub async fn watch(client: Client, kind: Kind, resource: ApiResource, lists: Lists, out: mpsc::Sender<News>) {
+    let config = Config {
+        page_size: Some(PAGE),
+        field_selector: (kind == Kind::Secret).then(|| SECRETS.to_owned()),
+        initial_list_strategy: match lists {
+            Lists::Streamed => InitialListStrategy::StreamingList,
+            Lists::Paged => InitialListStrategy::ListWatch,
+        },
+        ..Config::default()
+    };
+    // Of Namespaces and Secrets the metadata is enough.
+    if matches!(kind, Kind::Namespace | Kind::Secret) {
+        let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
+            types: None,
+            metadata: object.metadata,
+            data: Value::Null,
+        };
+        let events = watcher(Api::all_with(client, &resource), config).map_ok(move |event| match event {
+            Event::Apply(object) => Event::Apply(bare(object)),
+            Event::InitApply(object) => Event::InitApply(bare(object)),
+            Event::Delete(object) => Event::Delete(bare(object)),
+            Event::Init => Event::Init,
+            Event::InitDone => Event::InitDone,
+        });
+        pass_on(events, kind, &resource, out).await;
+    } else {
+        pass_on(watcher(Api::all_with(client, &resource), config), kind, &resource, out).await;
+    }
+}
+
+async fn pass_on(
+    events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
+    kind: Kind,
+    resource: &ApiResource,
+    out: mpsc::Sender<News>,
+) {
+    // What was there before a list began anew, and what is there now.
+    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
+    let mut pause = SHORTEST;
+    let (mut done, mut troubled) = (false, false);
+    let mut events = pin!(events.ready_chunks(BATCH));
+    while let Some(chunk) = events.next().await {
+        let mut updates = Vec::new();
+        let mut complete = false;
+        let mut failed = None;
+        for event in chunk {
+            match event {
+                Ok(Event::Init) => {
+                    before.append(&mut now);
+                    complete = false;
+                }
+                Ok(Event::InitApply(object) | Event::Apply(object)) => {
+                    let key = key(kind, &object.metadata);
+                    now.insert(key.name.clone());
+                    updates.push(update(key, object, resource));
+                }
+                Ok(Event::Delete(object)) => {
+                    let key = key(kind, &object.metadata);
+                    now.remove(&key.name);
+                    updates.push(Update::Delete(key));
+                }
+                Ok(Event::InitDone) => {
+                    let gone = std::mem::take(&mut before).into_iter().filter(|name| !now.contains(name));
+                    updates.extend(gone.map(|name| Update::Delete(ObjectKey::new(kind, name))));
+                    complete = true;
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        if !updates.is_empty() && out.send(News::Changed(updates)).await.is_err() {
+            return;
+        }
+        done |= complete;
+        if failed.is_none() {
+            pause = SHORTEST;
+            // A watch that goes on after trouble lost nothing: else the server would have had it list again.
+            if (complete || (done && troubled)) && out.send(News::Complete(kind)).await.is_err() {
+                return;
+            }
+            troubled = false;
+        }
+        if let Some(error) = failed {
+            // A watch that ends now and then is the usual course of things.
+            let usual = matches!(&error, watcher::Error::WatchFailed(_))
+                || matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
+            if !usual {
+                troubled = true;
+                if out.send(News::Trouble(kind, explain(&error, resource))).await.is_err() {
+                    return;
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+}
+
+fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    ObjectKey::new(kind, ObjectName::new(text(&metadata.namespace), text(&metadata.name)))
+}
+
+/// Parses an object; all that is not needed is dropped here.
+fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> Update {
+    if key.kind == Kind::Secret {
+        return Update::Secret(key.name, object.metadata.resource_version.unwrap_or_default());
+    }
+    object.metadata.managed_fields = None;
+    let seen = writes(key.kind).then(|| Box::new(Seen::new(&resource.api_version, &object)));
+    if let Some(fields) = object.data.as_object_mut() {
+        fields.remove("status");
+    }
+    // Items of a list do not say what they are.
+    object.types = Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
+    let value = serde_json::to_value(object).unwrap_or_else(|_| json!({}));
+    match Object::parse_admitted(value) {
+        Ok(object) => Update::Put(Box::new(object), seen),
+        Err(error) => Update::Unreadable(key, error.to_string()),
+    }
+}
+
+/// The kinds whose status we write.
+fn writes(kind: Kind) -> bool {
+    matches!(kind, Kind::GatewayClass | Kind::Gateway | Kind::ListenerSet | Kind::HTTPRoute | Kind::TLSRoute)
+}
+
+/// What failed, and what to do about it.
+fn explain(error: &watcher::Error, resource: &ApiResource) -> String {
+    let source = match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => Some(error),
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => None,
+    };
+    let (group, plural) = (&resource.group, &resource.plural);
+    match source {
+        Some(Error::Api(status)) if status.code == 403 => {
+            format!("not allowed: give the service account the verbs list and watch on {plural} of API group {group:?}")
+        }
+        Some(Error::Api(status)) => format!("the API server answered {}: {}", status.code, status.message),
+        Some(error) => error.to_string(),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(name: &str, version: &str) -> DynamicObject {
+        let value = json!({
+            "metadata": {"name": name, "namespace": "a", "uid": "u", "resourceVersion": version, "generation": 2,
+                "managedFields": [{"manager": "x"}]},
+            "spec": {"parentRefs": [{"name": "g"}], "rules": [{}], "fieldOfTomorrow": 1},
+            "status": {"parents": []},
+        });
+        serde_json::from_value(value).expect("an object")
+    }
+
+    fn resource() -> ApiResource {
+        ApiResource {
+            group: "gateway.networking.k8s.io".into(),
+            version: "v1".into(),
+            api_version: "gateway.networking.k8s.io/v1".into(),
+            kind: "HTTPRoute".into(),
+            plural: "httproutes".into(),
+        }
+    }
+
+    async fn told(events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
+        let (sender, mut receiver) = mpsc::channel(64);
+        // One event after the other: a chunk is what is ready at once.
+        let stream = futures::stream::iter(events).then(async |event| {
+            tokio::task::yield_now().await;
+            event
+        });
+        pass_on(stream, Kind::HTTPRoute, &resource(), sender).await;
+        let mut told = Vec::new();
+        while let Some(news) = receiver.recv().await {
+            match news {
+                News::Changed(updates) => told.extend(updates.into_iter().map(|update| match update {
+                    Update::Put(object, seen) => format!("+{} {}", object.key(), seen.expect("a status").version),
+                    Update::Delete(key) => format!("-{key}"),
+                    other => format!("{other:?}"),
+                })),
+                News::Complete(_) => told.push("complete".into()),
+                News::Trouble(_, text) => told.push(text),
+                News::Missing(_) => told.push("missing".into()),
+            }
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
+        let told = told(vec![
+            Ok(Event::Init),
+            Ok(Event::InitApply(route("x", "1"))),
+            Ok(Event::InitApply(route("y", "2"))),
+            Ok(Event::InitDone),
+            Ok(Event::Apply(route("z", "3"))),
+            Ok(Event::Init),
+            Ok(Event::InitApply(route("x", "1"))),
+            Ok(Event::Init),
+            Ok(Event::InitApply(route("z", "4"))),
+            Ok(Event::InitDone),
+            Ok(Event::Delete(route("z", "5"))),
+        ])
+        .await;
+        let expected = [
+            "+httproute a/x 1",
+            "+httproute a/y 2",
+            "complete",
+            "+httproute a/z 3",
+            "+httproute a/x 1",
+            "+httproute a/z 4",
+            "-httproute a/x",
+            "-httproute a/y",
+            "complete",
+            "-httproute a/z",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[tokio::test]
+    async fn a_missing_right_is_named() {
+        let denied = kube::core::Status { code: 403, ..Default::default() };
+        let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));
+        let told = told(vec![Err(error)]).await;
+        assert!(told[0].contains("list and watch on httproutes"), "{told:?}");
+    }
+}

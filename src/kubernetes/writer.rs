@@ -1,0 +1,119 @@
+//! Writes: what waits is asked for when its turn comes, so that only the newest is written, a few at a time.
+
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::api::{Api, ApiResource, Patch, PatchParams};
+use kube::core::DynamicObject;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+
+use super::FIELD_MANAGER;
+use super::failure::Failure;
+use super::queue::Queue;
+use crate::inputs::ObjectKey;
+
+/// Writes at the same time. The API server's fairness gives a controller about as many seats.
+const AT_ONCE: usize = 8;
+/// How long one write may take: less than the third of a Lease's duration that is left when its holder stops writing.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a write ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Of which object.
+    pub key: ObjectKey,
+    /// The object as it is now, or why it was not written.
+    pub outcome: Result<Box<DynamicObject>, Failure>,
+}
+
+/// Writes statuses.
+pub struct Writer {
+    client: Client,
+    queue: Queue<ObjectKey>,
+    tasks: JoinSet<Done>,
+}
+
+impl Writer {
+    /// Nothing to write yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, queue: Queue::default(), tasks: JoinSet::new() }
+    }
+
+    /// The status of an object is to be looked at, at `at` or before.
+    pub fn want(&mut self, key: ObjectKey, at: Instant) {
+        self.queue.want(key, at);
+    }
+
+    /// An object is gone.
+    pub fn drop(&mut self, key: &ObjectKey) {
+        self.queue.drop(key);
+    }
+
+    /// The next object whose turn it is, while there is room. [`Writer::apply`] or [`Writer::nothing`] must follow.
+    pub fn take(&mut self, now: Instant) -> Option<ObjectKey> {
+        if self.tasks.len() >= AT_ONCE { None } else { self.queue.take(now) }
+    }
+
+    /// There was nothing to write.
+    pub fn nothing(&mut self, key: &ObjectKey) {
+        self.queue.done(key);
+    }
+
+    /// Applies a status document.
+    pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
+        let api: Api<DynamicObject> = if key.kind.namespaced() {
+            Api::namespaced_with(self.client.clone(), &key.name.namespace, resource)
+        } else {
+            Api::all_with(self.client.clone(), resource)
+        };
+        self.tasks.spawn(async move {
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            let patch = Patch::Apply(&document);
+            let written = timeout(PATIENCE, api.patch_status(&key.name.name, &params, &patch)).await;
+            let outcome = match written {
+                Ok(Ok(object)) => Ok(Box::new(object)),
+                Ok(Err(error)) => Err(Failure::of(&error)),
+                Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
+            };
+            Done { key, outcome }
+        });
+    }
+
+    /// Waits until a write has ended; `None` when the next object's turn has come.
+    pub async fn next(&mut self) -> Option<Done> {
+        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
+        let turn = async {
+            match due {
+                Some(at) => sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = async {
+            match self.tasks.join_next().await {
+                Some(done) => done.expect("a write does not panic and is not aborted"),
+                None => std::future::pending().await,
+            }
+        };
+        let done = tokio::select! {
+            done = ended => done,
+            () = turn => return None,
+        };
+        match &done.outcome {
+            Ok(_) => self.queue.done(&done.key),
+            Err(failure) => self.queue.failed(&done.key, Instant::now(), |failures| failure.pause(failures)),
+        }
+        Some(done)
+    }
+
+    /// How many wait or run.
+    pub fn pending(&self) -> usize {
+        self.queue.waiting() + self.queue.running()
+    }
+
+    /// Ends what is being written. Nothing more is begun.
+    pub async fn stop(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
