@@ -25,6 +25,8 @@ pub struct Watcher {
     /// Paths that something happened to and that have not been looked at: kept here, so that [`Watcher::next`] may be
     /// dropped at any of its waits.
     touched: BTreeSet<PathBuf>,
+    /// When they are looked at, unless something more happens.
+    quiet: Instant,
     /// Files that did not parse, and when they are read again.
     doubtful: BTreeMap<PathBuf, Instant>,
     _watcher: RecommendedWatcher,
@@ -68,7 +70,8 @@ impl Watcher {
         .map_err(watch)?;
         watcher.watch(&root, RecursiveMode::Recursive).map_err(watch)?;
         let (touched, doubtful) = (BTreeSet::new(), BTreeMap::new());
-        let mut this = Self { root, safety, folder: Folder::default(), events, touched, doubtful, _watcher: watcher };
+        let (folder, quiet) = (Folder::default(), Instant::now());
+        let mut this = Self { root, safety, folder, events, touched, quiet, doubtful, _watcher: watcher };
         let root = this.root.clone();
         let outcome = this.look(&BTreeSet::from([root]), false);
         Ok((this, outcome))
@@ -82,17 +85,20 @@ impl Watcher {
     /// Waits for the next change. Ends only by being dropped, which loses nothing.
     pub async fn next(&mut self) -> Outcome {
         loop {
-            let retry = self.doubtful.values().min().copied();
-            let first = match retry {
-                Some(at) => timeout_at(at, self.events.recv()).await.unwrap_or_default(),
-                None => self.events.recv().await,
-            };
-            if let Some(event) = first {
-                self.note(event);
-                let quiet = |now: Instant| now + QUIET;
-                while let Ok(Some(event)) = timeout_at(quiet(Instant::now()), self.events.recv()).await {
+            // What an earlier call has noted, it may not have looked at.
+            if self.touched.is_empty() {
+                let first = match self.doubtful.values().min().copied() {
+                    Some(at) => timeout_at(at, self.events.recv()).await.unwrap_or_default(),
+                    None => self.events.recv().await,
+                };
+                if let Some(event) = first {
                     self.note(event);
                 }
+            }
+            while !self.touched.is_empty()
+                && let Ok(Some(event)) = timeout_at(self.quiet, self.events.recv()).await
+            {
+                self.note(event);
             }
             let touched = std::mem::take(&mut self.touched);
             let mut outcome = self.look(&touched, true);
@@ -108,6 +114,7 @@ impl Watcher {
     }
 
     fn note(&mut self, event: notify::Result<notify::Event>) {
+        self.quiet = Instant::now() + QUIET;
         match event {
             Ok(event) if event.kind.is_access() => {}
             Ok(event) if !event.need_rescan() => self.touched.extend(event.paths),
@@ -147,5 +154,31 @@ impl Watcher {
             }
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Whoever waits for several things at once drops `next` at any of its waits.
+    #[tokio::test]
+    async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut watcher, first) = Watcher::open(dir.path(), Safety::Off).expect("it is there");
+        assert!(first.changes.is_empty());
+        std::fs::write(dir.path().join("a.yaml"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
+            .expect("written");
+        let told = async {
+            loop {
+                if let Ok(outcome) = timeout(QUIET / 5, watcher.next()).await {
+                    break outcome;
+                }
+            }
+        };
+        let outcome = timeout(Duration::from_secs(10), told).await.expect("it is told");
+        assert_eq!(outcome.changes.len(), 1);
     }
 }
