@@ -36,7 +36,7 @@ bench: ## the table of README: ours, Envoy's floor, one chain per host
 	e2e/tools install envoy go
 	$(CARGO) bench --workspace
 
-generate: ## the Gateway API types from the release's CRDs
+generate: ## the Gateway API types from the release's CRDs, and the descriptors of what Envoy gets
 	e2e/tools install go kopium
 	@crds=$$(cd /tmp && GO111MODULE=on $(CURDIR)/.tools/go mod download -json sigs.k8s.io/gateway-api@$(GATEWAY_API) \
 	    | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/config/crd/standard; \
@@ -47,3 +47,4 @@ generate: ## the Gateway API types from the release's CRDs
 	    mv src/gateway_api/$$kind.rs.new src/gateway_api/$$kind.rs; \
 	done
 	rustfmt --edition 2024 $(KINDS:%=src/gateway_api/%.rs)
+	UPDATE=1 $(CARGO) test --quiet -p gatewright descriptors
