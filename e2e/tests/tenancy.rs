@@ -341,10 +341,16 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
     let probe = site.probe(host);
     let serial = || async { anyhow::Ok(probe.send().await?.peer.context("TLS")?.serial) };
     site.save("tenant.yaml", &tenant(INTERNAL, "certMode: http01"))?;
-    let mut now = serial().await?;
-    while now == first.serial {
-        now = serial().await?;
-    }
+    let another = async {
+        loop {
+            let now = serial().await?;
+            if now != first.serial {
+                break anyhow::Ok(now);
+            }
+        }
+    };
+    let now = tokio::time::timeout(std::time::Duration::from_secs(30), another).await;
+    let now = now.with_context(|| format!("the certificate stays\n{}", site.program.output()))??;
     let answer = site.probe(host).roots(site.roots()?).send().await?;
     assert_eq!(answer.status, 200, "the internal CA's");
 
