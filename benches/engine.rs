@@ -113,10 +113,8 @@ fn main() {
     }
     for count in counts {
         let before = resident();
-        let settings = Settings {
-            controller: "gatewright.io/gateway-controller".to_owned(),
-            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
-        };
+        let settings =
+            Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")]);
         let mut engine = Engine::new(settings);
         let mut all = base();
         all.extend((0..count).flat_map(|n| host(n, &keys)));

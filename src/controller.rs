@@ -23,7 +23,7 @@ use crate::kubernetes::{Cluster, KINDS, connect, watch_all};
 use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tenancy;
-use crate::translate::Settings;
+use crate::translate::{Fleet, Settings};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("shared");
-    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: addresses(&options.addresses) };
+    let settings = Settings { fleet: Fleet::Shared, ..Settings::new(CONTROLLER, addresses(&options.addresses)) };
     let live = Live::in_cluster(settings, tenancy::Settings::default(), cache.clone(), view.clone())
         .bind_to(options.bind.clone());
     let mut cluster = Cluster::new(client.clone(), CONTROLLER, live);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::inputs::{
-    EndpointSlice, Gateway, GatewayClass, Kind, ListenerSet, Namespace, Object, ObjectKey, ReferenceGrant, Route,
-    RouteKind, Secret, Service,
+    EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Object, ObjectKey,
+    ReferenceGrant, Route, RouteKind, Secret, Service,
 };
 use crate::model::ObjectName;
 use crate::translate::{Index, ParentKey, RouteKey};
@@ -23,8 +23,11 @@ pub struct Store {
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
     config_maps: BTreeSet<ObjectName>,
+    parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
 
     pub(crate) gateways_by_class: Index<String, ObjectName>,
+    /// Gateways and classes that refer to GatewayParameters.
+    pub(crate) users_of_parameters: Index<ObjectName, ObjectKey>,
     pub(crate) sets_by_gateway: Index<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: Index<ParentKey, RouteKey>,
     /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
@@ -56,7 +59,8 @@ impl Store {
                 Replaced::default()
             }
             Object::GatewayClass(o) => {
-                replace!(self.classes, o.meta.name.clone(), o);
+                let (old, new) = replace!(self.classes, o.meta.name.clone(), o);
+                self.index_class(old.as_deref(), Some(&new));
                 Replaced::default()
             }
             Object::Gateway(o) => {
@@ -96,6 +100,10 @@ impl Store {
                 self.config_maps.insert(name);
                 Replaced::default()
             }
+            Object::GatewayParameters(o) => {
+                replace!(self.parameters, o.meta.name.clone(), o);
+                Replaced::default()
+            }
             // Tenancy's alone.
             Object::GrpcRoute(_) | Object::TenantGateway(_) => return None,
         };
@@ -111,7 +119,8 @@ impl Store {
                 Replaced::default()
             }
             Kind::GatewayClass => {
-                self.classes.remove(name)?;
+                let old = self.classes.remove(name)?;
+                self.index_class(Some(&old), None);
                 Replaced::default()
             }
             Kind::Gateway => {
@@ -152,8 +161,22 @@ impl Store {
                 self.config_maps.take(name)?;
                 Replaced::default()
             }
+            Kind::GatewayParameters => {
+                self.parameters.remove(name)?;
+                Replaced::default()
+            }
             Kind::GRPCRoute | Kind::TenantGateway => return None,
         })
+    }
+
+    fn index_class(&mut self, old: Option<&GatewayClass>, new: Option<&GatewayClass>) {
+        for (class, there) in [(old, false), (new, true)] {
+            let target = class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
+            if let Some((class, target)) = target {
+                let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
+                self.users_of_parameters.set(&target, &key, there);
+            }
+        }
     }
 
     fn index_gateway(&mut self, old: Option<&Gateway>, new: Option<&Gateway>) {
@@ -165,6 +188,10 @@ impl Store {
                 self.gateways_by_class.insert(gateway.class.clone(), name.clone());
             } else {
                 self.gateways_by_class.remove(&gateway.class, name);
+            }
+            let parameters = gateway.infrastructure.as_ref().and_then(|i| i.parameters.as_ref()?.target());
+            if let Some(target) = parameters {
+                self.users_of_parameters.set(&target, &key.object(), there);
             }
             self.index_secrets(&key, &gateway.listeners, there);
         }
@@ -247,6 +274,11 @@ impl Store {
     /// A Gateway by name.
     pub fn gateway(&self, name: &ObjectName) -> Option<&Arc<Gateway>> {
         self.gateways.get(name)
+    }
+
+    /// GatewayParameters by name.
+    pub fn parameters(&self, name: &ObjectName) -> Option<&Arc<GatewayParameters>> {
+        self.parameters.get(name)
     }
 
     /// A ListenerSet by name.

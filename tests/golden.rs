@@ -82,10 +82,7 @@ fn check(input: &Path) -> Result<(), String> {
             Object::parse(value).map_err(|error| error.to_string())
         })
         .collect::<Result<Vec<Object>, String>>()?;
-    let settings = Settings {
-        controller: "gatewright.io/gateway-controller".to_owned(),
-        default_addresses: vec!["127.0.0.1".parse().expect("an address")],
-    };
+    let settings = Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")]);
     let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;
     let mut documents = made.statuses;
     documents.extend(made.wishes);

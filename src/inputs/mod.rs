@@ -10,6 +10,7 @@ mod grpcroute;
 mod httproute;
 mod namespace;
 mod object;
+mod parameters;
 mod route;
 mod schema;
 mod secret;
@@ -19,12 +20,16 @@ mod tenantgateway;
 mod tlsroute;
 
 pub use gateway::{
-    Address, AllowedRoutes, Gateway, GatewayClass, Listener, ListenerSet, ListenerTls, LocalRef, TlsMode,
+    Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
+    TlsMode,
 };
 pub use grant::ReferenceGrant;
 pub use grpcroute::GrpcRoute;
 pub use namespace::Namespace;
 pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
+pub use parameters::{
+    FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef, ServiceParameters, ServiceType,
+};
 pub use route::{BackendRef, Filters, Gate, ParentRef, Route, RouteKind, RouteRule, Unsupported};
 pub use secret::{Secret, SecretError, parse_certificate};
 pub use selector::{NamespaceRule, Selector};

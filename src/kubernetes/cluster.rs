@@ -37,9 +37,10 @@ const COUNTING: Duration = Duration::from_secs(2);
 const FIRST: Duration = Duration::from_secs(30);
 
 /// The kinds that are watched.
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 11] = [
     Kind::Namespace,
     Kind::GatewayClass,
+    Kind::GatewayParameters,
     Kind::Gateway,
     Kind::ListenerSet,
     Kind::HTTPRoute,

@@ -1,4 +1,4 @@
-//! A frontend: one port of one Gateway, which becomes one Envoy listener.
+//! A frontend: one port of one Gateway, or one that many share, which becomes one Envoy listener.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::{Elsewhere, Hostname, ObjectName, SecretName, TableId, TlsParams, WeightedTarget};
 
-/// A port of a Gateway. Printed as `namespace/gateway:port`.
+/// A port of a Gateway, printed as `namespace/gateway:port`; or one that many Gateways share, `shared:port`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrontendId {
-    /// The Gateway.
+    /// The Gateway; for what many share a name without a namespace, which no Gateway has.
     pub gateway: ObjectName,
     /// The port, as the API names it.
     pub port: u16,

@@ -140,6 +140,10 @@ impl Live {
                 self.awaited.insert(gateway.clone());
             }
         }
+        for gateway in &delta.gateways {
+            self.published.insert(gateway.clone(), self.generation);
+            self.awaited.insert(gateway.clone());
+        }
         let mut lines: Vec<String> =
             delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
         self.touched.extend(delta.statuses.keys().cloned());

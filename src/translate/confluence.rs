@@ -42,7 +42,7 @@ impl World {
 }
 
 fn engine() -> Engine {
-    Engine::new(Settings { controller: CONTROLLER.to_owned(), default_addresses: vec![IpAddr::from([127, 0, 0, 1])] })
+    Engine::new(Settings::new(CONTROLLER, vec![IpAddr::from([127, 0, 0, 1])]))
 }
 
 fn now() -> SystemTime {
@@ -128,7 +128,15 @@ fn listeners() -> impl Strategy<Value = Value> {
 fn gateway() -> impl Strategy<Value = Object> {
     let allowed = pick(&["All", "None", "Same", "Selector"]);
     let addresses = proptest::sample::select(vec![json!([]), json!([{"value": "127.0.0.2"}])]);
-    (pick(NAMESPACES), pick(&["g", "f"]), 0u32..3, pick(&["ours", "ours", "theirs"]), listeners(), allowed, addresses)
+    (
+        pick(NAMESPACES),
+        pick(&["g", "f"]),
+        0u32..3,
+        pick(&["ours", "ours", "theirs", "common", "common"]),
+        listeners(),
+        allowed,
+        addresses,
+    )
         .prop_map(|(namespace, name, created, class, listeners, allowed, addresses)| {
             let mut namespaces = json!({"from": allowed});
             if allowed == "Selector" {
@@ -207,6 +215,7 @@ fn other() -> impl Strategy<Value = Object> {
         object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
+    let parameters = pick(&["Shared", "Shared", "", "Dedicated"]).prop_map(parameters);
     let namespace = (pick(NAMESPACES), pick(&["blue", "red"])).prop_map(|(name, team)| {
         object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}}))
     });
@@ -229,7 +238,7 @@ fn other() -> impl Strategy<Value = Object> {
     );
     let secret = (pick(NAMESPACES), pick(&["one", "two", "h-x-org-tls"]), pick(&["1", "2", "expired"]))
         .prop_map(|(namespace, name, serial)| secret(namespace, name, serial));
-    prop_oneof![grant, class, namespace, service, slice, secret]
+    prop_oneof![grant, class, parameters, namespace, service, slice, secret]
 }
 
 fn event() -> impl Strategy<Value = Change> {
@@ -253,9 +262,21 @@ fn challenge() -> impl Strategy<Value = Change> {
     prop_oneof![3 => answer, 1 => trouble]
 }
 
-fn class() -> Change {
-    Change::Put(object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}})))
+fn parameters(fleet: &str) -> Object {
+    let spec = if fleet.is_empty() { json!({}) } else { json!({"fleet": fleet}) };
+    object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
+}
+
+/// What is there before anything else: a class whose Gateways have addresses of their own, and one where they share.
+fn classes() -> [Object; 3] {
+    let class = |name: &str, spec: Value| {
+        object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": name}, "spec": spec}))
+    };
+    let parameters_ref = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "p"});
+    let common = json!({"controllerName": CONTROLLER, "parametersRef": parameters_ref});
+    [class("ours", json!({"controllerName": CONTROLLER})), class("common", common), parameters("Shared")]
 }
 
 proptest! {
@@ -282,7 +303,7 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let mut world = World::default();
     let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
     let mut told: BTreeMap<String, Change> = BTreeMap::new();
-    world.take(engine.apply(vec![class()], now()));
+    world.take(engine.apply(classes().map(Change::Put).to_vec(), now()));
     for batch in batches {
         for change in &batch {
             match change {
@@ -300,7 +321,7 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         }
         world.take(engine.apply(batch, now()));
     }
-    if let Change::Put(object) = class() {
+    for object in classes() {
         last.entry(object.key()).or_insert(Some(object));
     }
     let mut fresh = World::default();
@@ -384,8 +405,11 @@ fn work_under_a_wildcard(count: usize) -> Vec<(super::Counters, usize, usize)> {
         let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
         gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)
     };
-    let mut changes =
-        vec![class(), Change::Put(gateway_object("Gateway", "a", "g", 0, spec)), Change::Put(object(service))];
+    let mut changes = vec![
+        Change::Put(classes()[0].clone()),
+        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::Put(object(service)),
+    ];
     changes.push(Change::Put(secret("a", "wild", "1")));
     changes.extend((0..count).map(|n| Change::Put(route(n, "/"))));
     engine.apply(changes, now());
@@ -407,8 +431,11 @@ fn work(count: usize) -> Vec<(super::Counters, usize, usize)> {
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
         "spec": {"ports": [{"port": 80}]}});
-    let mut changes =
-        vec![class(), Change::Put(gateway_object("Gateway", "a", "g", 0, spec)), Change::Put(object(service))];
+    let mut changes = vec![
+        Change::Put(classes()[0].clone()),
+        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::Put(object(service)),
+    ];
     changes.extend((0..count).flat_map(host));
     engine.apply(changes, now());
     let steps = [

@@ -1,6 +1,6 @@
 //! What goes into a translation and what comes out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ChallengeAnswer, ObjectStatus};
 use crate::inputs::{Object, ObjectKey};
@@ -40,6 +40,8 @@ pub struct Delta {
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
     /// Statuses that are different from before; `None` where the object is gone or no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
+    /// Gateways that have a part in what changed on frontends that many share.
+    pub gateways: BTreeSet<ObjectName>,
 }
 
 /// Identifies a resource.

@@ -7,6 +7,7 @@ use super::challenge::KnownHosts;
 use super::claims::Claims;
 use super::compile::table_chain_name;
 use super::engine::{Dirty, Engine};
+use super::fleet::is_shared;
 use super::gate::Gate;
 use super::key::{ListenerId, ParentKey};
 use super::parent::{ParentListener, Protocol};
@@ -15,7 +16,7 @@ use super::tables::LISTED;
 use crate::inputs::Address;
 use crate::model::{Chain, Elsewhere, FrontendId, Handler, Hostname, ObjectName, VirtualHost};
 
-/// One port of one Gateway.
+/// One port of one Gateway, or of the Gateways that share it.
 #[derive(Default)]
 pub(super) struct FrontendState {
     /// Who wants which hostname.
@@ -128,10 +129,11 @@ impl Engine {
         dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
     }
 
-    /// Binds the frontends of a Gateway to its addresses: where two Gateways want one, the older keeps it.
+    /// Binds the frontends of a Gateway, or what Gateways share, to its addresses: where two want one, the older keeps it.
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let (addresses, created) = match self.store.gateway(gateway) {
             Some(object) => (self.addresses(&object.addresses), object.meta.created),
+            None if is_shared(gateway) => (self.addresses(&[]), 0),
             None => (Vec::new(), 0),
         };
         let start = FrontendId { gateway: gateway.clone(), port: 0 };

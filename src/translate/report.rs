@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
+use super::fleet::{self, Fleet};
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
 use super::status::{
     GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
 };
 use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
-use crate::model::{Condition, FrontendId, Hostname, ObjectName, Reason, Status};
+use crate::model::{Condition, Hostname, ObjectName, Reason, Status};
 
 impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
@@ -69,12 +70,9 @@ impl Engine {
 
     fn class_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
         let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
-        let accepted = if class.has_parameters {
-            let text = "spec.parametersRef: no parameters kind is supported".to_owned();
-            condition("Accepted", Err((Reason::InvalidParameters, text)), Reason::Accepted)
-        } else {
-            condition("Accepted", Ok(()), Reason::Accepted)
-        };
+        let parameters = fleet::class_parameters(class, &self.store);
+        let verdict = parameters.map(|_| ()).map_err(|text| (Reason::InvalidParameters, text));
+        let accepted = condition("Accepted", verdict, Reason::Accepted);
         Some(ObjectStatus { generation: class.meta.generation, body: StatusBody::Class(vec![accepted]) })
     }
 
@@ -88,12 +86,16 @@ impl Engine {
             _ => None,
         });
         let addresses = self.addresses(&gateway.addresses);
+        let elsewhere = || addresses.iter().find(|ip| !self.settings.default_addresses.contains(ip));
+        let foreign = (parent.reach.fleet == Fleet::Shared).then(elsewhere).flatten();
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
         } else if let Some(text) = malformed {
             Err((Reason::AddressNotUsable, text))
         } else if addresses.is_empty() {
             Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned()))
+        } else if let Some(ip) = foreign {
+            Err((Reason::AddressNotUsable, format!("spec.addresses: {ip} is no address of the shared fleet")))
         } else if let Some(text) = self.taken(parent) {
             Err((Reason::AddressNotUsable, text))
         } else {
@@ -116,7 +118,7 @@ impl Engine {
         let mut ports: Vec<u16> = parent.listeners.iter().map(|l| l.port).collect();
         ports.sort_unstable();
         ports.dedup();
-        let ids = ports.into_iter().map(|port| FrontendId { gateway: parent.gateway.clone(), port });
+        let ids = ports.into_iter().map(|port| parent.frontend(port));
         let taken: Vec<String> = ids.filter(|id| self.rival(id).is_some()).map(|id| id.port.to_string()).collect();
         (!taken.is_empty()).then(|| {
             format!(
@@ -174,7 +176,7 @@ impl Engine {
 
     fn listener_status(&self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
         let id = parent.id(listener);
-        let frontend = FrontendId { gateway: parent.gateway.clone(), port: listener.port };
+        let frontend = parent.frontend(listener.port);
         let conflict = self.conflicts.get(&id).copied();
         let mut conditions = Vec::new();
         let accepted = match (conflict, &parent.accepted) {
