@@ -190,6 +190,14 @@ impl Gateway {
 }
 
 impl Address {
+    /// The one to bind, where it names one.
+    pub fn ip(&self) -> Option<&IpAddr> {
+        match self {
+            Address::Ip(ip) => Some(ip),
+            Address::Any | Address::Unsupported(_) | Address::Malformed(_) => None,
+        }
+    }
+
     fn read(address: gw::GatewayAddresses) -> Self {
         let value = address.value.unwrap_or_default();
         match address.r#type.as_deref().unwrap_or("IPAddress") {

@@ -272,13 +272,15 @@ impl Live {
         let mut told = self.engine().explain(question);
         crate::standalone::tenants::explain(&self.pipeline, question, &mut told);
         let frontend = told.frontend.as_deref().filter(|_| told.ok());
-        if let Some((namespace, name)) =
-            frontend.and_then(|name| name.rsplit_once(':')).and_then(|(name, _)| name.split_once('/'))
-        {
-            let published = self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0);
+        if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
+            // What many Gateways share is as new as the newest of them.
+            let published = match gateway.split_once('/') {
+                Some((namespace, name)) => self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0),
+                None => self.generation,
+            };
             let fleet = self.fleet();
             let (done, all) = fleet.acknowledged(published);
-            let own = format!("{namespace}/{name}:");
+            let own = format!("{gateway}:");
             let refused = fleet.progress.rejections.iter().find(|r| r.name.starts_with(&own));
             let text = match (refused, all) {
                 (Some(refused), _) => format!("refused {}: {}", refused.name, refused.text),

@@ -186,7 +186,8 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
     // TCP is not accepted, and contests its port all the same, where nobody else has a share in it.
     let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.precedence.is_none();
     let claims = |l: &ParentListener| l.accepted.is_ok() || tcp(l);
-    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| parent.accepted.is_ok() && claims(l));
+    let served = parent.accepted.is_ok() && parent.unusable.is_none();
+    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| served && claims(l));
     valid
         .filter_map(|(index, listener)| {
             let id = parent.frontend(listener.port);

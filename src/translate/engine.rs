@@ -289,7 +289,9 @@ impl Engine {
         };
         if let ParentKey::Gateway(name) = key {
             // What a Gateway admits is not part of the parent itself, and rarely changes.
-            let extended = |p: &Parent| (p.accepted.clone(), p.place.clone(), p.precedence.clone(), p.reach.clone());
+            let extended = |p: &Parent| {
+                (p.accepted.clone(), p.place.clone(), p.precedence.clone(), p.reach.clone(), p.unusable.clone())
+            };
             if self.parents.get(key).map(extended) != new.as_ref().map(extended)
                 || dirty.statuses.contains(&key.object())
             {

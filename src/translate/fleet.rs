@@ -1,10 +1,14 @@
 //! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use super::engine::{Dirty, Engine, Settings};
 use super::key::{ListenerId, ParentKey};
-use crate::inputs::{FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters};
+use crate::inputs::{
+    Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
+};
 use crate::model::{ObjectName, Reason};
 use crate::store::Store;
 
@@ -76,6 +80,24 @@ pub(super) fn reach(gateway: &Gateway, store: &Store, settings: &Settings) -> Re
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
     };
     Ok(Reach { fleet, service })
+}
+
+/// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
+pub(super) fn unusable(gateway: &Gateway, fleet: Fleet, settings: &Settings) -> Option<String> {
+    let malformed = gateway.addresses.iter().find_map(|address| match address {
+        Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
+        _ => None,
+    });
+    // One that is well formed is served on, where it is a matter of its own.
+    malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
+        let named: BTreeSet<&IpAddr> = gateway.addresses.iter().filter_map(Address::ip).collect();
+        let all: BTreeSet<&IpAddr> = settings.default_addresses.iter().collect();
+        let partial = fleet == Fleet::Shared && !named.is_empty() && named != all;
+        partial.then(|| {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            format!("spec.addresses: the shared fleet serves on all its addresses: name {}, or none", all.join(" and "))
+        })
+    })
 }
 
 /// The parameters of a class, or what is wrong with them.

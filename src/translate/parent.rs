@@ -29,6 +29,8 @@ pub struct Parent {
     pub precedence: Option<Precedence>,
     /// How its Gateway is reached; as Gateways usually are where that cannot be told.
     pub reach: Reach,
+    /// Why it is served nowhere, although it is accepted: addresses that it cannot have.
+    pub unusable: Option<String>,
     /// When it was made, in seconds since the epoch.
     pub created: i64,
     /// Whether it takes part at all.
@@ -132,7 +134,8 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now
     };
     let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
     let (place, precedence) = reach.place(gateway);
-    let own = Stand { gateway: gateway.meta.name.clone(), place, precedence, reach };
+    let unusable = fleet::unusable(gateway, reach.fleet, settings);
+    let own = Stand { gateway: gateway.meta.name.clone(), place, precedence, reach, unusable };
     parent(key, &gateway.meta, own, accepted, &gateway.listeners, store, now)
 }
 
@@ -159,6 +162,7 @@ pub(super) fn listener_set(
         place: base.place.clone(),
         precedence: base.precedence.clone(),
         reach: base.reach.clone(),
+        unusable: base.unusable.clone(),
     };
     parent(key, &set.meta, stand, accepted, &set.listeners, store, now)
 }
@@ -169,6 +173,7 @@ struct Stand {
     place: ObjectName,
     precedence: Option<Precedence>,
     reach: Reach,
+    unusable: Option<String>,
 }
 
 fn parent(
@@ -182,9 +187,9 @@ fn parent(
 ) -> Parent {
     let kind = key.object().kind;
     let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
-    let Stand { gateway, place, precedence, reach } = stand;
+    let Stand { gateway, place, precedence, reach, unusable } = stand;
     let (generation, created) = (meta.generation, meta.created);
-    Parent { key, generation, gateway, place, precedence, reach, created, accepted, listeners }
+    Parent { key, generation, gateway, place, precedence, reach, unusable, created, accepted, listeners }
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
-use super::fleet::{self, Fleet};
+use super::fleet;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
 use super::status::{
@@ -81,28 +81,26 @@ impl Engine {
         let gateway = self.store.gateway(&key.name)?;
         let listeners = self.listener_statuses(parent);
         let accepted = listeners_verdict(parent, &listeners);
+        let unusable = parent.unusable.clone();
         let malformed = gateway.addresses.iter().find_map(|address| match address {
             Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
             _ => None,
         });
         let addresses = self.addresses(&gateway.addresses);
-        let elsewhere = || addresses.iter().find(|ip| !self.settings.default_addresses.contains(ip));
-        let foreign = (parent.reach.fleet == Fleet::Shared).then(elsewhere).flatten();
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
-        } else if let Some(text) = malformed {
+        } else if let Some(text) = unusable.clone().or(malformed) {
             Err((Reason::AddressNotUsable, text))
         } else if addresses.is_empty() {
             Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned()))
-        } else if let Some(ip) = foreign {
-            Err((Reason::AddressNotUsable, format!("spec.addresses: {ip} is no address of the shared fleet")))
         } else if let Some(text) = self.taken(parent) {
             Err((Reason::AddressNotUsable, text))
         } else {
             any_programmed(&listeners, Reason::Invalid)
         };
         // A Gateway that is not accepted is not bound anywhere.
-        let addresses = if accepted.status == Status::True { addresses } else { Vec::new() };
+        let bound = accepted.status == Status::True && unusable.is_none();
+        let addresses = if bound { addresses } else { Vec::new() };
         let conditions = vec![accepted, condition("Programmed", programmed, Reason::Programmed)];
         let body = StatusBody::Gateway(GatewayStatus {
             addresses,
@@ -191,6 +189,8 @@ impl Engine {
         let programmed = if let Err((reason, text)) = &accepted {
             let as_accepted = conflict.is_some() || *reason == Reason::Pending;
             Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
+        } else if let Some(text) = &parent.unusable {
+            Err((Reason::Invalid, text.clone()))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
             Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
         } else {
