@@ -26,7 +26,7 @@ fn is_whole(input: &Path) -> bool {
 /// Leaves out what is the same in every case, so that a story stays readable: times, and those settings of listeners,
 /// clusters and tables that no object has a say in.
 fn abridge(value: &mut Value) {
-    const CONSTANT: [&str; 25] = [
+    const CONSTANT: [&str; 26] = [
         "circuit_breakers",
         "common_http_protocol_options",
         "connect_timeout",
@@ -46,6 +46,7 @@ fn abridge(value: &mut Value) {
         "request_headers_timeout",
         "server_header_transformation",
         "stat_prefix",
+        "supportedFeatures",
         "ignore_port_in_host_matching",
         "strip_trailing_host_dot",
         "transport_socket_connect_timeout",

@@ -65,21 +65,33 @@ pub(super) fn reach(gateway: &Gateway, store: &Store, settings: &Settings) -> Re
     let own = gateway.infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters.as_ref());
     let own = own.map(|r| parameters(r, "spec.infrastructure.parametersRef", store)).transpose().map_err(invalid)?;
     let said = [own, wide].map(Option::unwrap_or_default);
-    let fleet = match said.iter().find_map(|parameters| parameters.fleet) {
-        None => settings.fleet,
-        Some(FleetKind::Shared) => Fleet::Shared,
-        Some(FleetKind::Dedicated) if settings.envoys.is_some() => Fleet::Dedicated,
-        Some(FleetKind::Dedicated) => {
-            let text = "fleet Dedicated is offered in a cluster only: use Shared, or leave spec.fleet out".to_owned();
-            return Err(invalid(text));
-        }
-    };
+    let fleet = said.iter().find_map(|parameters| parameters.fleet);
+    let fleet = offered(fleet, settings).map_err(invalid)?;
     let [own, wide] = said.map(|parameters| parameters.service);
     let service = ServiceParameters {
         r#type: own.r#type.or(wide.r#type),
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
     };
     Ok(Reach { fleet, service })
+}
+
+/// The fleet of the Gateways of a class that do not say otherwise.
+pub(super) fn of_class(class: &GatewayClass, store: &Store, settings: &Settings) -> Result<Fleet, (Reason, String)> {
+    let parameters = class_parameters(class, store).map(Option::unwrap_or_default);
+    let fleet = parameters.and_then(|parameters| offered(parameters.fleet, settings));
+    fleet.map_err(|text| (Reason::InvalidParameters, text))
+}
+
+/// What an installation makes of a choice.
+fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
+    match fleet {
+        None => Ok(settings.fleet),
+        Some(FleetKind::Shared) => Ok(Fleet::Shared),
+        Some(FleetKind::Dedicated) if settings.envoys.is_some() => Ok(Fleet::Dedicated),
+        Some(FleetKind::Dedicated) => {
+            Err("spec.fleet: Dedicated is offered in a cluster only: use Shared, or leave it out".to_owned())
+        }
+    }
 }
 
 /// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.

@@ -18,6 +18,7 @@ mod document;
 mod emit;
 mod engine;
 mod explain;
+mod features;
 mod fleet;
 mod frontend_state;
 mod gate;
@@ -45,5 +46,7 @@ pub use fleet::{Fleet, Precedence, Reach};
 pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use parent::{Parent, ParentListener, Protocol};
-pub use status::{GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody};
+pub use status::{
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
+};
 pub use tls_options::{INTERNAL_CA, ISSUER};

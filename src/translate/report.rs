@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
-use super::fleet;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
 use super::status::{
-    GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
 };
+use super::{features, fleet};
 use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
 use crate::model::{Condition, Hostname, ObjectName, Reason, Status};
 
@@ -70,10 +70,13 @@ impl Engine {
 
     fn class_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
         let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
-        let parameters = fleet::class_parameters(class, &self.store);
-        let verdict = parameters.map(|_| ()).map_err(|text| (Reason::InvalidParameters, text));
-        let accepted = condition("Accepted", verdict, Reason::Accepted);
-        Some(ObjectStatus { generation: class.meta.generation, body: StatusBody::Class(vec![accepted]) })
+        let fleet = fleet::of_class(class, &self.store, &self.settings);
+        let features = fleet.as_ref().map(|fleet| features::supported(*fleet)).unwrap_or_default();
+        let conditions = vec![condition("Accepted", fleet.map(|_| ()), Reason::Accepted)];
+        Some(ObjectStatus {
+            generation: class.meta.generation,
+            body: StatusBody::Class(ClassStatus { conditions, features }),
+        })
     }
 
     fn gateway_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {

@@ -19,7 +19,7 @@ impl ObjectStatus {
     /// Every condition in it.
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
         let own: &[Condition] = match &self.body {
-            StatusBody::Class(conditions) => conditions,
+            StatusBody::Class(status) => &status.conditions,
             StatusBody::Gateway(status) => &status.conditions,
             StatusBody::ListenerSet(status) => &status.conditions,
             StatusBody::Route(_) => &[],
@@ -47,6 +47,15 @@ impl ObjectStatus {
     }
 }
 
+/// The status of a GatewayClass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClassStatus {
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+    /// What its Gateways can be asked for, sorted; nothing while it is not accepted.
+    pub features: Vec<&'static str>,
+}
+
 /// What is kept of a status that was handed out. The status itself is made again when somebody asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
@@ -61,7 +70,7 @@ pub(super) struct Reported {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatusBody {
     /// Of a GatewayClass.
-    Class(Vec<Condition>),
+    Class(ClassStatus),
     /// Of a Gateway.
     Gateway(GatewayStatus),
     /// Of a ListenerSet.
