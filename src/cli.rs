@@ -209,6 +209,9 @@ pub struct Controller {
     /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
     #[arg(long, value_name = "IP")]
     pub bind: Vec<IpAddr>,
+    /// The Service in the same namespace that has the Envoys behind it; Services of Gateways lead to its endpoints
+    #[arg(long, value_name = "NAME", default_value = "gatewright-envoy")]
+    pub envoys: String,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,

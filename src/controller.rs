@@ -20,6 +20,7 @@ use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, key
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::{Cluster, KINDS, connect, watch_all};
+use crate::model::ObjectName;
 use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tenancy;
@@ -70,7 +71,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("shared");
-    let settings = Settings { fleet: Fleet::Shared, ..Settings::new(CONTROLLER, addresses(&options.addresses)) };
+    let settings = Settings {
+        fleet: Fleet::Shared,
+        envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
+        ..Settings::new(CONTROLLER, addresses(&options.addresses))
+    };
     let live = Live::in_cluster(settings, tenancy::Settings::default(), cache.clone(), view.clone())
         .bind_to(options.bind.clone());
     let mut cluster = Cluster::new(client.clone(), CONTROLLER, live);

@@ -2,6 +2,7 @@
 //!
 //! Pure; `gatewright translate` prints it, and the golden tests compare it.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::model::{Hostname, Status};
 use crate::pipeline::{Pipeline, Written};
 use crate::statuses::{Context, documents};
 use crate::tenancy::{self, ATTACHED_BY, GATEWAY_LABEL, Issuer, Patch, Solver, Wish};
-use crate::translate::{Change, ObjectStatus, Resource, Settings};
+use crate::translate::{Change, ObjectStatus, Resource, ServiceIntent, Settings};
 
 /// What a set of objects amounts to.
 pub struct Offline {
@@ -53,7 +54,8 @@ pub fn translate(
     let tenants = pipeline.tenancy().wishes().values().map(wish);
     let wishes = own.chain(tenants).collect();
     let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
-    let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).collect();
+    let services = pipeline.engine().services().values().filter_map(service);
+    let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).chain(services).collect();
     let ok = pipeline.engine().good_and_bad().1 == 0
         && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
         && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());
@@ -95,6 +97,17 @@ fn wish(wish: &Wish) -> Value {
         }
     }
     told
+}
+
+/// The Service that a Gateway is to have, in short.
+fn service(intent: &ServiceIntent) -> Option<Value> {
+    let ServiceIntent::Wanted(wish) = intent else { return None };
+    let targets: BTreeMap<String, u16> = wish.targets.iter().map(|(port, to)| (port.to_string(), *to)).collect();
+    Some(json!({
+        "service": wish.name.to_string(), "gateway": wish.gateway.to_string(), "type": wish.kind.as_str(),
+        "address": wish.address, "targets": targets, "labels": wish.labels, "annotations": wish.annotations,
+        "envoys": wish.envoys,
+    }))
 }
 
 fn label(name: &str, patch: &Patch) -> Value {

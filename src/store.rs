@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::inputs::{
-    EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Object, ObjectKey,
+    EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Object, ObjectKey,
     ReferenceGrant, Route, RouteKind, Secret, Service,
 };
 use crate::model::ObjectName;
@@ -84,13 +84,13 @@ impl Store {
                 Replaced::default()
             }
             Object::Service(o) => {
-                replace!(self.services, o.meta.name.clone(), o);
-                Replaced::default()
+                let (old, _) = replace!(self.services, o.meta.name.clone(), o);
+                Replaced { exposure: old.and_then(|old| old.exposure.clone()), ..Replaced::default() }
             }
             Object::EndpointSlice(o) => {
                 let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
                 self.index_slice(old.as_deref(), Some(&new));
-                Replaced { service: old.and_then(|old| old.service.clone()) }
+                Replaced { service: old.and_then(|old| old.service.clone()), ..Replaced::default() }
             }
             Object::Secret(o) => {
                 replace!(self.secrets, o.name.clone(), o);
@@ -145,13 +145,13 @@ impl Store {
                 Replaced::default()
             }
             Kind::Service => {
-                self.services.remove(name)?;
-                Replaced::default()
+                let old = self.services.remove(name)?;
+                Replaced { exposure: old.exposure.clone(), ..Replaced::default() }
             }
             Kind::EndpointSlice => {
                 let old = self.slices.remove(name)?;
                 self.index_slice(Some(&old), None);
-                Replaced { service: old.service.clone() }
+                Replaced { service: old.service.clone(), ..Replaced::default() }
             }
             Kind::Secret => {
                 self.secrets.remove(name)?;
@@ -342,6 +342,8 @@ impl Store {
 pub(crate) struct Replaced {
     /// The Service that an EndpointSlice belonged to.
     pub(crate) service: Option<ObjectName>,
+    /// What was recorded in a Service of ours.
+    pub(crate) exposure: Option<Box<Exposure>>,
 }
 
 fn of_namespace<'a, V>(

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use gatewright::inputs::Object;
+use gatewright::model::ObjectName;
 use gatewright::offline;
 use gatewright::tenancy;
 use gatewright::translate::Settings;
@@ -83,7 +84,11 @@ fn check(input: &Path) -> Result<(), String> {
             Object::parse(value).map_err(|error| error.to_string())
         })
         .collect::<Result<Vec<Object>, String>>()?;
-    let settings = Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")]);
+    let envoys = Some(ObjectName::new("gatewright-system", "gatewright-envoy"));
+    let settings = Settings {
+        envoys,
+        ..Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")])
+    };
     let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;
     let mut documents = made.statuses;
     documents.extend(made.wishes);

@@ -142,7 +142,11 @@ async fn parameters_are_checked_told_and_put_right() -> Result<()> {
     cluster.until(GATEWAY, "GatewayClass", "", "lost", |o| is_true(&o["status"], "Accepted")).await?;
     cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"], "Accepted")).await?;
     // They go.
-    server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?.delete("mine", &Default::default()).await?;
+    server
+        .api("gatewright.io/v1alpha1", "GatewayParameters", "default")
+        .await?
+        .delete("mine", &Default::default())
+        .await?;
     cluster.until(GATEWAY, "Gateway", "default", "edge", refused).await?;
 
     // What a class says of itself are names of the release.
@@ -164,7 +168,7 @@ fn released() -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(&folder).with_context(|| format!("{}: e2e/tools install", folder.display()))? {
         for line in std::fs::read_to_string(entry?.path())?.lines() {
-            if let Some((_, name)) = line.split_once(" FeatureName = \"") {
+            if let Some((_, name)) = line.split_once("= \"") {
                 names.extend(name.split_once('"').map(|(name, _)| name.to_owned()));
             }
         }

@@ -296,7 +296,7 @@ impl Object {
             }
             Kind::Service => {
                 let object: core::Service = read(value, fields)?;
-                Object::Service(Service::read(Meta::read(known, &object.metadata)?, object.spec.unwrap_or_default())?)
+                Object::Service(Service::read(Meta::read(known, &object.metadata)?, object)?)
             }
             Kind::EndpointSlice => {
                 let object: K8sEndpointSlice = read(value, fields)?;

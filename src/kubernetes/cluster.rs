@@ -17,6 +17,7 @@ use super::failure::Failure;
 use super::lease::{Term, leads};
 use super::secrets::{Secrets, Step};
 use super::seen::Seen;
+use super::services::{self, Services};
 use super::status;
 use super::view::View;
 use super::watch::{News, Update};
@@ -61,6 +62,7 @@ pub struct Cluster {
     seen: BTreeMap<ObjectKey, Seen>,
     unreadable: BTreeMap<ObjectKey, String>,
     writer: Writer,
+    services: Services,
     damper: Damper,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
     /// The Secrets whose bodies are being fetched.
@@ -88,6 +90,7 @@ impl Cluster {
         let now = Instant::now();
         Self {
             writer: Writer::new(client.clone()),
+            services: Services::new(client.clone()),
             client,
             controller: controller.to_owned(),
             live,
@@ -151,6 +154,7 @@ impl Cluster {
                     let key = object.key();
                     self.unreadable.remove(&key);
                     steps.extend(self.secrets.put(&object));
+                    self.services.see(&object);
                     if let Some(seen) = seen {
                         self.see(key.clone(), *seen, term);
                     }
@@ -198,6 +202,11 @@ impl Cluster {
     }
 
     fn forget(&mut self, key: &ObjectKey) {
+        match key.kind {
+            Kind::Service => self.services.forget(&key.name),
+            Kind::EndpointSlice => self.services.forget_slice(&key.name),
+            _ => {}
+        }
         self.unreadable.remove(key);
         self.deferred.remove(key);
         self.seen.remove(key);
@@ -238,6 +247,7 @@ impl Cluster {
         tokio::select! {
             fetched = fetched => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
+            ended = self.services.next() => Ended(Request::Service(ended)),
         }
     }
 
@@ -246,6 +256,7 @@ impl Cluster {
         match ended.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
             Request::Write(written) => self.take_written(written),
+            Request::Service(ended) => self.services.take_ended(ended),
         }
     }
 
@@ -287,6 +298,7 @@ impl Cluster {
             // A cluster is full of changes that lead to nothing.
             if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
         }
+        self.services.take_in(self.live.take_services());
         self.settle(term);
     }
 
@@ -325,11 +337,17 @@ impl Cluster {
         if self.leading && !before && self.serving {
             // Everything is compared once with what there is; our own entries of routes that left us are found so.
             self.want(self.seen.keys().cloned().collect());
+            self.services.look_at_everything();
         }
     }
 
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
+        let seen = &self.seen;
+        let uid = |gateway: &ObjectName| {
+            seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
+        };
+        self.services.write(self.live.engine().store(), uid, self.serving && leads(term));
         while let Some(key) = self.writer.take(Instant::now()) {
             if !self.serving || !leads(term) {
                 self.writer.nothing(&key);
@@ -439,6 +457,9 @@ impl Cluster {
         text += "# HELP gatewright_writes_pending Statuses that wait or are being written.\n\
                  # TYPE gatewright_writes_pending gauge\n";
         let _ = writeln!(text, "gatewright_writes_pending {}", self.writer.pending());
+        text += "# HELP gatewright_service_writes Services and slices of Gateways written.\n\
+                 # TYPE gatewright_service_writes counter\n";
+        let _ = writeln!(text, "gatewright_service_writes_total {}", self.services.writes());
         text += "# HELP gatewright_leader Whether this replica writes.\n# TYPE gatewright_leader gauge\n";
         let _ = writeln!(text, "gatewright_leader {}", u8::from(leads(term)));
         text + "# EOF\n"
@@ -448,6 +469,7 @@ impl Cluster {
     pub async fn stop(mut self) {
         self.fetches.shutdown().await;
         self.writer.stop().await;
+        self.services.stop().await;
     }
 }
 
@@ -457,6 +479,7 @@ pub struct Ended(Request);
 enum Request {
     Fetch(Option<(ObjectName, Option<Object>)>),
     Write(Option<Done>),
+    Service(services::Ended),
 }
 
 enum Decision {

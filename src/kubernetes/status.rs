@@ -229,13 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn a_class_has_conditions_only() {
+    fn a_class_has_conditions_and_features_only() {
         let status = ObjectStatus {
             generation: 2,
             body: StatusBody::Class(ClassStatus { conditions: vec![accepted(Status::True)], features: Vec::new() }),
         };
         let written = check(Kind::GatewayClass, Some(&status), &seen(2, Value::Null)).expect("new");
-        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(1), "{written}");
+        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(2), "{written}");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Frontend {
     pub id: FrontendId,
     /// The addresses to bind, sorted; never empty. The first is the listener's address, the others its additional ones.
     pub addresses: Vec<IpAddr>,
+    /// The port to bind: the Gateway's own, or the one that a Service leads to.
+    pub port: u16,
     /// What is spoken there.
     pub kind: FrontendKind,
 }

@@ -18,7 +18,7 @@ use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, Resource, ResourceKey, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, Resource, ResourceKey, ServiceIntent, Settings,
 };
 
 /// What is served and by whom.
@@ -40,6 +40,8 @@ pub struct Live {
     changes: u64,
     /// Objects whose status may be different from when it was last asked for.
     touched: BTreeSet<ObjectKey>,
+    /// What of Services of Gateways is different.
+    services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
@@ -85,6 +87,7 @@ impl Live {
             told: BTreeSet::new(),
             changes: 0,
             touched: BTreeSet::new(),
+            services: BTreeMap::new(),
             awaited: BTreeSet::new(),
             known: (0, BTreeSet::new()),
         }
@@ -146,6 +149,7 @@ impl Live {
         }
         let mut lines: Vec<String> =
             delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
+        self.services.extend(std::mem::take(&mut delta.services));
         self.touched.extend(delta.statuses.keys().cloned());
         lines.extend(crate::standalone::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
@@ -184,6 +188,11 @@ impl Live {
             !done
         });
         lines
+    }
+
+    /// The Services that Gateways are to have, where that is different from when this was last asked.
+    pub fn take_services(&mut self) -> BTreeMap<ObjectName, Option<ServiceIntent>> {
+        std::mem::take(&mut self.services)
     }
 
     /// Objects whose status may be different from when this was last asked.

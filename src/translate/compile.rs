@@ -280,7 +280,7 @@ impl Engine {
                 gate: frontend.gate.shown().clone(),
             },
         };
-        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), kind })
+        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
     }
 
     /// Looks up the ready addresses of a Service port that something refers to.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
-use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings};
+use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings};
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
 
@@ -22,6 +22,7 @@ const CONTROLLER: &str = "gatewright.io/gateway-controller";
 struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
+    services: BTreeMap<ObjectName, ServiceIntent>,
 }
 
 impl World {
@@ -30,6 +31,12 @@ impl World {
             match resource {
                 Some(resource) => self.resources.insert(key, resource),
                 None => self.resources.remove(&key),
+            };
+        }
+        for (gateway, intent) in delta.services {
+            match intent {
+                Some(intent) => self.services.insert(gateway, intent),
+                None => self.services.remove(&gateway),
             };
         }
         for (key, status) in delta.statuses {
@@ -42,7 +49,8 @@ impl World {
 }
 
 fn engine() -> Engine {
-    Engine::new(Settings::new(CONTROLLER, vec![IpAddr::from([127, 0, 0, 1])]))
+    let envoys = Some(ObjectName::new("a", "web"));
+    Engine::new(Settings { envoys, ..Settings::new(CONTROLLER, vec![IpAddr::from([127, 0, 0, 1])]) })
 }
 
 fn now() -> SystemTime {
@@ -215,7 +223,7 @@ fn other() -> impl Strategy<Value = Object> {
         object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
-    let parameters = pick(&["Shared", "Shared", "", "Dedicated"]).prop_map(parameters);
+    let parameters = pick(&["Shared", "Dedicated", "", "Dedicated"]).prop_map(parameters);
     let namespace = (pick(NAMESPACES), pick(&["blue", "red"])).prop_map(|(name, team)| {
         object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}}))
     });
@@ -229,6 +237,8 @@ fn other() -> impl Strategy<Value = Object> {
             object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
                 "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app}]}}))
         });
+    let exposure = (pick(NAMESPACES), pick(&["g", "f"]), pick(&["", "10.9.0.1"]), 20_001i32..20_004)
+        .prop_map(|(namespace, gateway, ip, target)| exposure(namespace, gateway, ip, target));
     let slice = (pick(NAMESPACES), pick(&["one", "two"]), pick(&["web", "api"]), 1u8..4).prop_map(
         |(namespace, name, service, last)| {
             object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -238,7 +248,7 @@ fn other() -> impl Strategy<Value = Object> {
     );
     let secret = (pick(NAMESPACES), pick(&["one", "two", "h-x-org-tls"]), pick(&["1", "2", "expired"]))
         .prop_map(|(namespace, name, serial)| secret(namespace, name, serial));
-    prop_oneof![grant, class, parameters, namespace, service, slice, secret]
+    prop_oneof![grant, class, parameters, namespace, service, exposure, slice, secret]
 }
 
 fn event() -> impl Strategy<Value = Change> {
@@ -266,6 +276,19 @@ fn parameters(fleet: &str) -> Object {
     let spec = if fleet.is_empty() { json!({}) } else { json!({"fleet": fleet}) };
     object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
+}
+
+/// A Service of ours, with an address or without.
+fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
+    let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
+    let ingress = if ip.is_empty() { json!([]) } else { json!([{"ip": ip}]) };
+    object(json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": namespace, "name": format!("{gateway}-common"), "uid": "u",
+            "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
+            "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
+                "uid": "g", "controller": true}]},
+        "spec": {"type": "LoadBalancer", "ports": [port(80), port(443)]},
+        "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 
 /// What is there before anything else: a class whose Gateways have addresses of their own, and one where they share.
@@ -329,6 +352,7 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     fresh.take(self::engine().apply(all, now()));
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
+    prop_assert_eq!(&world.services, &fresh.services);
     let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ChallengeAnswer, ObjectStatus};
+use super::{ChallengeAnswer, ObjectStatus, ServiceIntent};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
     BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
@@ -42,6 +42,8 @@ pub struct Delta {
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
     /// Gateways that have a part in what changed on frontends that many share.
     pub gateways: BTreeSet<ObjectName>,
+    /// Services that Gateways are to have from now on, or no longer, by Gateway.
+    pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
 }
 
 /// Identifies a resource.

@@ -17,7 +17,7 @@ pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&
         }),
         StatusBody::Gateway(gateway) => json!({
             "addresses": gateway.addresses.iter()
-                .map(|ip| json!({"type": "IPAddress", "value": ip.to_string()})).collect::<Vec<_>>(),
+                .map(|at| json!({"type": at.kind(), "value": at.to_string()})).collect::<Vec<_>>(),
             "attachedListenerSets": gateway.attached_listener_sets,
             "conditions": writer.conditions("", &gateway.conditions),
             "listeners": writer.listeners(&gateway.listeners),

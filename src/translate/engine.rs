@@ -20,6 +20,7 @@ use super::claims::{Claim, Rank, claims_of};
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
+use super::exposure::ServiceIntent;
 use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
 use super::index::Index;
@@ -83,6 +84,9 @@ pub struct Engine {
     pub(super) ports: BTreeMap<ServicePort, usize>,
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
+    /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
+    pub(super) wished: BTreeMap<ObjectName, ServiceIntent>,
+    pub(super) taken: Index<u16, ObjectName>,
     pub(super) counters: Counters,
 }
 
@@ -98,6 +102,7 @@ pub(super) struct Dirty {
     pub(super) frontends: BTreeSet<FrontendId>,
     pub(super) endpoints: BTreeSet<ServicePort>,
     pub(super) statuses: BTreeSet<ObjectKey>,
+    pub(super) services: BTreeSet<ObjectName>,
     pub(super) delta: Delta,
 }
 
@@ -129,6 +134,8 @@ impl Engine {
             ports: BTreeMap::new(),
             sni_ports: HashMap::new(),
             reported: BTreeMap::new(),
+            wished: BTreeMap::new(),
+            taken: Index::default(),
             counters: Counters::default(),
         }
     }
@@ -164,6 +171,9 @@ impl Engine {
         }
         while let Some(port) = dirty.endpoints.pop_first() {
             self.compile_endpoints(&port, &mut dirty);
+        }
+        while let Some(gateway) = dirty.services.pop_first() {
+            self.wish_service(&gateway, &mut dirty);
         }
         while let Some(key) = dirty.statuses.pop_first() {
             self.report(&key, &mut dirty);
@@ -241,10 +251,12 @@ impl Engine {
             Kind::Service => {
                 dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
                 self.touch_endpoints(name, dirty);
+                self.touch_exposure(name, replaced.exposure.as_deref(), dirty);
             }
             Kind::EndpointSlice => {
                 for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {
                     self.touch_endpoints(&service, dirty);
+                    self.touch_envoys(&service, dirty);
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
@@ -298,6 +310,7 @@ impl Engine {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
             }
             self.bind(name, dirty);
+            self.touch_rivals(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);

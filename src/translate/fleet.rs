@@ -8,6 +8,7 @@ use super::engine::{Dirty, Engine, Settings};
 use super::key::{ListenerId, ParentKey};
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
+    ServiceType,
 };
 use crate::model::{ObjectName, Reason};
 use crate::store::Store;
@@ -95,11 +96,21 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
 }
 
 /// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
-pub(super) fn unusable(gateway: &Gateway, fleet: Fleet, settings: &Settings) -> Option<String> {
+pub(super) fn unusable(gateway: &Gateway, reach: &Reach, settings: &Settings) -> Option<String> {
+    let Reach { fleet, service } = reach;
+    let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
         Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
         _ => None,
     });
+    let ips = gateway.addresses.iter().filter_map(Address::ip).count();
+    if fleet == Fleet::Dedicated && ips > 1 {
+        return Some("spec.addresses: a Service has one address at most: name one, or none".to_owned());
+    }
+    let balanced = service.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer);
+    if fleet == Fleet::Dedicated && ips > 0 && !balanced {
+        return Some("spec.addresses: an address can be asked for with a Service of type LoadBalancer only".to_owned());
+    }
     // One that is well formed is served on, where it is a matter of its own.
     malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
         let named: BTreeSet<&IpAddr> = gateway.addresses.iter().filter_map(Address::ip).collect();

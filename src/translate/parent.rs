@@ -134,7 +134,7 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now
     };
     let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
     let (place, precedence) = reach.place(gateway);
-    let unusable = fleet::unusable(gateway, reach.fleet, settings);
+    let unusable = fleet::unusable(gateway, &reach, settings);
     let own = Stand { gateway: gateway.meta.name.clone(), place, precedence, reach, unusable };
     parent(key, &gateway.meta, own, accepted, &gateway.listeners, store, now)
 }

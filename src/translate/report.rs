@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
+use super::fleet::Fleet;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
 use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
 };
 use super::{features, fleet};
-use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
-use crate::model::{Condition, Hostname, ObjectName, Reason, Status};
+use crate::inputs::{Address, Gateway, Kind, ObjectKey, RouteKind};
+use crate::model::{Condition, Hostname, ObjectName, Reached, Reason, Status};
 
 impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
@@ -89,13 +90,16 @@ impl Engine {
             Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
             _ => None,
         });
-        let addresses = self.addresses(&gateway.addresses);
+        let (addresses, reached) = match parent.reach.fleet {
+            Fleet::Dedicated => self.exposed(parent, gateway),
+            Fleet::Own | Fleet::Shared => self.reached(gateway),
+        };
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
         } else if let Some(text) = unusable.clone().or(malformed) {
             Err((Reason::AddressNotUsable, text))
-        } else if addresses.is_empty() {
-            Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned()))
+        } else if let Err(nowhere) = reached {
+            Err(nowhere)
         } else if let Some(text) = self.taken(parent) {
             Err((Reason::AddressNotUsable, text))
         } else {
@@ -112,6 +116,16 @@ impl Engine {
             listeners,
         });
         Some(ObjectStatus { generation: parent.generation, body })
+    }
+
+    /// Where a Gateway is bound that is reached where it is bound.
+    fn reached(&self, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
+        let all: Vec<Reached> = self.addresses(&gateway.addresses).into_iter().map(Reached::Ip).collect();
+        let verdict = match all.is_empty() {
+            true => Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned())),
+            false => Ok(()),
+        };
+        (all, verdict)
     }
 
     /// Says which socket of a Gateway another one holds.
@@ -195,11 +209,16 @@ impl Engine {
         } else if let Some(text) = &parent.unusable {
             Err((Reason::Invalid, text.clone()))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
-            Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
+            match parent.reach.fleet {
+                Fleet::Dedicated => Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned())),
+                Fleet::Own | Fleet::Shared => {
+                    Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
+                }
+            }
         } else {
             listener_programmed(listener, &self.troubles)
         };
-        let is_accepted = accepted.is_ok();
+        let is_accepted = accepted.is_ok() && parent.unusable.is_none();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
         let mut programmed = condition("Programmed", programmed, Reason::Programmed);
         if let (Status::True, Some(text)) = (programmed.status, &listener.warning) {

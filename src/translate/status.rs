@@ -1,10 +1,9 @@
 //! Statuses of objects, as they would be written to Kubernetes but for times and acknowledgements.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::inputs::ParentRef;
-use crate::model::{Condition, Status};
+use crate::model::{Condition, Reached, Status};
 
 /// The status of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +82,7 @@ pub enum StatusBody {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatewayStatus {
     /// The addresses it is served on.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<Reached>,
     /// How many ListenerSets were accepted.
     pub attached_listener_sets: usize,
     /// Its conditions.
