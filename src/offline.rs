@@ -23,6 +23,8 @@ pub struct Offline {
     pub statuses: Vec<Value>,
     /// Certificates that an issuer would be asked for.
     pub wishes: Vec<Value>,
+    /// The Services that Gateways are to have, in short.
+    pub services: Vec<Value>,
     /// What tenancy derives: objects, and labels of namespaces.
     pub desired: Vec<Value>,
     /// Whether every condition of every object is as good as it can be.
@@ -54,12 +56,12 @@ pub fn translate(
     let tenants = pipeline.tenancy().wishes().values().map(wish);
     let wishes = own.chain(tenants).collect();
     let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
-    let services = pipeline.engine().services().values().filter_map(service);
-    let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).chain(services).collect();
+    let services = pipeline.engine().services().values().filter_map(service).collect();
+    let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).collect();
     let ok = pipeline.engine().good_and_bad().1 == 0
         && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
         && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());
-    Ok(Offline { resources, statuses, wishes, desired, ok })
+    Ok(Offline { resources, statuses, wishes, services, desired, ok })
 }
 
 /// Nobody is connected, and everything is as of now.

@@ -156,6 +156,19 @@ impl Cluster {
         }
     }
 
+    /// Waits until the controller has written nothing for a second, and says how much it had written.
+    pub async fn quiet(&self) -> Result<usize> {
+        let mut before = self.writes()?.len();
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            let now = self.writes()?.len();
+            if now == before {
+                return Ok(now);
+            }
+            before = now;
+        }
+    }
+
     /// What the controller wanted to change so far, its Lease aside.
     pub fn writes(&self) -> Result<Vec<Request>> {
         let mut all = self.server.requests()?;

@@ -42,6 +42,7 @@ pub(super) fn steps(
         Some(Some(there)) if !is_as_wished(there, wish) => all.push(Step::Apply(service_document(wish, gateway_uid))),
         Some(Some(_)) => {}
     }
+    let service_changes = !all.is_empty();
     for (name, v4, addresses) in parts(wish) {
         let name = ObjectName::new(wish.name.namespace.clone(), name);
         let same = slices.get(&name).is_some_and(|slice| {
@@ -51,7 +52,8 @@ pub(super) fn steps(
             there.sort();
             slice.service.as_ref() == Some(&wish.name) && ports == port_names(wish) && there == addresses
         });
-        if !same {
+        // What we know of a slice says nothing of its labels: they change with those of the Service.
+        if !same || service_changes {
             all.push(Step::Apply(slice_document(wish, gateway_uid, &name, v4, &addresses)));
         }
     }
