@@ -17,15 +17,15 @@ use crate::wire::encode_resource;
 pub struct Resource {
     kind: Kind,
     name: Arc<str>,
-    version: Arc<str>,
-    aliases: Arc<[String]>,
+    aliases: Option<Arc<[String]>>,
     /// `Resource { name, version, aliases, Any }` of the delta protocol.
     encoded: Bytes,
+    /// Where the version is in `encoded`.
+    version_at: u32,
     /// Where the `Any` begins in `encoded`; it reaches to the end.
     any_at: u32,
     /// Where the message begins in `encoded`; it reaches to the end.
     body_at: u32,
-    same_value: fn(&[u8], &[u8]) -> bool,
 }
 
 /// Why a message cannot be a resource.
@@ -59,12 +59,12 @@ impl Resource {
     /// # Panics
     /// When `M` is none of the messages of [`Kind`]: a mistake of the caller's code, not of its data.
     /// [`Resource::try_new`] reports it instead.
-    pub fn new<M: Message + Name + PartialEq + Default>(name: impl Into<Arc<str>>, message: &M) -> Resource {
+    pub fn new<M: Message + Name + PartialEq + Default + 'static>(name: impl Into<Arc<str>>, message: &M) -> Resource {
         Resource::try_new(name, message).expect("the message type is one of Kind")
     }
 
     /// Encodes `message` under `name`.
-    pub fn try_new<M: Message + Name + PartialEq + Default>(
+    pub fn try_new<M: Message + Name + PartialEq + Default + 'static>(
         name: impl Into<Arc<str>>,
         message: &M,
     ) -> Result<Resource, ResourceError> {
@@ -74,12 +74,12 @@ impl Resource {
         let Some(kind) = kind else {
             return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
         };
-        Ok(Resource::encoded(kind, name, Arc::new([]), &crate::stable::encode(message), same_value::<M>))
+        Ok(Resource::encoded(kind, name, None, &crate::stable::encode(message)))
     }
 
     /// The resource that `any` holds, under `name`.
     pub fn from_any(name: impl Into<Arc<str>>, any: &Any) -> Result<Resource, ResourceError> {
-        fn read<M: Message + Name + PartialEq + Default>(name: Arc<str>, any: &Any) -> Result<Resource, ResourceError> {
+        fn read<M: Message + Name + PartialEq + Default + 'static>(name: Arc<str>, any: &Any) -> Result<Resource, ResourceError> {
             match M::decode(any.value.as_slice()) {
                 Ok(message) => Resource::try_new(name, &message),
                 Err(why) => {
@@ -108,21 +108,16 @@ impl Resource {
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
     pub fn with_aliases(self, aliases: Vec<String>) -> Resource {
         let body = self.body();
-        Resource::encoded(self.kind, self.name.clone(), aliases.into(), &body, self.same_value)
+        Resource::encoded(self.kind, self.name.clone(), Some(aliases.into()), &body)
     }
 
-    fn encoded(
-        kind: Kind,
-        name: Arc<str>,
-        aliases: Arc<[String]>,
-        body: &[u8],
-        same_value: fn(&[u8], &[u8]) -> bool,
-    ) -> Resource {
-        let version: Arc<str> = version_of(body, &aliases).into();
-        let (encoded, any_at) = encode_resource(&name, &version, &aliases, kind.type_url(), body);
-        let body_at = encoded.len() - body.len();
+    fn encoded(kind: Kind, name: Arc<str>, aliases: Option<Arc<[String]>>, body: &[u8]) -> Resource {
+        let names = aliases.as_deref().unwrap_or_default();
+        let version = version_of(body, names);
+        let (encoded, version_at, any_at) = encode_resource(&name, &version, names, kind.type_url(), body);
         let small = |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
-        Resource { kind, name, version, aliases, any_at: small(any_at), body_at: small(body_at), encoded, same_value }
+        let (version_at, any_at, body_at) = (small(version_at), small(any_at), small(encoded.len() - body.len()));
+        Resource { kind, name, aliases, encoded, version_at, any_at, body_at }
     }
 
     /// The type.
@@ -141,12 +136,13 @@ impl Resource {
 
     /// Names of other requests that this resource answers.
     pub fn aliases(&self) -> &[String] {
-        &self.aliases
+        self.aliases.as_deref().unwrap_or_default()
     }
 
-    /// A hash of the content, the same for the same content in every process.
+    /// A hash of the content, the same for the same value in every process, and another for another value.
     pub fn version(&self) -> &str {
-        &self.version
+        let at = self.version_at as usize;
+        std::str::from_utf8(&self.encoded[at..at + VERSION]).expect("a version is hexadecimal")
     }
 
     /// The encoded message, without its `Any`.
@@ -168,19 +164,10 @@ impl Resource {
     pub fn encoded_len(&self) -> usize {
         self.encoded.len()
     }
-
-    /// Whether both hold the same value. Maps encode in any order, so bytes that differ are decoded and
-    /// compared as messages.
-    pub fn same_value(&self, other: &Resource) -> bool {
-        self.kind == other.kind
-            && self.aliases == other.aliases
-            && (self.version == other.version || (self.same_value)(&self.body(), &other.body()))
-    }
 }
 
-fn same_value<M: Message + PartialEq + Default>(a: &[u8], b: &[u8]) -> bool {
-    matches!((M::decode(a), M::decode(b)), (Ok(a), Ok(b)) if a == b)
-}
+/// Length of a version: half of a SHA-256 in hexadecimal.
+const VERSION: usize = 32;
 
 fn version_of(body: &[u8], aliases: &[String]) -> String {
     let mut hash = Sha256::new();
@@ -189,7 +176,7 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
         hash.update([0]);
         hash.update(alias);
     }
-    hash.finalize().iter().take(16).fold(String::with_capacity(32), |mut hex, byte| {
+    hash.finalize().iter().take(VERSION / 2).fold(String::with_capacity(VERSION), |mut hex, byte| {
         use fmt::Write;
         write!(hex, "{byte:02x}").expect("a String takes every write");
         hex
@@ -199,7 +186,7 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
 /// Never the body: it may be a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version, self.encoded.len())
+        write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version(), self.encoded.len())
     }
 }
 
