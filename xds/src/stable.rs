@@ -12,7 +12,7 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::RwLock;
+use std::sync::{LazyLock, RwLock};
 
 use prost::Message;
 
@@ -55,11 +55,14 @@ impl Run {
     }
 }
 
+/// A message type, and a field of it as in [`Run::path`].
+type Place = (TypeId, Vec<u64>);
+
 /// Whether `run`, which is not in order, is a map of `message`, whose encoding is `bytes`.
 fn is_map<M: Message + Default + PartialEq + 'static>(message: &M, bytes: &[u8], run: &Run) -> bool {
-    static ANSWERS: RwLock<Option<HashMap<(TypeId, Vec<u64>), bool>>> = RwLock::new(None);
+    static ANSWERS: LazyLock<RwLock<HashMap<Place, bool>>> = LazyLock::new(RwLock::default);
     let key = (TypeId::of::<M>(), run.path.clone());
-    if let Some(known) = ANSWERS.read().expect("no holder panics").as_ref().and_then(|all| all.get(&key)) {
+    if let Some(known) = ANSWERS.read().expect("no holder panics").get(&key) {
         return *known;
     }
     let two = run.entries.windows(2).find(|two| bytes[two[0].clone()] > bytes[two[1].clone()]);
@@ -67,7 +70,6 @@ fn is_map<M: Message + Default + PartialEq + 'static>(message: &M, bytes: &[u8],
     let exchanged = [&bytes[..two[0].start], &bytes[two[1].clone()], &bytes[two[0].clone()], &bytes[two[1].end..]];
     let answer = M::decode(exchanged.concat().as_slice()).is_ok_and(|decoded| decoded == *message);
     let mut answers = ANSWERS.write().expect("no holder panics");
-    let answers = answers.get_or_insert_default();
     if answers.len() < KNOWN {
         answers.insert(key, answer);
     }
@@ -226,8 +228,11 @@ mod tests {
             header: Some(HeaderValue { key: key.into(), value: "v".into(), ..Default::default() }),
             ..Default::default()
         };
-        let host =
-            VirtualHost { request_headers_to_add: ["b", "a", "c"].map(add).into(), name: "h".into(), ..Default::default() };
+        let host = VirtualHost {
+            request_headers_to_add: ["b", "a", "c"].map(add).into(),
+            name: "h".into(),
+            ..Default::default()
+        };
         // Asked twice: the answer is kept.
         assert_eq!(encode(&host), host.encode_to_vec());
         assert_eq!(encode(&host), host.encode_to_vec());
