@@ -200,6 +200,9 @@ pub struct Controller {
     /// This replica's name in the lease
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
+    /// The UID of this replica's pod: what it records goes with it [default: it stays]
+    #[arg(long, env = "POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
     /// How long a replica that is not heard of keeps the lease
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
     pub lease_seconds: u64,

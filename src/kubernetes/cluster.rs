@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::damper::Damper;
 use super::failure::Failure;
 use super::lease::{Term, leads};
+use super::replicas::{Record, Replica, Replicas, Told};
 use super::secrets::{Secrets, Step};
 use super::seen::Seen;
 use super::services::{self, Services};
@@ -63,6 +64,7 @@ pub struct Cluster {
     unreadable: BTreeMap<ObjectKey, String>,
     writer: Writer,
     services: Services,
+    replicas: Replicas,
     damper: Damper,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
     /// The Secrets whose bodies are being fetched.
@@ -86,11 +88,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// Nothing seen yet.
-    pub fn new(client: Client, controller: &str, live: Live) -> Self {
+    pub fn new(client: Client, controller: &str, replica: Replica, live: Live) -> Self {
         let now = Instant::now();
         Self {
             writer: Writer::new(client.clone()),
             services: Services::new(client.clone()),
+            replicas: Replicas::new(client.clone(), replica),
             client,
             controller: controller.to_owned(),
             live,
@@ -248,6 +251,7 @@ impl Cluster {
             fetched = fetched => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
+            () = self.replicas.next() => Ended(Request::Record),
         }
     }
 
@@ -257,6 +261,7 @@ impl Cluster {
             Request::Fetch(fetched) => self.take_body(fetched, term),
             Request::Write(written) => self.take_written(written),
             Request::Service(ended) => self.services.take_ended(ended),
+            Request::Record => {}
         }
     }
 
@@ -309,8 +314,24 @@ impl Cluster {
         }
     }
 
+    /// Takes in what another replica says of its Envoys.
+    pub fn take_told(&mut self, told: Told, term: Term) {
+        self.replicas.take_in(told);
+        self.settle(term);
+    }
+
     /// Looks at what Envoys said since the last time.
     pub fn settle(&mut self, term: Term) {
+        let own = self.live.own_progress();
+        let names = own.nodes.iter().map(|node| node.node.clone()).collect();
+        let nodes = self.replicas.nodes(&names, |state| self.live.generation_of(state));
+        let refused = self.replicas.refused(self.live.view());
+        self.live.set_others(nodes, refused);
+        // Whoever writes statuses knows its own Envoys.
+        if self.serving && !leads(term) {
+            let (state, since) = self.live.state();
+            self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
+        }
         for line in self.live.settled(self.started.elapsed()) {
             info!("{line}");
         }
@@ -339,6 +360,7 @@ impl Cluster {
             self.want(self.seen.keys().cloned().collect());
             self.services.look_at_everything();
         }
+        self.settle(term);
     }
 
     /// Begins the writes whose turn has come.
@@ -470,6 +492,7 @@ impl Cluster {
         self.fetches.shutdown().await;
         self.writer.stop().await;
         self.services.stop().await;
+        self.replicas.stop().await;
     }
 }
 
@@ -480,6 +503,7 @@ enum Request {
     Fetch(Option<(ObjectName, Option<Object>)>),
     Write(Option<Done>),
     Service(services::Ended),
+    Record,
 }
 
 enum Decision {

@@ -13,6 +13,7 @@ mod failure;
 pub mod keys;
 pub mod lease;
 mod queue;
+pub mod replicas;
 mod secrets;
 mod seen;
 mod services;

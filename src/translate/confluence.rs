@@ -348,8 +348,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         last.entry(object.key()).or_insert(Some(object));
     }
     let mut fresh = World::default();
+    let mut anew = self::engine();
     let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).collect();
-    fresh.take(self::engine().apply(all, now()));
+    fresh.take(anew.apply(all, now()));
+    prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
     prop_assert_eq!(&world.services, &fresh.services);

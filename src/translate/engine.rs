@@ -80,6 +80,7 @@ pub struct Engine {
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
+    pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
@@ -130,6 +131,7 @@ impl Engine {
             challenges: BTreeMap::new(),
             troubles: BTreeMap::new(),
             emitted: HashMap::new(),
+            digest: 0,
             backends: BTreeMap::new(),
             ports: BTreeMap::new(),
             sni_ports: HashMap::new(),
@@ -200,6 +202,11 @@ impl Engine {
     /// The objects that were seen.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What is served, in one number: engines that were told the same have the same.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// How much work was done so far.
