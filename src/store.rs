@@ -152,7 +152,7 @@ impl Store {
                 self.config_maps.take(name)?;
                 Replaced::default()
             }
-            Kind::GRPCRoute | Kind::TenantGateway => return None,
+            Kind::GRPCRoute | Kind::TenantGateway | Kind::Issuer | Kind::Certificate => return None,
         })
     }
 

@@ -17,13 +17,15 @@ use super::failure::Failure;
 use super::lease::{Term, leads};
 use super::secrets::{Secrets, Step};
 use super::seen::Seen;
-use super::status;
+use super::status::{self, Us};
+use super::tenants::{self, Tenants};
 use super::view::View;
 use super::watch::{News, Update};
 use super::writer::{Done, Writer};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::standalone::Live;
+use crate::statuses::{claims, refused};
 use crate::tenancy;
 use crate::translate::Change;
 
@@ -37,17 +39,21 @@ const COUNTING: Duration = Duration::from_secs(2);
 const FIRST: Duration = Duration::from_secs(30);
 
 /// The kinds that are watched.
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 14] = [
     Kind::Namespace,
+    Kind::TenantGateway,
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
     Kind::HTTPRoute,
+    Kind::GRPCRoute,
     Kind::TLSRoute,
     Kind::ReferenceGrant,
     Kind::Service,
     Kind::EndpointSlice,
     Kind::Secret,
+    Kind::Issuer,
+    Kind::Certificate,
 ];
 
 /// The cluster, as we see it.
@@ -60,7 +66,9 @@ pub struct Cluster {
     seen: BTreeMap<ObjectKey, Seen>,
     unreadable: BTreeMap<ObjectKey, String>,
     writer: Writer,
-    damper: Damper,
+    /// What TenantGateways lead to.
+    tenants: Tenants,
+    damper: Damper<ObjectKey>,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
     /// The Secrets whose bodies are being fetched.
     in_flight: BTreeSet<ObjectName>,
@@ -69,6 +77,8 @@ pub struct Cluster {
     deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
     early: Vec<Change>,
+    /// Whose the objects are that stand under derived names, as long as tenancy has not been told.
+    known: Vec<tenancy::Change>,
     serving: bool,
     /// Until when each status may wait for Envoys.
     held: BTreeMap<ObjectKey, Instant>,
@@ -87,6 +97,7 @@ impl Cluster {
         let now = Instant::now();
         Self {
             writer: Writer::new(client.clone()),
+            tenants: Tenants::new(client.clone()),
             client,
             controller: controller.to_owned(),
             live,
@@ -99,6 +110,7 @@ impl Cluster {
             in_flight: BTreeSet::new(),
             deferred: BTreeMap::new(),
             early: Vec::new(),
+            known: Vec::new(),
             serving: false,
             held: BTreeMap::new(),
             counted: (0, now),
@@ -126,17 +138,26 @@ impl Cluster {
 
     /// Takes in what a watch tells.
     pub fn take_in(&mut self, news: News, term: Term) {
-        let line = match news {
+        let (kind, line) = match news {
             News::Changed(updates) => {
                 self.change(updates, term);
-                None
+                self.begin(term);
+                return;
             }
-            News::Complete(kind) => self.view.complete(kind),
-            News::Trouble(kind, text) => self.view.trouble(kind, text),
-            News::Missing(kind) => self.view.missing(kind),
+            News::Complete(kind) => (kind, self.view.complete(kind)),
+            News::Trouble(kind, text) => (kind, self.view.trouble(kind, text)),
+            News::Missing(kind) => (kind, self.view.missing(kind)),
+            News::Listing(kind) => (kind, self.view.listing(kind)),
         };
         if let Some(line) = line {
             info!("{line}");
+            if kind == Kind::ListenerSet {
+                self.known.push(tenancy::Change::ListenerSets(!self.view.is_missing(kind)));
+                self.apply(Vec::new(), term);
+            }
+            if self.serving {
+                self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
+            }
         }
         self.begin(term);
     }
@@ -160,6 +181,10 @@ impl Cluster {
                         self.deferred.remove(&key);
                         changes.push(Change::Put(*object));
                     }
+                }
+                Update::Held(derived, held, existing) => {
+                    self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
+                    self.tenants.see(derived, *held);
                 }
                 Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
                 Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
@@ -197,6 +222,10 @@ impl Cluster {
     }
 
     fn forget(&mut self, key: &ObjectKey) {
+        if let Some(derived) = tenants::derived(key) {
+            self.known.push(tenancy::Change::Existing(derived, None));
+        }
+        self.tenants.forget(key);
         self.unreadable.remove(key);
         self.deferred.remove(key);
         self.seen.remove(key);
@@ -209,7 +238,10 @@ impl Cluster {
         let old = self.seen.insert(key.clone(), seen);
         // Somebody wrote to it, maybe over what we wrote.
         if self.serving && leads(term) && old.as_ref() != self.seen.get(&key) {
-            self.writer.want(key, Instant::now());
+            self.tenants.look_at(&key, self.live.pipeline().tenancy());
+            if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
+                self.writer.want(key, Instant::now());
+            }
         }
     }
 
@@ -237,6 +269,7 @@ impl Cluster {
         tokio::select! {
             fetched = fetched => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
+            written = self.tenants.next() => Ended(Request::Tenants(written)),
         }
     }
 
@@ -245,6 +278,8 @@ impl Cluster {
         match ended.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
             Request::Write(written) => self.take_written(written),
+            Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
+            Request::Tenants(None) => {}
         }
     }
 
@@ -276,15 +311,23 @@ impl Cluster {
             self.early.extend(changes);
             return;
         }
-        // What tenancy decides is recorded nowhere else.
-        let record = &mut |_: &tenancy::Delta| Ok::<_, Infallible>(());
-        let lines = match self.live.apply(changes, Vec::new(), record, SystemTime::now(), self.started.elapsed()) {
+        let known = std::mem::take(&mut self.known);
+        let mut decided = tenancy::Delta::default();
+        let record = &mut |delta: &tenancy::Delta| {
+            decided = delta.clone();
+            Ok::<_, Infallible>(())
+        };
+        let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
             Ok(lines) => lines,
             Err(never) => match never {},
         };
         for line in lines {
             // A cluster is full of changes that lead to nothing.
             if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
+        }
+        if leads(term) {
+            self.tenants.take_in(&decided, self.live.pipeline().tenancy());
+            self.want(decided.verdicts.keys().map(|(claim, _)| claim.object()).collect());
         }
         self.settle(term);
     }
@@ -324,11 +367,14 @@ impl Cluster {
         if self.leading && !before && self.serving {
             // Everything is compared once with what there is; our own entries of routes that left us are found so.
             self.want(self.seen.keys().cloned().collect());
+            self.tenants.look_at_everything(self.live.pipeline().tenancy());
         }
     }
 
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
+        let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
+        self.tenants.write(known, self.serving && leads(term));
         while let Some(key) = self.writer.take(Instant::now()) {
             if !self.serving || !leads(term) {
                 self.writer.nothing(&key);
@@ -363,9 +409,15 @@ impl Cluster {
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         let Some(seen) = self.seen.get(key) else { return Decision::Nothing };
         let now = Instant::now();
-        let said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
+        let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let Some(document) = status::patch(key, said.as_ref(), seen, &self.controller, &time) else {
+        let tenancy = self.live.pipeline().tenancy();
+        if let Some(status) = &mut said {
+            refused(tenancy, key, status);
+        }
+        let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
+        let us = Us { controller: &self.controller, claims };
+        let Some(document) = status::patch(key, said.as_ref(), seen, &us, &time) else {
             return Decision::Nothing;
         };
         if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
@@ -438,6 +490,7 @@ impl Cluster {
         text += "# HELP gatewright_writes_pending Statuses that wait or are being written.\n\
                  # TYPE gatewright_writes_pending gauge\n";
         let _ = writeln!(text, "gatewright_writes_pending {}", self.writer.pending());
+        text += &self.tenants.metrics();
         text += "# HELP gatewright_leader Whether this replica writes.\n# TYPE gatewright_leader gauge\n";
         let _ = writeln!(text, "gatewright_leader {}", u8::from(leads(term)));
         text + "# EOF\n"
@@ -447,6 +500,7 @@ impl Cluster {
     pub async fn stop(mut self) {
         self.fetches.shutdown().await;
         self.writer.stop().await;
+        self.tenants.stop().await;
     }
 }
 
@@ -456,6 +510,7 @@ pub struct Ended(Request);
 enum Request {
     Fetch(Option<(ObjectName, Option<Object>)>),
     Write(Option<Done>),
+    Tenants(Option<tenants::Written>),
 }
 
 enum Decision {
@@ -471,7 +526,7 @@ fn resource(key: &ObjectKey, api_version: &str) -> ApiResource {
 }
 
 /// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
-fn newer(one: &str, other: &str) -> bool {
+pub(super) fn newer(one: &str, other: &str) -> bool {
     (one.len(), one) > (other.len(), other)
 }
 

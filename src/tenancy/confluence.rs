@@ -48,7 +48,7 @@ fn gone(change: Change) -> Change {
         Change::Namespace(name, _) => Change::Namespace(name, None),
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
-        Change::Class(..) | Change::Recorded(..) => unreachable!("these do not go"),
+        Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("these do not go"),
     }
 }
 
@@ -270,7 +270,7 @@ proptest! {
                 Change::Namespace(name, _) => format!("n{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
-                Change::Class(..) | Change::Recorded(..) => unreachable!("none is made"),
+                Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("none is made"),
             };
             last.insert(id, change.clone());
             engine.apply(vec![change]);

@@ -273,7 +273,7 @@ impl Engine {
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
-            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway => {}
+            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
         }
     }
 
