@@ -1,0 +1,5 @@
+//! TenantGateways on a real API server: what they lead to is written as Cozystack's page names it, and nothing else is
+//! touched.
+
+mod modes;
+mod site;
