@@ -2,4 +2,6 @@
 //! touched.
 
 mod modes;
+mod others;
 mod site;
+mod troubles;

@@ -11,17 +11,17 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-pub const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-pub const CERT_MANAGER: &str = "cert-manager.io/v1";
-pub const TENANT: &str = "gateway.cozystack.io/v1alpha1";
+pub(crate) const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+pub(crate) const CERT_MANAGER: &str = "cert-manager.io/v1";
+pub(crate) const TENANT: &str = "gateway.cozystack.io/v1alpha1";
 /// The label by which a namespace attaches.
-pub const OWNER: &str = "namespace.cozystack.io/gateway";
+pub(crate) const OWNER: &str = "namespace.cozystack.io/gateway";
 /// The label with a namespace's apex.
-pub const HOST: &str = "namespace.cozystack.io/host";
+pub(crate) const HOST: &str = "namespace.cozystack.io/host";
 /// The annotation of labels that the controller wrote.
-pub const ATTACHED: &str = "cozystack.io/gateway-attached-by";
+pub(crate) const ATTACHED: &str = "cozystack.io/gateway-attached-by";
 /// Under this name routes are told how their claims fared.
-pub const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
+pub(crate) const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Everything that TenantGateways lead to.
@@ -34,7 +34,7 @@ const KINDS: [(&str, &str); 5] = [
 ];
 
 /// An API server with all kinds.
-pub async fn cluster() -> Result<Cluster> {
+pub(crate) async fn cluster() -> Result<Cluster> {
     let server = ApiServer::start_with_controllers().await?;
     server.install_gateway_api().await?;
     install_cert_manager(&server).await?;
@@ -43,50 +43,50 @@ pub async fn cluster() -> Result<Cluster> {
 }
 
 /// The kinds that are written for cert-manager.
-pub async fn install_cert_manager(server: &ApiServer) -> Result<()> {
+pub(crate) async fn install_cert_manager(server: &ApiServer) -> Result<()> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
     ensure!(folder.exists(), "no CRDs at {}; run: e2e/tools install cert-manager-crds", folder.display());
     server.install_crds(&folder).await
 }
 
 /// TenantGateways.
-pub async fn install_tenants(server: &ApiServer) -> Result<()> {
+pub(crate) async fn install_tenants(server: &ApiServer) -> Result<()> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
     server.install_crds(&folder).await
 }
 
 /// A namespace with its own apex and Gateway.
-pub async fn namespace(server: &ApiServer, name: &str, apex: &str) -> Result<()> {
+pub(crate) async fn namespace(server: &ApiServer, name: &str, apex: &str) -> Result<()> {
     member(server, name, name, apex).await
 }
 
 /// A namespace that inherits the Gateway of another.
-pub async fn member(server: &ApiServer, name: &str, owner: &str, apex: &str) -> Result<()> {
+pub(crate) async fn member(server: &ApiServer, name: &str, owner: &str, apex: &str) -> Result<()> {
     let labels = json!({OWNER: owner, HOST: apex});
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})).await?;
     Ok(())
 }
 
 /// A TenantGateway, named as Cozystack's chart names it.
-pub fn tenant(namespace: &str, spec: Value) -> Value {
+pub(crate) fn tenant(namespace: &str, spec: Value) -> Value {
     json!({"apiVersion": TENANT, "kind": "TenantGateway",
         "metadata": {"name": "cozystack", "namespace": namespace}, "spec": spec})
 }
 
 /// A route to the Gateway of `owner`.
-pub fn route(namespace: &str, name: &str, owner: &str, hostnames: &[&str]) -> Value {
+pub(crate) fn route(namespace: &str, name: &str, owner: &str, hostnames: &[&str]) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": namespace},
         "spec": {"parentRefs": [{"name": "cozystack", "namespace": owner}], "hostnames": hostnames,
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
 /// Kind and name of everything in a namespace that a TenantGateway owns.
-pub async fn owned(server: &ApiServer, namespace: &str) -> Result<BTreeSet<String>> {
+pub(crate) async fn owned(server: &ApiServer, namespace: &str) -> Result<BTreeSet<String>> {
     Ok(objects(server, namespace).await?.iter().map(|object| id(object)).collect())
 }
 
 /// Everything in a namespace that a TenantGateway owns, without what differs between two runs.
-pub async fn objects(server: &ApiServer, namespace: &str) -> Result<Vec<Value>> {
+pub(crate) async fn objects(server: &ApiServer, namespace: &str) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for (api_version, kind) in KINDS {
         let api = server.api(api_version, kind, namespace).await?;
@@ -102,13 +102,13 @@ pub async fn objects(server: &ApiServer, namespace: &str) -> Result<Vec<Value>> 
     Ok(all)
 }
 
-pub fn id(object: &Value) -> String {
+pub(crate) fn id(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
 /// Waits until exactly these objects are owned by a TenantGateway of the namespace.
-pub async fn until_owned(server: &ApiServer, namespace: &str, expected: &[&str]) -> Result<()> {
+pub(crate) async fn until_owned(server: &ApiServer, namespace: &str, expected: &[&str]) -> Result<()> {
     let expected: BTreeSet<String> = expected.iter().map(|text| (*text).to_owned()).collect();
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -122,7 +122,7 @@ pub async fn until_owned(server: &ApiServer, namespace: &str, expected: &[&str])
 }
 
 /// Waits until something holds.
-pub async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
+pub(crate) async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while !good().await? {
         assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
@@ -132,7 +132,7 @@ pub async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<(
 }
 
 /// Does what the controller of another class does: says of a Gateway or ListenerSet that it is accepted and programmed.
-pub async fn program(server: &ApiServer, kind: &str, namespace: &str, name: &str) -> Result<()> {
+pub(crate) async fn program(server: &ApiServer, kind: &str, namespace: &str, name: &str) -> Result<()> {
     let api = server.api(GATEWAY, kind, namespace).await?;
     let object = api.get(name).await?;
     let conditions: Vec<Value> = ["Accepted", "Programmed"]
@@ -150,12 +150,12 @@ pub async fn program(server: &ApiServer, kind: &str, namespace: &str, name: &str
 }
 
 /// `Ready` of the TenantGateway of a namespace.
-pub fn ready(object: &Value) -> Option<&Value> {
+pub(crate) fn ready(object: &Value) -> Option<&Value> {
     e2e::cluster::condition(&object["status"], "Ready")
 }
 
 /// Waits until the TenantGateway of a namespace gives this reason, and returns its `Ready`.
-pub async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str) -> Result<Value> {
+pub(crate) async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str) -> Result<Value> {
     let good = |object: &Value| {
         ready(object).is_some_and(|ready| {
             ready["reason"] == reason && ready["observedGeneration"] == object["metadata"]["generation"]
@@ -166,7 +166,7 @@ pub async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str) -> Re
 }
 
 /// What was written since, once the controller has written nothing for a second.
-pub async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
+pub(crate) async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
     let mut before = cluster.writes()?.len();
     loop {
         sleep(Duration::from_millis(1200)).await;
