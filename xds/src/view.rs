@@ -177,7 +177,7 @@ impl Tables {
         for resource in upserts {
             let table = &mut self.by_kind[resource.kind() as usize];
             let held = table.entries.get(resource.shared_name()).and_then(|e| e.current.as_ref());
-            if held.is_some_and(|held| held.same_value(&resource)) {
+            if held.is_some_and(|held| held.version() == resource.version()) {
                 applied.unchanged += 1;
                 continue;
             }
