@@ -186,7 +186,7 @@ impl Store {
         }
     }
 
-    fn index_secrets(&mut self, key: &ParentKey, listeners: &[crate::inputs::Listener], there: bool) {
+    fn index_secrets(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
         let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
         for reference in references.filter(|r| r.name.namespace != key.name().namespace) {
             if there {

@@ -250,7 +250,9 @@ fn challenge() -> impl Strategy<Value = Change> {
         let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
         Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
     });
-    prop_oneof![3 => answer, 1 => trouble]
+    let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"]))
+        .prop_map(|(secret, by)| Change::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())));
+    prop_oneof![3 => answer, 1 => trouble, 1 => awaited]
 }
 
 fn class() -> Change {
@@ -290,6 +292,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                 Change::Delete(key) => last.insert(key.clone(), None),
                 Change::Challenge(hostname, _) => {
                     told.insert(hostname.to_string(), change.clone());
+                    continue;
+                }
+                Change::Awaited(secret, _) => {
+                    told.insert(format!("awaited {secret}"), change.clone());
                     continue;
                 }
                 Change::Trouble(secret, _) => {

@@ -65,6 +65,8 @@ pub struct Engine {
     pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
+    /// Who is about to fill Secrets that listeners refer to.
+    pub(super) awaited: BTreeMap<ObjectName, Arc<str>>,
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
@@ -148,6 +150,7 @@ impl Engine {
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
             troubles: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             emitted: HashMap::new(),
             backends: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -206,7 +209,7 @@ impl Engine {
         listeners
             .filter_map(|listener| match &listener.served {
                 Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
-                Served::None | Served::Certificate(_) => None,
+                Served::None | Served::Missing(_) | Served::Certificate(_) => None,
             })
             .collect()
     }
@@ -233,6 +236,7 @@ impl Engine {
             }
             Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
+            Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
         };
         let Some(replaced) = replaced else { return };
         let name = &key.name;
@@ -283,6 +287,14 @@ impl Engine {
             Some(text) => self.troubles.insert(secret, text),
             None => self.troubles.remove(&secret),
         };
+    }
+
+    fn set_awaited(&mut self, secret: ObjectName, by: Option<Arc<str>>, dirty: &mut Dirty) {
+        dirty.statuses.extend(self.parents_by_secret.of(&secret).map(ParentKey::object));
+        match by {
+            Some(by) => drop(self.awaited.insert(secret, by)),
+            None => drop(self.awaited.remove(&secret)),
+        }
     }
 
     fn touch_route(&self, key: &RouteKey, dirty: &mut Dirty) {
@@ -357,7 +369,7 @@ impl Engine {
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
         let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
             Served::Issued(wish, _) => Some(wish.secret.clone()),
-            Served::None | Served::Certificate(_) => None,
+            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
         });
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();

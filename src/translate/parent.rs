@@ -145,7 +145,7 @@ fn parent(
     meta: &Meta,
     gateway: ObjectName,
     accepted: Verdict,
-    listeners: &[Listener],
+    listeners: &[Arc<Listener>],
     store: &Store,
     now: SystemTime,
 ) -> Parent {

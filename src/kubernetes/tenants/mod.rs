@@ -30,7 +30,7 @@ use super::seen::Seen;
 use super::view::View;
 use crate::inputs::{Kind, ObjectKey};
 use crate::model::ObjectName;
-use crate::tenancy::{Delta, Derived, DerivedKind, Tenancy, names};
+use crate::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
 use job::Job;
 
 /// Writes at the same time.
@@ -300,7 +300,8 @@ impl Tenants {
         now: Instant,
     ) -> Result<(Job, serde_json::Value), Decision> {
         let task = Task::Object(derived.clone());
-        let wanted = known.tenancy.objects().get(derived);
+        let wanted = known.tenancy.objects().get(derived).map(Desired::document);
+        let wanted = wanted.as_ref();
         let kind = kind(derived.kind);
         if !known.view.is_whole(kind) {
             if wanted.is_some() && known.view.is_missing(kind) {

@@ -27,8 +27,15 @@ pub(super) fn state(seen: &Seen) -> ParentState {
         Some((name, (holds(conditions, "Accepted"), holds(conditions, "Programmed"))))
     };
     let listeners: BTreeMap<_, _> = status["listeners"].as_array().into_iter().flatten().filter_map(listener).collect();
+    let waits = |listener: &Value| {
+        let conditions = listener["conditions"].as_array()?;
+        let told = conditions.iter().find(|c| c["type"] == "Programmed" && c["reason"] == "Pending")?;
+        Some((Arc::from(listener["name"].as_str()?), told["message"].as_str()?.to_owned()))
+    };
+    let pending = status["listeners"].as_array().into_iter().flatten().filter_map(waits).collect();
     let conditions = &status["conditions"];
-    ParentState { accepted: holds(conditions, "Accepted"), programmed: holds(conditions, "Programmed"), listeners }
+    let (accepted, programmed) = (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
+    ParentState { accepted, programmed, listeners, pending }
 }
 
 /// Lays what could not be written over a status: nothing is ready that could not be written. What is wrong with the
