@@ -18,7 +18,7 @@ use super::lease::{Term, leads};
 use super::secrets::{Secrets, Step};
 use super::seen::Seen;
 use super::status::{self, Us};
-use super::tenants::{self, Tenants};
+use super::tenants::{self, Herald, Tenants};
 use super::view::View;
 use super::watch::{News, Update};
 use super::writer::{Done, Writer};
@@ -26,7 +26,7 @@ use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::standalone::Live;
 use crate::statuses::{claims, refused};
-use crate::tenancy;
+use crate::tenancy::{self, ClaimKey};
 use crate::translate::Change;
 
 /// How long a status waits for Envoys that are connected to acknowledge, so that it is written once.
@@ -68,6 +68,7 @@ pub struct Cluster {
     writer: Writer,
     /// What TenantGateways lead to.
     tenants: Tenants,
+    herald: Herald,
     damper: Damper<ObjectKey>,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
     /// The Secrets whose bodies are being fetched.
@@ -98,6 +99,7 @@ impl Cluster {
         Self {
             writer: Writer::new(client.clone()),
             tenants: Tenants::new(client.clone()),
+            herald: Herald::new(client.clone()),
             client,
             controller: controller.to_owned(),
             live,
@@ -391,10 +393,14 @@ impl Cluster {
                 }
                 Decision::Write(document) => {
                     self.held.remove(&key);
-                    let Some(resource) = self.seen.get(&key).map(|seen| resource(&key, &seen.api_version)) else {
+                    let Some(seen) = self.seen.get(&key) else {
                         self.writer.nothing(&key);
                         continue;
                     };
+                    let resource = resource(&key, &seen.api_version);
+                    if ClaimKey::of(&key).is_some() {
+                        self.herald.note(&key, &seen.uid, &seen.status(), &document["status"], &["Accepted"]);
+                    }
                     self.damper.wrote(&key, &document, Instant::now());
                     if self.damper.times(&key) == 5 {
                         warn!("{key}: somebody changes the status that we write back again and again");
@@ -449,6 +455,7 @@ impl Cluster {
 
     fn take_written(&mut self, done: Option<Done>) {
         let Some(Done { key, outcome }) = done else { return };
+        self.herald.written(&key, outcome.is_ok());
         match outcome {
             Ok(object) => {
                 if let Some(seen) = self.seen.get_mut(&key) {
@@ -501,6 +508,7 @@ impl Cluster {
         self.fetches.shutdown().await;
         self.writer.stop().await;
         self.tenants.stop().await;
+        self.herald.stop().await;
     }
 }
 

@@ -3,5 +3,6 @@
 
 mod modes;
 mod others;
+mod own_class;
 mod site;
 mod troubles;

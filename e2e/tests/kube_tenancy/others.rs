@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::cluster::Cluster;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::site::{
     ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, id, member, namespace, objects, program, quiet,
-    route, tenant, until_owned, until_ready,
+    route, tenant, until, until_owned, until_ready,
 };
 
 #[tokio::test]
@@ -319,6 +319,15 @@ async fn claims(cluster: &Cluster) -> Result<()> {
         let text = told["status"]["parents"][0]["conditions"][0]["message"].as_str().unwrap_or_default();
         assert!(text.contains("web.claims.example.org") && !text.contains("tenant-claims/web"), "{text}");
     }
+    // It is told once as an Event, too.
+    let events = async || {
+        let all = server.api("events.k8s.io/v1", "Event", "tenant-claims-z").await?.list(&Default::default()).await?;
+        let of_it = |event: &&DynamicObject| {
+            event.data["reason"] == "HostnameConflict" && event.data["regarding"]["name"] == "web"
+        };
+        anyhow::Ok(all.iter().filter(of_it).count())
+    };
+    until("an Event tells it", async || Ok(events().await? == 1)).await?;
     // The winner goes, and the other has it.
     server.api(GATEWAY, "HTTPRoute", space).await?.delete("web", &Default::default()).await?;
     cluster

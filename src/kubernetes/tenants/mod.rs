@@ -3,6 +3,7 @@
 //! Tenancy says what is wanted; here it is compared with what the API server holds, and written when it differs, each
 //! object by itself, so that one that is refused hurts no other. What was written comes back by being watched.
 
+mod event;
 mod fields;
 mod held;
 mod job;
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
+pub use event::Herald;
 pub use held::{Held, Step};
 
 use super::damper::Damper;
@@ -110,6 +112,7 @@ pub struct Tenants {
     passing: BTreeMap<ObjectName, Instant>,
     writes: BTreeMap<&'static str, u64>,
     failures: BTreeMap<&'static str, u64>,
+    herald: Herald,
 }
 
 enum Decision {
@@ -122,6 +125,7 @@ impl Tenants {
     /// Nothing seen yet.
     pub fn new(client: Client) -> Self {
         Self {
+            herald: Herald::new(client.clone()),
             client,
             held: BTreeMap::new(),
             queue: Queue::default(),
@@ -350,6 +354,7 @@ impl Tenants {
             .map(|(_, trouble)| trouble.clone())
             .collect();
         report::lay_troubles(&mut status, &troubles);
+        let before = seen.status();
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let Some(document) = report::patch(tenant, &status, seen, &time) else {
             self.passing.remove(tenant);
@@ -361,6 +366,7 @@ impl Tenants {
                 return Err(Decision::Later(until));
             }
         }
+        self.herald.note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
         Ok((Job::Status(document.clone()), document))
     }
 
@@ -422,6 +428,9 @@ impl Tenants {
     /// Takes in how a write ended.
     pub fn take_written(&mut self, written: Written, tenancy: &Tenancy) {
         let Written { task, outcome } = written;
+        if let Task::Status(_) = &task {
+            self.herald.written(&task.key(), outcome.is_ok());
+        }
         match outcome {
             Ok(object) => {
                 self.queue.done(&task);
@@ -476,6 +485,7 @@ impl Tenants {
     /// Ends what is being written. Nothing more is begun.
     pub async fn stop(mut self) {
         while self.tasks.join_next().await.is_some() {}
+        self.herald.stop().await;
     }
 }
 
