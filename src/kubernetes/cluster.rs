@@ -15,8 +15,10 @@ use tracing::{debug, info, warn};
 use super::damper::Damper;
 use super::failure::Failure;
 use super::lease::{Term, leads};
+use super::replicas::{Record, Replica, Replicas, Told};
 use super::secrets::{Secrets, Step};
 use super::seen::Seen;
+use super::services::{self, Services};
 use super::status::{self, Us};
 use super::tenants::{self, Herald, Tenants};
 use super::view::View;
@@ -39,10 +41,11 @@ const COUNTING: Duration = Duration::from_secs(2);
 const FIRST: Duration = Duration::from_secs(30);
 
 /// The kinds that are watched.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 15] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
+    Kind::GatewayParameters,
     Kind::Gateway,
     Kind::ListenerSet,
     Kind::HTTPRoute,
@@ -69,6 +72,8 @@ pub struct Cluster {
     /// What TenantGateways lead to.
     tenants: Tenants,
     herald: Herald,
+    services: Services,
+    replicas: Replicas,
     damper: Damper<ObjectKey>,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
     /// The Secrets whose bodies are being fetched.
@@ -94,12 +99,14 @@ pub struct Cluster {
 
 impl Cluster {
     /// Nothing seen yet.
-    pub fn new(client: Client, controller: &str, live: Live) -> Self {
+    pub fn new(client: Client, controller: &str, replica: Replica, live: Live) -> Self {
         let now = Instant::now();
         Self {
             writer: Writer::new(client.clone()),
             tenants: Tenants::new(client.clone()),
             herald: Herald::new(client.clone()),
+            services: Services::new(client.clone()),
+            replicas: Replicas::new(client.clone(), replica),
             client,
             controller: controller.to_owned(),
             live,
@@ -173,6 +180,7 @@ impl Cluster {
                     let key = object.key();
                     self.unreadable.remove(&key);
                     steps.extend(self.secrets.put(&object));
+                    self.services.see(&object);
                     if let Some(seen) = seen {
                         self.see(key.clone(), *seen, term);
                     }
@@ -228,6 +236,11 @@ impl Cluster {
             self.known.push(tenancy::Change::Existing(derived, None));
         }
         self.tenants.forget(key);
+        match key.kind {
+            Kind::Service => self.services.forget(&key.name),
+            Kind::EndpointSlice => self.services.forget_slice(&key.name),
+            _ => {}
+        }
         self.unreadable.remove(key);
         self.deferred.remove(key);
         self.seen.remove(key);
@@ -272,6 +285,8 @@ impl Cluster {
             fetched = fetched => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
+            ended = self.services.next() => Ended(Request::Service(ended)),
+            () = self.replicas.next() => Ended(Request::Record),
         }
     }
 
@@ -282,6 +297,8 @@ impl Cluster {
             Request::Write(written) => self.take_written(written),
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
+            Request::Service(ended) => self.services.take_ended(ended),
+            Request::Record => {}
         }
     }
 
@@ -331,6 +348,7 @@ impl Cluster {
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
             self.want(decided.verdicts.keys().map(|(claim, _)| claim.object()).collect());
         }
+        self.services.take_in(self.live.take_services());
         self.settle(term);
     }
 
@@ -341,8 +359,24 @@ impl Cluster {
         }
     }
 
+    /// Takes in what another replica says of its Envoys.
+    pub fn take_told(&mut self, told: Told, term: Term) {
+        self.replicas.take_in(told);
+        self.settle(term);
+    }
+
     /// Looks at what Envoys said since the last time.
     pub fn settle(&mut self, term: Term) {
+        let own = self.live.own_progress();
+        let names = own.nodes.iter().map(|node| node.node.clone()).collect();
+        let nodes = self.replicas.nodes(&names, |state| self.live.generation_of(state));
+        let refused = self.replicas.refused(self.live.view());
+        self.live.set_others(nodes, refused);
+        // Whoever writes statuses knows its own Envoys.
+        if self.serving && !leads(term) {
+            let (state, since) = self.live.state();
+            self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
+        }
         for line in self.live.settled(self.started.elapsed()) {
             info!("{line}");
         }
@@ -370,13 +404,20 @@ impl Cluster {
             // Everything is compared once with what there is; our own entries of routes that left us are found so.
             self.want(self.seen.keys().cloned().collect());
             self.tenants.look_at_everything(self.live.pipeline().tenancy());
+            self.services.look_at_everything();
         }
+        self.settle(term);
     }
 
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
         let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
         self.tenants.write(known, self.serving && leads(term));
+        let seen = &self.seen;
+        let uid = |gateway: &ObjectName| {
+            seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
+        };
+        self.services.write(self.live.engine().store(), uid, self.serving && leads(term));
         while let Some(key) = self.writer.take(Instant::now()) {
             if !self.serving || !leads(term) {
                 self.writer.nothing(&key);
@@ -498,6 +539,9 @@ impl Cluster {
                  # TYPE gatewright_writes_pending gauge\n";
         let _ = writeln!(text, "gatewright_writes_pending {}", self.writer.pending());
         text += &self.tenants.metrics();
+        text += "# HELP gatewright_service_writes Services and slices of Gateways written.\n\
+                 # TYPE gatewright_service_writes counter\n";
+        let _ = writeln!(text, "gatewright_service_writes_total {}", self.services.writes());
         text += "# HELP gatewright_leader Whether this replica writes.\n# TYPE gatewright_leader gauge\n";
         let _ = writeln!(text, "gatewright_leader {}", u8::from(leads(term)));
         text + "# EOF\n"
@@ -509,6 +553,8 @@ impl Cluster {
         self.writer.stop().await;
         self.tenants.stop().await;
         self.herald.stop().await;
+        self.services.stop().await;
+        self.replicas.stop().await;
     }
 }
 
@@ -519,6 +565,8 @@ enum Request {
     Fetch(Option<(ObjectName, Option<Object>)>),
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
+    Service(services::Ended),
+    Record,
 }
 
 enum Decision {

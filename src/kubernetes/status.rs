@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::inputs::{Object, ParentRef};
     use crate::model::{Condition, ObjectName, Reason, Status};
-    use crate::translate::{GatewayStatus, ListenerStatus, RouteStatus};
+    use crate::translate::{ClassStatus, GatewayStatus, ListenerStatus, RouteStatus};
 
     const US: &str = "gatewright.io/gateway-controller";
     const NOW: &str = "2026-01-02T03:04:05Z";
@@ -244,10 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_class_has_conditions_only() {
-        let status = ObjectStatus { generation: 2, body: StatusBody::Class(vec![accepted(Status::True)]) };
+    fn a_class_has_conditions_and_features_only() {
+        let status = ObjectStatus {
+            generation: 2,
+            body: StatusBody::Class(ClassStatus { conditions: vec![accepted(Status::True)], features: Vec::new() }),
+        };
         let written = check(Kind::GatewayClass, Some(&status), &seen(2, Value::Null)).expect("new");
-        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(1), "{written}");
+        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(2), "{written}");
     }
 
     #[test]

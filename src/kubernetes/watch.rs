@@ -189,7 +189,10 @@ fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> 
     }
     object.metadata.managed_fields = None;
     let seen = writes(key.kind).then(|| Box::new(Seen::new(&resource.api_version, &object)));
-    if let Some(fields) = object.data.as_object_mut() {
+    if let Some(fields) = object.data.as_object_mut()
+        // Where a load balancer is reached stands nowhere else.
+        && key.kind != Kind::Service
+    {
         fields.remove("status");
     }
     // Items of a list do not say what they are.
