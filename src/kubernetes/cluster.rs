@@ -9,9 +9,9 @@ use kube::Client;
 use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::core::DynamicObject;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
+use super::body::body;
 use super::damper::Damper;
 use super::failure::Failure;
 use super::lease::{Term, leads};
@@ -584,37 +584,4 @@ fn resource(key: &ObjectKey, api_version: &str) -> ApiResource {
 /// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
 pub(super) fn newer(one: &str, other: &str) -> bool {
     (one.len(), one) > (other.len(), other)
-}
-
-/// Fetches a Secret; `None` when it is gone.
-async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Option<Object> {
-    let mut told = false;
-    for failures in 0.. {
-        match api.get_opt(&name.name).await {
-            Ok(found) => {
-                let mut object = found?;
-                object.metadata.managed_fields = None;
-                let value = serde_json::to_value(object).ok()?;
-                return match Object::parse_admitted(value) {
-                    Ok(object) => Some(object),
-                    Err(error) => {
-                        warn!("secret {name} is passed over: {error}");
-                        None
-                    }
-                };
-            }
-            Err(error) => {
-                let failure = Failure::of(&error);
-                if !std::mem::replace(&mut told, true) {
-                    warn!("reading secret {name}: {failure}");
-                }
-                // Without the right it is as good as gone; the next version of the Secret is asked for again.
-                if failures > 2 && matches!(failure, Failure::Forbidden(_) | Failure::Refused(_)) {
-                    return None;
-                }
-                sleep(failure.pause(failures)?).await;
-            }
-        }
-    }
-    None
 }

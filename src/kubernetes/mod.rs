@@ -4,6 +4,7 @@
 //! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `secrets`,
 //! `status`, `failure`, `queue`); the rest moves bytes.
 
+mod body;
 mod client;
 mod cluster;
 mod damper;
