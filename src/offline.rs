@@ -12,7 +12,7 @@ use crate::inputs::{Object, ObjectKey};
 use crate::model::{Hostname, Status};
 use crate::pipeline::{Pipeline, Written};
 use crate::statuses::{Context, documents};
-use crate::tenancy::{self, ATTACHED_BY, GATEWAY_LABEL, Issuer, Patch, Solver, Wish};
+use crate::tenancy::{self, ATTACHED_BY, Desired, GATEWAY_LABEL, Issuer, Patch, Solver, Wish};
 use crate::translate::{Change, ObjectStatus, Resource, ServiceIntent, Settings};
 
 /// What a set of objects amounts to.
@@ -57,7 +57,7 @@ pub fn translate(
     let wishes = own.chain(tenants).collect();
     let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
     let services = pipeline.engine().services().values().filter_map(service).collect();
-    let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).collect();
+    let desired = pipeline.tenancy().objects().values().map(Desired::document).chain(namespaces).collect();
     let ok = pipeline.engine().good_and_bad().1 == 0
         && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
         && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());

@@ -8,11 +8,13 @@ use crate::inputs::{
     ReferenceGrant, Route, RouteKind, Secret, Service,
 };
 use crate::model::ObjectName;
+use crate::sharing::Sharing;
 use crate::translate::{Index, ParentKey, RouteKey};
 
 /// The objects, by kind and name.
 #[derive(Default)]
 pub struct Store {
+    sharing: Sharing,
     namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
     gateways: BTreeMap<ObjectName, Arc<Gateway>>,
@@ -51,6 +53,11 @@ macro_rules! replace {
 }
 
 impl Store {
+    /// Lets an object that is to be taken in refer to what is held already.
+    pub(crate) fn share(&mut self, object: &mut Object) {
+        self.sharing.object(object);
+    }
+
     /// Takes in an object. `None` when it is equal to the one held; else what it replaced.
     pub(crate) fn put(&mut self, object: Object) -> Option<Replaced> {
         let replaced = match object {
@@ -165,7 +172,7 @@ impl Store {
                 self.parameters.remove(name)?;
                 Replaced::default()
             }
-            Kind::GRPCRoute | Kind::TenantGateway => return None,
+            Kind::GRPCRoute | Kind::TenantGateway | Kind::Issuer | Kind::Certificate => return None,
         })
     }
 
@@ -213,7 +220,7 @@ impl Store {
         }
     }
 
-    fn index_secrets(&mut self, key: &ParentKey, listeners: &[crate::inputs::Listener], there: bool) {
+    fn index_secrets(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
         let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
         for reference in references.filter(|r| r.name.namespace != key.name().namespace) {
             if there {
@@ -229,7 +236,8 @@ impl Store {
             let Some(route) = route else { continue };
             let namespace = &route.meta.name.namespace;
             for (index, parent) in route.parents.iter().enumerate() {
-                let Some(parent) = parent_key(parent, namespace) else { continue };
+                let Some(mut parent) = parent_key(parent, namespace) else { continue };
+                self.sharing.name(parent.name_mut());
                 let gate = route.gate(index);
                 if gate.is_some() {
                     self.gated_by_parent.set(&parent, key, there);

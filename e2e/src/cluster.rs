@@ -188,10 +188,12 @@ impl Cluster {
         }
     }
 
-    /// What the controller wanted to change so far, its Lease aside.
+    /// What the controller wanted to change so far, its Lease and what it told as Events aside.
     pub fn writes(&self) -> Result<Vec<Request>> {
         let mut all = self.server.requests()?;
-        all.retain(|request| request.user == ACCOUNT && is_write(request) && request.resource != "leases");
+        all.retain(|request| {
+            request.user == ACCOUNT && is_write(request) && !matches!(&*request.resource, "leases" | "events")
+        });
         Ok(all)
     }
 

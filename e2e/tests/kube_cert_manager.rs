@@ -8,12 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use e2e::apiserver::ApiServer;
 use e2e::certmanager::{CertManager, SOLVER};
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service};
 use e2e::echo::Echo;
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::Probe;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -79,11 +80,22 @@ async fn site(cluster: &Cluster, pebble: &Pebble, backend: SocketAddr) -> Result
     Ok(())
 }
 
+/// The same route under another name.
+fn twin(route: &DynamicObject) -> Result<Value> {
+    let mut twin = self::route("cm-acme-http-solver-twin", route.data["spec"].clone());
+    twin["metadata"]["labels"] = serde_json::to_value(&route.metadata.labels)?;
+    twin["metadata"]["ownerReferences"] = serde_json::to_value(&route.metadata.owner_references)?;
+    Ok(twin)
+}
+
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
 async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
     let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(ADDRESS), ..Options::default() }).await?;
-    let cluster = Cluster::start().await?.reached_at(ADDRESS);
+    // What belongs to a challenge goes with it.
+    let server = ApiServer::start_with_controllers().await?;
+    server.install_gateway_api().await?;
+    let cluster = Cluster::over(server).await?.reached_at(ADDRESS);
     let echo = Echo::start_on("shop", BACKEND).await?;
     let mut cert_manager = CertManager::start(&cluster.server, pebble.nameserver()).await?;
     let mut controller = cluster.controller("one")?;
@@ -101,6 +113,10 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
         cert_manager.run_solvers(&cluster.server, "shop").await?;
         for route in routes.list(&ListParams::default().labels(SOLVER)).await? {
             let name = route.metadata.name.clone().context("a route has a name")?;
+            if told.is_empty() {
+                // cert-manager makes two for one challenge now and then; here there are two every time.
+                cluster.server.put(twin(&route)?).await?;
+            }
             let status = condition(&route.data["status"]["parents"][0], "Accepted").cloned().unwrap_or_default();
             let statuses = told.entry(name).or_default();
             if !status.is_null() && statuses.last() != Some(&status) {
@@ -151,7 +167,7 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
     let solver = |object: &str| object.contains("cm-acme-http-solver");
     let writes =
         cluster.writes()?.into_iter().filter(|w| w.resource == "httproutes/status" && solver(&w.object)).count();
-    assert!(writes <= 2 * told.len(), "{writes} statuses for {} routes", told.len());
+    assert!(writes <= 4 * told.len(), "{writes} statuses for {} routes", told.len());
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     println!("{} routes for one challenge, {writes} statuses written for them", told.len());
     Ok(())

@@ -48,8 +48,8 @@ pub struct Gateway {
     pub addresses: Vec<Address>,
     /// Which namespaces may bring ListenerSets.
     pub allowed_listeners: NamespaceRule,
-    /// Its own listeners.
-    pub listeners: Vec<Listener>,
+    /// Its own listeners: shared, so that one that changes leaves the others as they are.
+    pub listeners: Vec<Arc<Listener>>,
     /// A part of the specification that is not supported, by its path.
     pub unsupported: Option<&'static str>,
     /// `spec.infrastructure`.
@@ -88,7 +88,7 @@ pub struct ListenerSet {
     /// The Gateway it extends; `None` when the parent is no Gateway.
     pub parent: Option<ObjectName>,
     /// Its listeners.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<Arc<Listener>>,
 }
 
 /// A listener of a Gateway or ListenerSet.
@@ -104,8 +104,8 @@ pub struct Listener {
     pub hostname: Result<Hostname, HostnameError>,
     /// Its TLS settings.
     pub tls: Option<ListenerTls>,
-    /// Which routes it takes.
-    pub allowed: AllowedRoutes,
+    /// Which routes it takes: mostly what the others of its parent take.
+    pub allowed: Arc<AllowedRoutes>,
 }
 
 /// TLS settings of a listener.
@@ -221,8 +221,9 @@ impl ListenerSet {
     }
 }
 
-fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Listener>, ParseError> {
-    let listeners = super::route::exact(listeners.into_iter().map(|listener| Listener::read(meta, listener)))?;
+fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Arc<Listener>>, ParseError> {
+    let listeners =
+        super::route::exact(listeners.into_iter().map(|listener| Listener::read(meta, listener).map(Arc::new)))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -279,7 +280,7 @@ impl Listener {
             protocol: listener.protocol,
             hostname: Hostname::parse(listener.hostname.as_deref().unwrap_or_default()),
             tls,
-            allowed,
+            allowed: Arc::new(allowed),
         })
     }
 }

@@ -33,10 +33,14 @@ pub enum Kind {
     EndpointSlice,
     Secret,
     ConfigMap,
+    /// cert-manager's, which we write and do not read from files.
+    Issuer,
+    /// The same.
+    Certificate,
 }
 
 impl Kind {
-    /// All kinds, in the order in which they are best read.
+    /// All kinds that are parsed, in the order in which they are best read.
     pub const ALL: [Kind; 14] = [
         Kind::Namespace,
         Kind::GatewayClass,
@@ -71,6 +75,8 @@ impl Kind {
             Kind::EndpointSlice => "EndpointSlice",
             Kind::Secret => "Secret",
             Kind::ConfigMap => "ConfigMap",
+            Kind::Issuer => "Issuer",
+            Kind::Certificate => "Certificate",
         }
     }
 
@@ -80,6 +86,7 @@ impl Kind {
             Kind::Namespace | Kind::Service | Kind::Secret | Kind::ConfigMap => "",
             Kind::EndpointSlice => "discovery.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
+            Kind::Issuer | Kind::Certificate => "cert-manager.io",
             Kind::GatewayParameters => super::OWN_GROUP,
             _ => GATEWAY_GROUP,
         }
@@ -311,6 +318,7 @@ impl Object {
                 let object: core::ConfigMap = read(value, fields)?;
                 Object::ConfigMap(Meta::read(known, &object.metadata)?.name)
             }
+            Kind::Issuer | Kind::Certificate => unreachable!("they are not among the kinds that are parsed"),
         })
     }
 

@@ -424,7 +424,7 @@ fn label(changes: &[Change]) -> String {
         Change::Put(object) => object.key().to_string(),
         Change::Delete(key) => format!("{key} deleted"),
         Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
-        Change::Trouble(secret, _) => format!("certificate {secret}"),
+        Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),

@@ -1,8 +1,9 @@
 //! Which listeners of a parent take a route, and for which names.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::key::Verdict;
+use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, Protocol};
 use crate::inputs::Route;
 use crate::model::{Hostname, Reason};
@@ -98,4 +99,27 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     }
     listeners.shrink_to_fit();
     Attachment { listeners, accepted: Ok(()) }
+}
+
+/// What attachment looks at: a change of anything else leaves routes where they are.
+pub(super) fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
+    let listeners: Vec<_> =
+        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, l.kind, &l.namespaces)).collect();
+    (&parent.accepted, &parent.gateway, &parent.place, listeners)
+}
+
+/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
+pub(super) type Handed = (ListenerId, Hostname, (RouteKey, Hostname));
+
+pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Handed> {
+    let mut all = BTreeSet::new();
+    for (_, parent, attachment) in attachments {
+        for attached in &attachment.listeners {
+            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            for (hostname, own) in &attached.names {
+                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+            }
+        }
+    }
+    all
 }

@@ -10,8 +10,11 @@ use super::parent::{Parent, ParentListener, Protocol};
 use super::tls_options::TlsSettings;
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
 
-/// Precedence of a listener: where Gateways share a port the Gateway that goes first; then the Gateway's own first, then ListenerSets by age and name, then the order within
-/// (GEP-1713).
+/// Precedence of a listener: where Gateways share a port the Gateway that goes first; then the Gateway's own first, then
+/// ListenerSets by age and name (GEP-1713).
+///
+/// Listeners of one object that claim the same name all lose, so their order within is of no consequence: they are told
+/// apart by name, and one more among them shifts nobody.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     /// That of the Gateway, where it is not alone.
@@ -22,8 +25,8 @@ pub(super) struct Rank {
     pub(super) created: i64,
     /// Name of its parent.
     pub(super) parent: ObjectName,
-    /// Its place there.
-    pub(super) index: usize,
+    /// Its name there.
+    pub(super) listener: Arc<str>,
 }
 
 /// A listener that wants a hostname.
@@ -187,16 +190,16 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
     let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.precedence.is_none();
     let claims = |l: &ParentListener| l.accepted.is_ok() || tcp(l);
     let served = parent.accepted.is_ok() && parent.unusable.is_none();
-    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| served && claims(l));
+    let valid = parent.listeners.iter().filter(|l| served && claims(l));
     valid
-        .filter_map(|(index, listener)| {
+        .filter_map(|listener| {
             let id = parent.frontend(listener.port);
             let rank = Rank {
                 gateway: parent.precedence.clone(),
                 set: matches!(parent.key, ParentKey::ListenerSet(_)),
                 created: parent.created,
                 parent: parent.key.name().clone(),
-                index,
+                listener: listener.name.clone(),
             };
             let claim = Claim {
                 listener: parent.id(listener),
@@ -221,9 +224,10 @@ mod tests {
             None => ParentKey::Gateway(name.clone()),
             Some(_) => ParentKey::ListenerSet(name.clone()),
         };
-        let rank = Rank { gateway: None, set: set.is_some(), created: 0, parent: name, index };
+        let listener: Arc<str> = Arc::from(format!("l{index}"));
+        let rank = Rank { gateway: None, set: set.is_some(), created: 0, parent: name, listener: listener.clone() };
         let hostname = Hostname::parse(hostname).expect("a hostname");
-        (rank, Claim { listener: ListenerId { parent, name: Arc::from(format!("l{index}")) }, hostname, protocol })
+        (rank, Claim { listener: ListenerId { parent, name: listener }, hostname, protocol })
     }
 
     fn check(claims: &[(Rank, Claim)], hostname: &str) -> (Option<String>, Vec<(String, Reason)>) {

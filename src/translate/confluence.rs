@@ -64,7 +64,8 @@ fn object(value: Value) -> Object {
 
 fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     let certificate = Certificate {
-        chain: Arc::from(format!("chain {serial}")),
+        leaf: Arc::from(format!("chain {serial}")),
+        issuers: Arc::from(""),
         key: PrivateKey::new("key"),
         names: vec![Hostname::any()],
         not_before: SystemTime::UNIX_EPOCH,
@@ -273,7 +274,9 @@ fn challenge() -> impl Strategy<Value = Change> {
         let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
         Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
     });
-    prop_oneof![3 => answer, 1 => trouble]
+    let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"]))
+        .prop_map(|(secret, by)| Change::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())));
+    prop_oneof![3 => answer, 1 => trouble, 1 => awaited]
 }
 
 fn parameters(fleet: &str) -> Object {
@@ -338,6 +341,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                 Change::Delete(key) => last.insert(key.clone(), None),
                 Change::Challenge(hostname, _) => {
                     told.insert(hostname.to_string(), change.clone());
+                    continue;
+                }
+                Change::Awaited(secret, _) => {
+                    told.insert(format!("awaited {secret}"), change.clone());
                     continue;
                 }
                 Change::Trouble(secret, _) => {

@@ -1,6 +1,7 @@
 //! What goes into a translation and what comes out of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{ChallengeAnswer, ObjectStatus, ServiceIntent};
 use crate::inputs::{Object, ObjectKey};
@@ -20,6 +21,8 @@ pub enum Change {
     Challenge(Hostname, Option<ChallengeAnswer>),
     /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).
     Trouble(ObjectName, Option<String>),
+    /// Who is about to put a certificate into a Secret that listeners refer to.
+    Awaited(ObjectName, Option<Arc<str>>),
 }
 
 impl Change {
@@ -28,7 +31,7 @@ impl Change {
         match self {
             Change::Put(object) => Some(object.key()),
             Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..) | Change::Trouble(..) => None,
+            Change::Challenge(..) | Change::Trouble(..) | Change::Awaited(..) => None,
         }
     }
 }

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::attach::{self, Attachment};
+use super::attach::{self, Attachment, Handed, attach_view, handed_out};
 use super::certificate::{Served, Wish};
 use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
@@ -53,7 +53,7 @@ impl Settings {
 }
 
 /// What each frontend would serve under one hostname, sorted by frontend.
-pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, TlsParams))>;
+pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, Arc<TlsParams>))>;
 
 /// Keeps what has been translated.
 pub struct Engine {
@@ -81,6 +81,8 @@ pub struct Engine {
     pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
+    /// Who is about to fill Secrets that listeners refer to.
+    pub(super) awaited: BTreeMap<ObjectName, Arc<str>>,
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
@@ -133,6 +135,7 @@ impl Engine {
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
             troubles: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             emitted: HashMap::new(),
             digest: 0,
             backends: BTreeMap::new(),
@@ -197,7 +200,7 @@ impl Engine {
         listeners
             .filter_map(|listener| match &listener.served {
                 Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
-                Served::None | Served::Certificate(_) => None,
+                Served::None | Served::Missing(_) | Served::Certificate(_) => None,
             })
             .collect()
     }
@@ -219,9 +222,9 @@ impl Engine {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         let (key, replaced) = match change {
-            Change::Put(object) => {
-                let key = object.key();
-                (key, self.store.put(object))
+            Change::Put(mut object) => {
+                self.store.share(&mut object);
+                (object.key(), self.store.put(object))
             }
             Change::Delete(key) => {
                 let replaced = self.store.delete(&key);
@@ -229,6 +232,7 @@ impl Engine {
             }
             Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
+            Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
         };
         let Some(replaced) = replaced else { return };
         let name = &key.name;
@@ -270,7 +274,7 @@ impl Engine {
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
-            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway => {}
+            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
         }
     }
 
@@ -280,6 +284,14 @@ impl Engine {
             Some(text) => self.troubles.insert(secret, text),
             None => self.troubles.remove(&secret),
         };
+    }
+
+    fn set_awaited(&mut self, secret: ObjectName, by: Option<Arc<str>>, dirty: &mut Dirty) {
+        dirty.statuses.extend(self.parents_by_secret.of(&secret).map(ParentKey::object));
+        match by {
+            Some(by) => drop(self.awaited.insert(secret, by)),
+            None => drop(self.awaited.remove(&secret)),
+        }
     }
 
     fn touch_route(&self, key: &RouteKey, dirty: &mut Dirty) {
@@ -358,7 +370,7 @@ impl Engine {
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
         let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
             Served::Issued(wish, _) => Some(wish.secret.clone()),
-            Served::None | Served::Certificate(_) => None,
+            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
         });
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
@@ -573,27 +585,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// What attachment looks at: a change of anything else leaves routes where they are.
-fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
-    let listeners: Vec<_> =
-        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, l.kind, &l.namespaces)).collect();
-    (&parent.accepted, &parent.gateway, &parent.place, listeners)
-}
-
-/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
-type Handed = (ListenerId, Hostname, (RouteKey, Hostname));
-
-fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Handed> {
-    let mut all = BTreeSet::new();
-    for (_, parent, attachment) in attachments {
-        for attached in &attachment.listeners {
-            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
-            for (hostname, own) in &attached.names {
-                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
-            }
-        }
-    }
-    all
 }

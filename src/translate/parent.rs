@@ -181,7 +181,7 @@ fn parent(
     meta: &Meta,
     stand: Stand,
     accepted: Verdict,
-    listeners: &[Listener],
+    listeners: &[Arc<Listener>],
     store: &Store,
     now: SystemTime,
 ) -> Parent {

@@ -1,7 +1,5 @@
 //! Statuses of objects, from what the engine knows.
 
-use std::collections::BTreeMap;
-
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
@@ -13,7 +11,7 @@ use super::status::{
 };
 use super::{features, fleet};
 use crate::inputs::{Address, Gateway, Kind, ObjectKey, RouteKind};
-use crate::model::{Condition, Hostname, ObjectName, Reached, Reason, Status};
+use crate::model::{Condition, Hostname, Reached, Reason, Status};
 
 impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
@@ -216,7 +214,7 @@ impl Engine {
                 }
             }
         } else {
-            listener_programmed(listener, &self.troubles)
+            self.listener_programmed(listener)
         };
         let is_accepted = accepted.is_ok() && parent.unusable.is_none();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
@@ -226,6 +224,9 @@ impl Engine {
         }
         conditions.push(programmed);
         let mut resolved = listener.resolved.clone();
+        if let (Some(text), Err((_, told))) = (self.awaits(listener), &mut resolved) {
+            *told = text;
+        }
         if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
             // The specification has no such reason for ResolvedRefs: a listener without any reference resolves them all.
             resolved = if listener.protocol.is_some() { Ok(()) } else { Err((reason, text)) };
@@ -295,23 +296,39 @@ impl Engine {
     }
 }
 
-/// Whether there is something to serve for a listener that is accepted.
-fn listener_programmed(listener: &ParentListener, troubles: &BTreeMap<ObjectName, String>) -> Verdict {
-    if listener.kind.is_none() {
-        return Err((Reason::Invalid, "no route kind can attach".to_owned()));
-    }
-    if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
-        return Ok(());
-    }
-    match (&listener.served, &listener.resolved) {
-        (Served::Issued(wish, None), _) => {
-            let trouble = troubles.get(&wish.secret).map(|text| format!(": {text}")).unwrap_or_default();
-            let text = format!("the certificate for {} is being issued by {}{trouble}", wish.hostname, wish.issuer);
-            Err((Reason::Pending, text))
+impl Engine {
+    /// Whether there is something to serve for a listener that is accepted.
+    fn listener_programmed(&self, listener: &ParentListener) -> Verdict {
+        if listener.kind.is_none() {
+            return Err((Reason::Invalid, "no route kind can attach".to_owned()));
         }
-        (_, Err((reason @ Reason::InvalidTLSConfig, text))) => Err((*reason, text.clone())),
-        (_, Err((_, text))) => Err((Reason::Invalid, text.clone())),
-        (_, Ok(())) => Err((Reason::Invalid, "there is no certificate".to_owned())),
+        if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
+            return Ok(());
+        }
+        if let Some(text) = self.awaits(listener) {
+            return Err((Reason::Pending, text));
+        }
+        match &listener.resolved {
+            Err((reason @ Reason::InvalidTLSConfig, text)) => Err((*reason, text.clone())),
+            Err((_, text)) => Err((Reason::Invalid, text.clone())),
+            Ok(()) => Err((Reason::Invalid, "there is no certificate".to_owned())),
+        }
+    }
+
+    /// What is told of a listener whose certificate is being issued: by whom, and what is in the way.
+    fn awaits(&self, listener: &ParentListener) -> Option<String> {
+        let (secret, text) = match &listener.served {
+            Served::Issued(wish, None) => {
+                (&wish.secret, format!("the certificate for {} is being issued by {}", wish.hostname, wish.issuer))
+            }
+            Served::Missing(secret) => {
+                let by = self.awaited.get(secret)?;
+                (secret, format!("Secret {secret} does not exist yet: its certificate is being issued by {by}"))
+            }
+            Served::None | Served::Certificate(_) | Served::Issued(_, Some(_)) => return None,
+        };
+        let trouble = self.troubles.get(secret).map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        Some(text + &trouble)
     }
 }
 
