@@ -13,7 +13,7 @@ mod route;
 mod tls;
 
 pub use backend::{AppProtocol, BackendId, Cluster, Endpoints, ServicePort};
-pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
+pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub use condition::{Condition, Reason, Status};
 pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, Termination};
 pub use hostname::{Hostname, HostnameError};

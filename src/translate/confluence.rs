@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::certificate::issued_secret_name;
 use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings};
 use crate::inputs::{Object, ObjectKey, Secret};
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
@@ -56,9 +56,9 @@ fn object(value: Value) -> Object {
 
 fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     let certificate = Certificate {
-        leaf: Arc::from(format!("chain {serial}")),
+        leaf: format!("chain {serial}").as_bytes().into(),
         issuers: Arc::from(""),
-        key: PrivateKey::new("key"),
+        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
         names: vec![Hostname::any()],
         not_before: SystemTime::UNIX_EPOCH,
         not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),
