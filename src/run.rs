@@ -90,7 +90,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("standalone");
-    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
+    let settings = Settings::new(CONTROLLER, options.addresses.clone());
     let desk = Arc::new(desk(&options, dir.path()).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
     if options.dir.is_none() {
@@ -279,6 +279,7 @@ impl Site {
     fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
         let kinds = [
             Kind::GatewayClass,
+            Kind::GatewayParameters,
             Kind::Gateway,
             Kind::GRPCRoute,
             Kind::HTTPRoute,

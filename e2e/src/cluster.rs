@@ -59,6 +59,12 @@ impl Cluster {
         self.controller_at(identity, SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
+    /// Starts a further replica that Envoys of its own find, and says where.
+    pub fn replica_with_xds(&self, identity: &str) -> Result<(Gatewright, SocketAddr)> {
+        let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        Ok((self.controller_at(identity, xds)?, xds))
+    }
+
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
         let kubeconfig = self.server.kubeconfig(ACCOUNT, &[])?;
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
@@ -83,11 +89,16 @@ impl Cluster {
 
     /// Starts an Envoy with the bootstrap and the Secret that its pod would have.
     pub async fn envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
+        self.envoy_of(node, self.xds).await
+    }
+
+    /// Starts an Envoy of one replica.
+    pub async fn envoy_of(&self, node: &str, xds: SocketAddr) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
         self.bring_keys(tls.path()).await?;
         let dir = tls.path().display().to_string();
         let file = tls.path().join("bootstrap.json").display().to_string();
-        let xds = self.xds.to_string();
+        let xds = xds.to_string();
         let made = Gatewright::run(&[
             "bootstrap",
             "--node",
@@ -156,10 +167,25 @@ impl Cluster {
         }
     }
 
-    /// What the controller wanted to change so far, its Lease aside.
+    /// Waits until the controller has written nothing for a second, and says how much it had written.
+    pub async fn quiet(&self) -> Result<usize> {
+        let mut before = self.writes()?.len();
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            let now = self.writes()?.len();
+            if now == before {
+                return Ok(now);
+            }
+            before = now;
+        }
+    }
+
+    /// What the controller wanted to change so far, its Lease and what it told as Events aside.
     pub fn writes(&self) -> Result<Vec<Request>> {
         let mut all = self.server.requests()?;
-        all.retain(|request| request.user == ACCOUNT && is_write(request) && request.resource != "leases");
+        all.retain(|request| {
+            request.user == ACCOUNT && is_write(request) && !matches!(&*request.resource, "leases" | "events")
+        });
         Ok(all)
     }
 

@@ -9,6 +9,7 @@ mod condition;
 mod frontend;
 mod hostname;
 mod name;
+mod reached;
 mod route;
 mod tls;
 
@@ -18,6 +19,7 @@ pub use condition::{Condition, Reason, Status};
 pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, Termination};
 pub use hostname::{Hostname, HostnameError};
 pub use name::ObjectName;
+pub use reached::Reached;
 pub use route::{
     Action, Challenges, Cors, Elsewhere, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, PathMatch, PathRewrite,
     QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target, Timeouts,

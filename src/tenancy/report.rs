@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::claim::Rank;
 use super::delta::{Derived, DerivedKind, Verdict};
-use super::engine::{Dirty, Finding, Host, Tenancy};
+use super::engine::{Dirty, Finding, Tenancy};
 use super::evaluate::NAMES;
+use super::held::Host;
 use super::{ClaimKey, ClaimKind, Mode, Readiness, names};
 use crate::model::{ObjectName, Reason};
 
@@ -20,7 +21,7 @@ impl Tenancy {
         let mut on_gateway = false;
         for host in self.bids_of.of(&id) {
             let name = &host.hostname;
-            match self.standing(tenant, name) {
+            match self.standing(host) {
                 Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(key, host) {
                     Some(obstacle) => findings.push(obstacle),
                     None => {
@@ -36,7 +37,7 @@ impl Tenancy {
                         }
                     }
                 },
-                None if self.owners.contains_key(&host.name()) => elsewhere.push(name.to_string()),
+                None if self.is_owned(host) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
             }
         }
@@ -57,7 +58,7 @@ impl Tenancy {
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
         let seen = self.bids_of.of(&id).next().is_some() || !findings.is_empty();
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
-        let generation = self.claimants.get(key).map_or(0, |claimant| claimant.generation);
+        let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
         if self.verdicts.get(&id) != verdict.as_ref() {
             dirty.delta.verdicts.insert(id.clone(), verdict.clone());
@@ -68,29 +69,38 @@ impl Tenancy {
         }
     }
 
+    /// Whether a hostname has an owner through any TenantGateway.
+    fn is_owned(&self, host: &Host) -> bool {
+        let mut tenants = self.tenants_of.of(&host.name());
+        tenants.any(|tenant| self.standing(&Host::new(tenant, &host.hostname)).is_some())
+    }
+
     /// Why a host that is owned is not served.
     fn obstacle(&self, key: &ClaimKey, host: &Host) -> Option<Finding> {
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
-        let listener = names::listener(name);
-        let id = (tenant.clone(), listener);
-        if self.waiting.contains(&id, host) {
-            let text = format!("{name}: another hostname has listener name {} already", id.1);
-            return Some((Reason::NameCollision, text));
+        let held = self.hosts.get(host)?;
+        if let Some(names) = held.names.as_ref().filter(|_| !self.waiting.is_empty()) {
+            if self.waiting.contains(&(tenant.clone(), names.listener.clone()), host) {
+                let text = format!("{name}: another hostname has listener name {} already", names.listener);
+                return Some((Reason::NameCollision, text));
+            }
+            if self.waiting.contains(&(tenant.clone(), Arc::from("")), host) {
+                let text = format!("{name}: the Gateway has 64 listeners, and takes no more");
+                return Some((Reason::ListenerLimitReached, text));
+            }
         }
-        if self.waiting.contains(&(tenant.clone(), String::new()), host) {
-            let text = format!("{name}: the Gateway has 64 listeners, and takes no more");
-            return Some((Reason::ListenerLimitReached, text));
-        }
-        let secret = ObjectName::new(tenant.namespace.clone(), names::host_certificate(&tenant.name, name));
-        if self.foreign.contains(tenant, &Derived { kind: DerivedKind::Certificate, name: secret.clone() }) {
-            let text = format!("{name}: Certificate {} is not owned by TenantGateway {tenant}", secret.name);
-            return Some((Reason::ForeignObject, text));
+        if let Some(names) = held.names.as_ref().filter(|_| !self.foreign.is_empty()) {
+            let secret = ObjectName::new(tenant.namespace.clone(), names.certificate.clone());
+            if self.foreign.contains(tenant, &Derived { kind: DerivedKind::Certificate, name: secret.clone() }) {
+                let text = format!("{name}: Certificate {} is not owned by TenantGateway {tenant}", secret.name);
+                return Some((Reason::ForeignObject, text));
+            }
         }
         if key.kind == ClaimKind::ListenerSet {
             return None;
         }
         let same = |bid: &Rank| *bid.namespace() == key.name.namespace && bid.key().kind == ClaimKind::ListenerSet;
-        if self.bids.of(host).any(same) {
+        if held.bids.iter().any(same) {
             let text = format!("{name}: a ListenerSet of this namespace has its listener: name that one as parent");
             return Some((Reason::NoMatchingListenerHostname, text));
         }
@@ -99,8 +109,7 @@ impl Tenancy {
                 format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
             return Some((Reason::NotAllowedByListeners, text));
         }
-        let place = self.places.get(&id).filter(|place| place.hostname == host.hostname)?;
-        let set = self.reaches(self.claimants.get(key)?, tenant, place.shard).err()?;
+        let set = self.reaches(&self.claimants.get(key)?.claimant, tenant, held.place?).err()?;
         let text =
             format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
         Some((Reason::ListenerSetParentRequired, text))
@@ -118,9 +127,8 @@ impl Tenancy {
                 findings.push(("ForeignObject", text));
             }
             for namespace in &valid.object.spec.attached_namespaces {
-                let namespace = Arc::from(namespace.as_str());
-                if self.namespaces.contains_key(&namespace)
-                    && self.gateway_of(&namespace).is_some_and(|of| of != tenant.namespace)
+                if self.namespaces.contains_key(namespace.as_str())
+                    && self.gateway_of(namespace).is_some_and(|of| of != tenant.namespace)
                 {
                     let text =
                         format!("spec.attachedNamespaces: {namespace} is attached elsewhere; its label is left alone");

@@ -80,10 +80,7 @@ mod tests {
     }
 
     fn engine() -> Engine {
-        let mut engine = Engine::new(Settings {
-            controller: "test/controller".to_owned(),
-            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
-        });
+        let mut engine = Engine::new(Settings::new("test/controller", vec!["127.0.0.1".parse().expect("an address")]));
         let tls = json!({"certificateRefs": [{"name": "cert"}]});
         let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
         let changes = vec![

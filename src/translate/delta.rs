@@ -1,8 +1,9 @@
 //! What goes into a translation and what comes out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{ChallengeAnswer, ObjectStatus};
+use super::{ChallengeAnswer, ObjectStatus, ServiceIntent};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
     BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
@@ -20,6 +21,8 @@ pub enum Change {
     Challenge(Hostname, Option<ChallengeAnswer>),
     /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).
     Trouble(ObjectName, Option<String>),
+    /// Who is about to put a certificate into a Secret that listeners refer to.
+    Awaited(ObjectName, Option<Arc<str>>),
 }
 
 impl Change {
@@ -28,7 +31,7 @@ impl Change {
         match self {
             Change::Put(object) => Some(object.key()),
             Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..) | Change::Trouble(..) => None,
+            Change::Challenge(..) | Change::Trouble(..) | Change::Awaited(..) => None,
         }
     }
 }
@@ -40,6 +43,10 @@ pub struct Delta {
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
     /// Statuses that are different from before; `None` where the object is gone or no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
+    /// Gateways that have a part in what changed on frontends that many share.
+    pub gateways: BTreeSet<ObjectName>,
+    /// Services that Gateways are to have from now on, or no longer, by Gateway.
+    pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
 }
 
 /// Identifies a resource.

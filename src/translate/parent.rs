@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::certificate::{self, Served};
+use super::engine::Settings;
+use super::fleet::{self, Precedence, Reach};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::tls_options::{self, TlsSettings};
-use crate::inputs::{Address, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, TlsMode};
-use crate::model::{Hostname, ObjectName, Reason};
+use crate::inputs::{
+    Address, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, ServiceParameters, TlsMode,
+};
+use crate::model::{FrontendId, Hostname, ObjectName, Reason};
 use crate::store::Store;
 
 /// A Gateway or ListenerSet of ours.
@@ -19,6 +23,14 @@ pub struct Parent {
     pub generation: i64,
     /// The Gateway whose ports it serves on: itself, or the one it extends.
     pub gateway: ObjectName,
+    /// Whose the frontends are that it serves on: its Gateway's, or what many Gateways share.
+    pub place: ObjectName,
+    /// The precedence of its Gateway there; none where it is alone.
+    pub precedence: Option<Precedence>,
+    /// How its Gateway is reached; as Gateways usually are where that cannot be told.
+    pub reach: Reach,
+    /// Why it is served nowhere, although it is accepted: addresses that it cannot have.
+    pub unusable: Option<String>,
     /// When it was made, in seconds since the epoch.
     pub created: i64,
     /// Whether it takes part at all.
@@ -93,6 +105,11 @@ impl Parent {
         ListenerId { parent: self.key.clone(), name: listener.name.clone() }
     }
 
+    /// The frontend of one of its ports.
+    pub fn frontend(&self, port: u16) -> FrontendId {
+        FrontendId { gateway: self.place.clone(), port }
+    }
+
     /// One of its listeners.
     pub fn listener(&self, name: &str) -> Option<&ParentListener> {
         self.listeners.iter().find(|listener| &*listener.name == name)
@@ -100,14 +117,13 @@ impl Parent {
 }
 
 /// Evaluates a Gateway. The caller has made sure that it is of our class.
-pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Parent {
+pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now: SystemTime) -> Parent {
+    let reach = fleet::reach(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(path) = gateway.unsupported {
         Err((Reason::Invalid, format!("{path} is not supported; nothing is served, so that nothing is left unguarded")))
-    } else if store.class(&gateway.class).is_some_and(|class| class.has_parameters) {
-        Err((Reason::InvalidParameters, format!("GatewayClass {} is not accepted", gateway.class)))
-    } else if gateway.has_parameters {
-        Err((Reason::InvalidParameters, "spec.infrastructure.parametersRef: no parameters kind is supported".into()))
+    } else if let Err(wrong) = &reach {
+        Err(wrong.clone())
     } else {
         match gateway.addresses.iter().find(|a| matches!(a, Address::Unsupported(_))) {
             Some(Address::Unsupported(text)) => {
@@ -116,7 +132,11 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Pare
             _ => Ok(()),
         }
     };
-    parent(key, &gateway.meta, gateway.meta.name.clone(), accepted, &gateway.listeners, store, now)
+    let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
+    let (place, precedence) = reach.place(gateway);
+    let unusable = fleet::unusable(gateway, &reach, settings);
+    let own = Stand { gateway: gateway.meta.name.clone(), place, precedence, reach, unusable };
+    parent(key, &gateway.meta, own, accepted, &gateway.listeners, store, now)
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
@@ -137,21 +157,39 @@ pub(super) fn listener_set(
     } else {
         Ok(())
     };
-    parent(key, &set.meta, base.gateway.clone(), accepted, &set.listeners, store, now)
+    let stand = Stand {
+        gateway: base.gateway.clone(),
+        place: base.place.clone(),
+        precedence: base.precedence.clone(),
+        reach: base.reach.clone(),
+        unusable: base.unusable.clone(),
+    };
+    parent(key, &set.meta, stand, accepted, &set.listeners, store, now)
+}
+
+/// Where a Gateway and the ListenerSets that extend it are served.
+struct Stand {
+    gateway: ObjectName,
+    place: ObjectName,
+    precedence: Option<Precedence>,
+    reach: Reach,
+    unusable: Option<String>,
 }
 
 fn parent(
     key: ParentKey,
     meta: &Meta,
-    gateway: ObjectName,
+    stand: Stand,
     accepted: Verdict,
-    listeners: &[Listener],
+    listeners: &[Arc<Listener>],
     store: &Store,
     now: SystemTime,
 ) -> Parent {
     let kind = key.object().kind;
     let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
-    Parent { key, generation: meta.generation, gateway, created: meta.created, accepted, listeners }
+    let Stand { gateway, place, precedence, reach, unusable } = stand;
+    let (generation, created) = (meta.generation, meta.created);
+    Parent { key, generation, gateway, place, precedence, reach, unusable, created, accepted, listeners }
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {

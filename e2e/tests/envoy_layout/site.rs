@@ -181,7 +181,7 @@ impl Site {
 }
 
 pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
-    Frontend { id, addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], kind }
+    Frontend { port: id.port, id, addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], kind }
 }
 
 /// A frontend on a port that was free a moment ago.
