@@ -1,6 +1,6 @@
 //! A cluster with the controller and one Envoy, each with the rights and arguments that they are deployed with.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ pub struct Cluster {
     /// The API server.
     pub server: ApiServer,
     xds: SocketAddr,
+    address: IpAddr,
 }
 
 impl Cluster {
@@ -46,7 +47,13 @@ impl Cluster {
         for file in ["namespace.yaml", "rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
-        Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)) })
+        Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)), address: Ipv4Addr::LOCALHOST.into() })
+    }
+
+    /// Has Gateways reached at another address of the loopback.
+    pub fn reached_at(mut self, address: IpAddr) -> Self {
+        self.address = address;
+        self
     }
 
     /// Starts the controller, which Envoys find, under its service account's name.
@@ -68,6 +75,7 @@ impl Cluster {
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
         let kubeconfig = self.server.kubeconfig(ACCOUNT, &[])?;
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
+        let address = self.address.to_string();
         Gatewright::start(&[
             "controller",
             "--kubeconfig",
@@ -79,7 +87,7 @@ impl Cluster {
             "--lease-seconds",
             "3",
             "--address",
-            "127.0.0.1",
+            &address,
             "--xds",
             &xds,
             "--probes",

@@ -76,7 +76,8 @@ impl Engine {
     }
 
     fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
-        let routes = self.routes(id, hostname, &owner.listener);
+        let mut routes = self.routes(id, hostname, &owner.listener);
+        routes.extend(self.behind_solvers(id, hostname, &owner.listener));
         let table =
             (owner.is_own || !routes.is_empty()).then(|| (None, VirtualHost { hostname: hostname.clone(), routes }));
         Unit { table, ..Unit::default() }

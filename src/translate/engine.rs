@@ -73,6 +73,8 @@ pub struct Engine {
     pub(super) attached: Index<ListenerId, RouteKey>,
     /// For each listener and hostname, the routes that serve it, each with its own hostname that gave it.
     pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
+    /// Hostnames that only routes of cert-manager's solvers give to a listener.
+    pub(super) solved: Index<ListenerId, Hostname>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     /// How the HTTP-01 challenges of hosts are answered.
@@ -128,6 +130,7 @@ impl Engine {
             attachments: BTreeMap::new(),
             attached: Index::default(),
             contributions: Index::default(),
+            solved: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
@@ -511,6 +514,10 @@ impl Engine {
                 dirty.statuses.insert(come.parent.object());
             }
         }
+        // A label makes a route a solver's.
+        for (listener, hostname, _) in handed_out(key, &new) {
+            self.note_solvers(&listener, &hostname, dirty);
+        }
         if !new.is_empty() {
             self.attachments.insert(key.clone(), new);
         }
@@ -530,7 +537,9 @@ impl Engine {
         } else {
             self.contributions.remove(&key, entry);
         }
+        self.note_solvers(listener, hostname, dirty);
         if let Some(id) = self.frontend_of(listener) {
+            self.touch_solved(&id, listener, hostname, dirty);
             dirty.units.insert((id, hostname.clone()));
         }
     }
@@ -570,6 +579,7 @@ impl Engine {
                     }
                 }
                 if let Some(id) = self.frontend_of(&listener) {
+                    self.touch_solved(&id, &listener, &hostname, dirty);
                     dirty.units.insert((id, hostname));
                 }
             }

@@ -31,6 +31,7 @@ mod re2;
 mod report;
 mod resolve;
 mod sans;
+mod solver;
 mod status;
 mod tables;
 mod tls_options;
