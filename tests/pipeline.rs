@@ -173,10 +173,10 @@ fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone
         }
         told
     };
-    // Whoever shares a Gateway or ListenerSet is looked at, which are 64 at most; nothing of theirs is sent.
+    // Whoever shares a Gateway or ListenerSet is not even looked at.
     for (work, resources, objects) in work(300, 2).into_iter().chain(work(10_000, 1_000)) {
-        let most = work.attachments.max(work.units).max(work.claims).max(work.statuses);
-        assert!(most <= 2 * 64 + 4 && work.routes <= 2, "{work:?}");
+        let most = work.attachments.max(work.units).max(work.claims).max(work.statuses).max(work.routes);
+        assert!(most <= 4 && work.parents <= 1, "{work:?}");
         assert!(resources <= 8 && objects <= 3, "{resources} resources, {objects} objects");
     }
 }

@@ -325,10 +325,8 @@ impl Engine {
             }),
         };
         if let ParentKey::Gateway(name) = key {
-            // What a Gateway admits is not part of the parent itself, and rarely changes.
-            if self.parents.get(key).map(|p| &p.accepted) != new.as_ref().map(|p| &p.accepted)
-                || dirty.statuses.contains(&key.object())
-            {
+            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.admits.clone());
+            if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
             }
             self.bind(name, dirty);
@@ -344,11 +342,7 @@ impl Engine {
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
-        if old.as_ref().map(attach_view) != new.as_ref().map(attach_view) {
-            let routes: Vec<RouteKey> = self.store.routes_by_parent.of(key).cloned().collect();
-            dirty.statuses.extend(routes.iter().map(RouteKey::object));
-            dirty.attachments.extend(routes);
-        }
+        self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
@@ -577,13 +571,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// What attachment looks at: a change of anything else leaves routes where they are.
-fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
-    let listeners: Vec<_> =
-        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, l.kind, &l.namespaces)).collect();
-    (&parent.accepted, &parent.gateway, listeners)
 }
 
 /// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.

@@ -6,7 +6,9 @@ use std::time::SystemTime;
 use super::certificate::{self, Served};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::tls_options::{self, TlsSettings};
-use crate::inputs::{Address, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, TlsMode};
+use crate::inputs::{
+    Address, AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, TlsMode,
+};
 use crate::model::{Hostname, ObjectName, Reason};
 use crate::store::Store;
 
@@ -23,6 +25,8 @@ pub struct Parent {
     pub created: i64,
     /// Whether it takes part at all.
     pub accepted: Verdict,
+    /// Which namespaces may bring ListenerSets.
+    pub admits: NamespaceRule,
     /// Its listeners, in their order.
     pub listeners: Vec<ParentListener>,
 }
@@ -52,8 +56,8 @@ pub struct ParentListener {
     pub tls: Arc<TlsSettings>,
     /// The route kind it takes, if any.
     pub kind: Option<RouteKind>,
-    /// From which namespaces.
-    pub namespaces: NamespaceRule,
+    /// From which namespaces, and of what kinds, as written.
+    pub allowed: Arc<AllowedRoutes>,
 }
 
 /// What a listener speaks.
@@ -116,7 +120,8 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Pare
             _ => Ok(()),
         }
     };
-    parent(key, &gateway.meta, gateway.meta.name.clone(), accepted, &gateway.listeners, store, now)
+    let parent = parent(key, &gateway.meta, gateway.meta.name.clone(), accepted, &gateway.listeners, store, now);
+    Parent { admits: gateway.allowed_listeners.clone(), ..parent }
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
@@ -151,7 +156,8 @@ fn parent(
 ) -> Parent {
     let kind = key.object().kind;
     let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
-    Parent { key, generation: meta.generation, gateway, created: meta.created, accepted, listeners }
+    let (generation, created) = (meta.generation, meta.created);
+    Parent { key, generation, gateway, created, accepted, admits: NamespaceRule::None, listeners }
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {
@@ -190,7 +196,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
         warning,
         tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
         kind: kind_taken,
-        namespaces: listener.allowed.namespaces.clone(),
+        allowed: listener.allowed.clone(),
     }
 }
 
