@@ -125,6 +125,31 @@ proptest! {
     }
 
     #[test]
+    fn an_edit_moves_no_host_that_it_does_not_name(changes in proptest::collection::vec(change(), 1..25)) {
+        let mut pipeline = pipeline(tenancy::Precedence::Smallest);
+        let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
+        let names = |object: Option<&Object>| -> Vec<Hostname> {
+            let Some(Object::Route(route)) = object else { return Vec::new() };
+            route.hostnames.iter().flatten().cloned().collect()
+        };
+        for (object, gone) in changes.into_iter().filter(|(object, _)| matches!(object, Object::Route(_))) {
+            let before = served(&pipeline);
+            let mut named = names(Some(&object));
+            let key = object.key();
+            named.extend(names(last.get(&key)));
+            if gone { last.remove(&key) } else { last.insert(key, object.clone()) };
+            step(&mut pipeline, object, gone);
+            let after = served(&pipeline);
+            for (hostname, tenants) in before {
+                let host = Hostname::parse(&hostname).expect("a hostname");
+                if !named.iter().any(|name| name.covers(&host) || host.covers(name)) {
+                    prop_assert_eq!(after.get(&hostname), Some(&tenants), "{}", hostname);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn who_came_first_stays_until_it_goes(changes in proptest::collection::vec(change(), 1..25)) {
         let mut pipeline = pipeline(tenancy::Precedence::FirstCome);
         let mut claims: BTreeMap<ObjectKey, Object> = BTreeMap::new();

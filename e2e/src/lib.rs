@@ -2,6 +2,7 @@
 
 pub mod apiserver;
 pub mod bind;
+pub mod cilium;
 pub mod cluster;
 pub mod echo;
 pub mod envoy;
