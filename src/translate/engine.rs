@@ -322,13 +322,12 @@ impl Engine {
             }),
         };
         if let ParentKey::Gateway(name) = key {
-            // What a Gateway admits is not part of the parent itself, and rarely changes.
-            let extended = |p: &Parent| {
-                (p.accepted.clone(), p.place.clone(), p.precedence.clone(), p.reach.clone(), p.unusable.clone())
+            // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
+            let seen_by_sets = |p: &Parent| {
+                let Parent { accepted, admits, place, precedence, reach, unusable, .. } = p.clone();
+                (accepted, admits, place, precedence, reach, unusable)
             };
-            if self.parents.get(key).map(extended) != new.as_ref().map(extended)
-                || dirty.statuses.contains(&key.object())
-            {
+            if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
             }
             self.bind(name, dirty);
@@ -345,11 +344,7 @@ impl Engine {
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
-        if old.as_ref().map(attach_view) != new.as_ref().map(attach_view) {
-            let routes: Vec<RouteKey> = self.store.routes_by_parent.of(key).cloned().collect();
-            dirty.statuses.extend(routes.iter().map(RouteKey::object));
-            dirty.attachments.extend(routes);
-        }
+        self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
@@ -585,13 +580,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// What attachment looks at: a change of anything else leaves routes where they are.
-fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
-    let listeners: Vec<_> =
-        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, l.kind, &l.namespaces)).collect();
-    (&parent.accepted, &parent.gateway, &parent.place, listeners)
 }
 
 /// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
