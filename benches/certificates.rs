@@ -139,10 +139,12 @@ async fn keeper(pebble: Pebble) -> Result<()> {
     let mut config = AcmeConfig::new("pebble", &pebble.directory());
     config.roots = pebble.roots();
     config.registration.terms_agreed = true;
+    config.at_once = WORKERS;
     // The bucket of a generic CA would hold the rate down.
     config.limits = Some(acme::budget::Limits { orders: None, ..acme::budget::Limits::of(&pebble.directory()) });
     let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
-    let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], WORKERS).await?;
+    // As many talk to Pebble; others write their keys and certificates to disk meanwhile.
+    let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], 2 * WORKERS).await?;
     let wanted: Vec<Wanted> = (0..CERTIFICATES)
         .map(|i| {
             let names = Names::parse([format!("h{i}.example{i}.com")])?;

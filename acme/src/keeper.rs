@@ -392,7 +392,9 @@ impl Keeper {
         let made = Stored { id: order.id.clone(), tenant: wish.tenant.clone(), certificate };
         write_json(&*self.storage, &key, &made, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
         issuer.installed(&order.id).await?;
-        self.remove_quietly(Kind::Renewal, &order.id).await;
+        if self.read(|s| s.windows.contains_key(&order.id)) {
+            self.remove_quietly(Kind::Renewal, &order.id).await;
+        }
         for wish in &order.serves {
             if self.read(|s| s.attempts.contains_key(&wish.id)) {
                 self.remove_quietly(Kind::Attempts, &wish.id).await;

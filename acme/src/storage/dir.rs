@@ -89,11 +89,11 @@ impl Directory {
     fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
         // The compare and the rename must be one: a short lock around both.
         let _guard = lock_file(&self.lock_file(key).with_extension("write"))?;
-        let there = self.read_now(key)?.map(|e| e.version);
+        let there = || Ok::<_, StorageError>(self.read_now(key)?.map(|e| e.version));
         let holds = match expect {
             Expect::Anything => true,
-            Expect::Absent => there.is_none(),
-            Expect::Version(v) => there.as_ref() == Some(v),
+            Expect::Absent => there()?.is_none(),
+            Expect::Version(v) => there()?.as_ref() == Some(v),
         };
         if !holds {
             return Err(StorageError::Conflict { key: key.to_string() });
