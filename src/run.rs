@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use xds::{Cache, Server, UnixPeers, View};
 
 use acme::storage::dir::Directory;
 
-use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, IssuerSettings, Wish};
+use crate::certificates::{self, Authority, Desk, DeskConfig, Door, Handout, IssuerSettings, Wish};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
@@ -137,6 +138,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 });
             }
         }
+    }
+
+    if let Some(door) = desk.door() {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("TLS-ALPN-01")?;
+        let way = Door::way(listener.local_addr().context("TLS-ALPN-01")?);
+        site.apply(way.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))?)?;
+        let stop = stop.clone();
+        tasks.spawn(async move { door.serve(listener, stop).await.context("TLS-ALPN-01") });
     }
 
     // Certificates that are there already are served from the start.

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::authority::Authority;
+use super::door::Door;
 use super::handout::{Handout, Shelf, Supply};
 use super::issuers::{IssuerError, Opened, open};
 use super::lookout::Sockets;
@@ -79,6 +80,7 @@ pub struct Desk {
     nudge: watch::Sender<u64>,
     report: watch::Sender<Arc<Pass>>,
     given: Mutex<Supply>,
+    by_tls_alpn: bool,
 }
 
 struct Own {
@@ -126,7 +128,9 @@ impl Desk {
                 warn!("{}: {error}", stored.id);
             }
         }
+        let by_tls_alpn = issuers.values().any(|settings| settings.tls_alpn_port.is_some());
         Ok(Self {
+            by_tls_alpn,
             keeper,
             authority,
             storage,
@@ -143,6 +147,11 @@ impl Desk {
     /// The internal CA.
     pub fn authority(&self) -> &Authority {
         &self.authority
+    }
+
+    /// Who answers TLS-ALPN-01, where an issuer proves names by it.
+    pub fn door(&self) -> Option<Arc<Door>> {
+        self.by_tls_alpn.then(|| self.sockets.door.clone())
     }
 
     /// Says what is wished for now, all of it.

@@ -18,11 +18,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use super::door::Door;
 use super::settings::Preflight;
 use super::wish::Wish;
 
 /// How long an Envoy may need to answer for a host that was published just now.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -30,6 +31,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Sockets {
     addresses: RwLock<BTreeMap<String, BTreeSet<IpAddr>>>,
+    /// Where challenges of TLS-ALPN-01 are shown.
+    pub(super) door: Arc<Door>,
     /// Thumbprints by host, where it is not the one of the host's own issuer: a trial, a fallback, a new key.
     demanded: RwLock<BTreeMap<String, Arc<str>>>,
     demands: watch::Sender<u64>,
@@ -37,7 +40,7 @@ pub struct Sockets {
 
 impl Default for Sockets {
     fn default() -> Self {
-        Self { addresses: RwLock::default(), demanded: RwLock::default(), demands: watch::channel(0).0 }
+        Self { addresses: RwLock::default(), door: Arc::default(), demanded: RwLock::default(), demands: watch::channel(0).0 }
     }
 }
 
@@ -78,7 +81,7 @@ impl Sockets {
         *self.addresses.write().expect("nobody panics while holding it") = all;
     }
 
-    fn of(&self, host: &str) -> BTreeSet<IpAddr> {
+    pub(super) fn of(&self, host: &str) -> BTreeSet<IpAddr> {
         self.addresses.read().expect("nobody panics while holding it").get(host).cloned().unwrap_or_default()
     }
 }
@@ -127,7 +130,7 @@ impl Lookout {
 }
 
 /// An Envoy that listens on all addresses is asked on the loopback one.
-fn reachable(ip: IpAddr) -> IpAddr {
+pub(super) fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -12,6 +12,7 @@
 mod admin;
 mod authority;
 mod desk;
+mod door;
 mod handout;
 mod issuers;
 mod lookout;
@@ -23,6 +24,7 @@ mod wish;
 
 pub use admin::routes;
 pub use authority::Authority;
+pub use door::Door;
 pub use desk::{Desk, DeskConfig, DeskError};
 pub use handout::Handout;
 pub use issuers::{IssuerError, Opened, open};

@@ -42,6 +42,8 @@ pub struct IssuerSettings {
     pub preflight: Preflight,
     /// The port where HTTP-01 questions reach Envoy; 80 unless something in front maps it.
     pub http_port: Option<u16>,
+    /// TLS-ALPN-01 in place of HTTP-01; the port where its connections reach Envoy: 443 unless something in front maps it.
+    pub tls_alpn_port: Option<u16>,
     /// Addresses that names should have in public DNS; none: they are not compared.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -296,6 +298,10 @@ impl IssuerSettings {
                 let text = format!("{contact:?}: expected mailto:NAME@DOMAIN");
                 return Err(SettingsError::value(format!("{field}contact"), text));
             }
+        }
+        if self.tls_alpn_port.is_some() && (self.dns.is_some() || self.dns_persist) {
+            let text = "names are proven by DNS already: leave one of the two out";
+            return Err(SettingsError::value(format!("{field}tlsAlpnPort"), text));
         }
         match &self.dns {
             Some(dns) => dns.check(&format!("{field}dns")),

@@ -354,6 +354,7 @@ fn label(changes: &[Change]) -> String {
         Change::Put(object) => object.key().to_string(),
         Change::Delete(key) => format!("{key} deleted"),
         Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
+        Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Trouble(secret, _) => format!("certificate {secret}"),
     };
     match changes {

@@ -292,6 +292,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                     told.insert(hostname.to_string(), change.clone());
                     continue;
                 }
+                Change::TlsChallenges(_) => {
+                    told.insert("TLS-ALPN-01".to_owned(), change.clone());
+                    continue;
+                }
                 Change::Trouble(secret, _) => {
                     told.insert(secret.to_string(), change.clone());
                     continue;

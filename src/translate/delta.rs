@@ -18,6 +18,8 @@ pub enum Change {
     Delete(ObjectKey),
     /// How the HTTP-01 challenges of an exact hostname are answered by the Gateways that have it.
     Challenge(Hostname, Option<ChallengeAnswer>),
+    /// Which Service answers TLS-ALPN-01 challenges, of all names whose TLS ends here.
+    TlsChallenges(Option<ServicePort>),
     /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).
     Trouble(ObjectName, Option<String>),
 }
@@ -28,7 +30,7 @@ impl Change {
         match self {
             Change::Put(object) => Some(object.key()),
             Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..) | Change::Trouble(..) => None,
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) => None,
         }
     }
 }

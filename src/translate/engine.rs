@@ -63,6 +63,8 @@ pub struct Engine {
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     /// How the HTTP-01 challenges of hosts are answered.
     pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// Who answers TLS-ALPN-01.
+    pub(super) tls_challenges: Option<ServicePort>,
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
@@ -147,6 +149,7 @@ impl Engine {
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
+            tls_challenges: None,
             troubles: BTreeMap::new(),
             emitted: HashMap::new(),
             backends: BTreeMap::new(),
@@ -232,6 +235,7 @@ impl Engine {
                 (key, replaced)
             }
             Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
         };
         let Some(replaced) = replaced else { return };
