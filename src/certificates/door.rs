@@ -13,7 +13,6 @@ use acme::failure::{Class, Failure};
 use async_trait::async_trait;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
@@ -194,12 +193,12 @@ fn certified(made: &ChallengeCertificate) -> Result<Arc<CertifiedKey>, String> {
 /// The certificate that an address shows to a validation connection.
 async fn shown(name: &str, address: SocketAddr) -> std::io::Result<CertificateDer<'static>> {
     let provider = Arc::new(ring::default_provider());
-    let algorithms = provider.signature_verification_algorithms;
+    let schemes = provider.signature_verification_algorithms.supported_schemes();
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("ring has TLS 1.2 and 1.3")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Whoever(algorithms)))
+        .with_custom_certificate_verifier(Arc::new(Whoever(schemes)))
         .with_no_client_auth();
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     let server = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
@@ -216,9 +215,10 @@ async fn shown(name: &str, address: SocketAddr) -> std::io::Result<CertificateDe
     chain.first().map(|leaf| leaf.clone().into_owned()).ok_or_else(|| std::io::Error::other("it shows no certificate"))
 }
 
-/// Takes any certificate of whoever has its key: it is compared with the one expected.
+/// Takes any certificate, which is then compared with the one expected. Nothing is said on the connection, and no
+/// verifier reads a certificate with the critical extension of RFC 8737.
 #[derive(Debug)]
-struct Whoever(WebPkiSupportedAlgorithms);
+struct Whoever(Vec<SignatureScheme>);
 
 impl ServerCertVerifier for Whoever {
     fn verify_server_cert(
@@ -234,24 +234,24 @@ impl ServerCertVerifier for Whoever {
 
     fn verify_tls12_signature(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn verify_tls13_signature(
         &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0)
+        Ok(HandshakeSignatureValid::assertion())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
+        self.0.clone()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use acme::account::{ExternalAccount, Registration};
 use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
-use acme::challenge::{DnsSolver, Solvers};
+use acme::challenge::{DnsSolver, Persist, Solvers};
 use acme::client::{Proxy, Roots};
 use acme::dns::{
     Authorities, AwsKeys, AwsSource, Cloudflare, CloudflareConfig, DigitalOcean, DigitalOceanConfig, Exec, ExecConfig,
@@ -117,12 +117,12 @@ async fn one(
     config.solvers = match &settings.dns {
         Some(dns) => {
             let solver = solver(dns, settings)?;
-            let persist = dns.persist.then(|| solver.view.clone());
+            let persist = dns.persist.then(|| Persist { view: solver.view.clone(), days: dns.persist_days });
             Solvers { dns: Some(solver), persist, ..Solvers::default() }
         }
         None if settings.dns_persist => {
-            let view: Arc<dyn DnsView> = Arc::new(Authorities::new(resolver(settings)?));
-            Solvers { persist: Some(view), ..Solvers::default() }
+            let view = Arc::new(Authorities::new(resolver(settings)?));
+            Solvers { persist: Some(Persist { view, days: None }), ..Solvers::default() }
         }
         None if let Some(port) = settings.tls_alpn_port => {
             let (door, sockets, strictness) = (sockets.door.clone(), sockets.clone(), settings.preflight);
@@ -247,6 +247,10 @@ impl DnsView for Unchecked {
 
     async fn seen(&self, _: &TxtRecord) -> Result<Seen, DnsError> {
         Ok(Seen::Everywhere { silent: Vec::new() })
+    }
+
+    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
+        self.0.values(name).await
     }
 }
 

@@ -40,7 +40,12 @@ pub struct Sockets {
 
 impl Default for Sockets {
     fn default() -> Self {
-        Self { addresses: RwLock::default(), door: Arc::default(), demanded: RwLock::default(), demands: watch::channel(0).0 }
+        Self {
+            addresses: RwLock::default(),
+            door: Arc::default(),
+            demanded: RwLock::default(),
+            demands: watch::channel(0).0,
+        }
     }
 }
 

@@ -24,8 +24,8 @@ mod wish;
 
 pub use admin::routes;
 pub use authority::Authority;
-pub use door::Door;
 pub use desk::{Desk, DeskConfig, DeskError};
+pub use door::Door;
 pub use handout::Handout;
 pub use issuers::{IssuerError, Opened, open};
 pub use lookout::{Lookout, Sockets};

@@ -97,6 +97,8 @@ pub struct DnsSettings {
     /// Prefer dns-persist-01 where the CA offers it: a record that stays; one that is missing is written.
     #[serde(default)]
     pub persist: bool,
+    /// For how many days such a record binds; without it, for ever.
+    pub persist_days: Option<u32>,
     /// Seconds that a record may need to be seen everywhere; 120 unless set.
     pub propagation_seconds: Option<u64>,
     /// Do not ask authoritative servers whether a record can be seen.
@@ -260,6 +262,9 @@ impl DnsSettings {
     }
 
     fn check(&self, field: &str) -> Result<(), SettingsError> {
+        if self.persist_days == Some(0) || self.persist_days.is_some() && !self.persist {
+            return Err(SettingsError::value(format!("{field}.persistDays"), "expected days, beside persist: true"));
+        }
         let Self { cloudflare, digitalocean, route53, rfc2136, webhook, exec, .. } = self;
         let given = [
             cloudflare.is_some(),

@@ -15,8 +15,8 @@ use super::claims::Family;
 use super::engine::{Dirty, Engine};
 use super::frontend_state::FrontendState;
 use crate::model::{
-    AppProtocol, BackendId, Chain, ChainName, Challenges, FrontendId, Handler, HeaderEdits, Hostname, ObjectName, Rewrite,
-    ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
+    AppProtocol, BackendId, Chain, ChainName, Challenges, FrontendId, Handler, HeaderEdits, Hostname, ObjectName,
+    Rewrite, ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
 };
 
 /// How the challenges of one host are answered.
