@@ -295,7 +295,6 @@ fn wishes() -> Result<Vec<Wish>> {
             secret: ObjectName::new(format!("tenant{}", i % 50), format!("h{i}-tls")),
             hostnames: BTreeSet::from([host]),
             issuer: IssuerRef::Named("internal-ca".into()),
-            addresses: BTreeSet::new(),
         })
     };
     (0..INTERNAL).map(wish).collect()
@@ -318,6 +317,7 @@ async fn office() -> Result<(Office, Duration)> {
         authority: Arc::new(authority),
         issuers: BTreeMap::new(),
         at_once: 32,
+        places: None,
     };
     let desk = Arc::new(Desk::open(config).await?);
     let (out, mut handouts) = mpsc::channel(4);

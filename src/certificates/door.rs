@@ -152,7 +152,7 @@ impl AlpnSolver for Doorway {
             return Ok(());
         }
         let until = Instant::now() + PATIENCE;
-        for ip in self.sockets.of(name) {
+        for ip in self.sockets.of(name).await {
             let address = SocketAddr::new(reachable(ip), self.port);
             let found = loop {
                 match shown(name, address).await {
@@ -266,7 +266,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let (stopper, stop) = watch::channel(false);
         let serving = tokio::spawn(door.clone().serve(listener, stop));
-        let sockets = Arc::new(Sockets::default());
+        let sockets = Arc::new(Sockets::new(None));
         let doorway = Doorway { door, sockets, port: address.port(), strictness: Preflight::Strict };
         shown("a.example.org", address).await.expect_err("nobody proves it");
         let made = acme::challenge::alpn::certificate("a.example.org", "token.thumb").expect("made");

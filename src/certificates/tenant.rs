@@ -1,6 +1,6 @@
 //! What TenantGateways wish for, as the desk takes it: each has an account and credentials of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
@@ -30,12 +30,7 @@ pub fn of_tenant(
             IssuerRef::Own { owner: acme.tenant.clone(), settings }
         }
     };
-    Wish {
-        secret: wish.secret.clone(),
-        hostnames: wish.names.iter().cloned().collect(),
-        issuer,
-        addresses: BTreeSet::new(),
-    }
+    Wish { secret: wish.secret.clone(), hostnames: wish.names.iter().cloned().collect(), issuer }
 }
 
 fn settings(

@@ -42,6 +42,8 @@ pub struct Live {
     touched: BTreeSet<ObjectKey>,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
+    /// Secrets for which something else may be wished than when this was last asked.
+    wished: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
     known: (usize, BTreeSet<String>),
 }
@@ -86,6 +88,7 @@ impl Live {
             changes: 0,
             touched: BTreeSet::new(),
             awaited: BTreeSet::new(),
+            wished: BTreeSet::new(),
             known: (0, BTreeSet::new()),
         }
     }
@@ -131,6 +134,7 @@ impl Live {
                 }
             }
         }
+        self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
         self.generation = self.cache.publish(&self.view, publish::update(&delta));
@@ -180,6 +184,11 @@ impl Live {
             !done
         });
         lines
+    }
+
+    /// Secrets for which something else may be wished than when this was last asked.
+    pub fn take_wished(&mut self) -> BTreeSet<ObjectName> {
+        std::mem::take(&mut self.wished)
     }
 
     /// Objects whose status may be different from when this was last asked.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
-use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings};
+use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings, Wish};
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
 
@@ -22,6 +22,7 @@ const CONTROLLER: &str = "gatewright.io/gateway-controller";
 struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
+    wishes: BTreeMap<ObjectName, Wish>,
 }
 
 impl World {
@@ -36,6 +37,12 @@ impl World {
             match status {
                 Some(status) => self.statuses.insert(key, status),
                 None => self.statuses.remove(&key),
+            };
+        }
+        for (secret, wish) in delta.wishes {
+            match wish {
+                Some(wish) => self.wishes.insert(secret, wish),
+                None => self.wishes.remove(&secret),
             };
         }
     }
@@ -312,6 +319,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     fresh.take(self::engine().apply(all, now()));
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
+    let wished: BTreeMap<ObjectName, Wish> =
+        engine.wishes().into_keys().map(|wish| (wish.secret.clone(), wish)).collect();
+    prop_assert_eq!(&world.wishes, &wished);
+    prop_assert_eq!(&world.wishes, &fresh.wishes);
     let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ChallengeAnswer, ObjectStatus};
+use super::{ChallengeAnswer, ObjectStatus, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
     BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
@@ -42,6 +42,9 @@ pub struct Delta {
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
     /// Statuses that are different from before; `None` where the object is gone or no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
+    /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wishes for one
+    /// any more.
+    pub wishes: BTreeMap<ObjectName, Option<Wish>>,
 }
 
 /// Identifies a resource.

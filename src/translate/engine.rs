@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach::{self, Attachment};
-use super::certificate::{Served, Wish};
+use super::certificate::Served;
 use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
 use super::delta::{Change, Delta, ResourceKey};
@@ -25,6 +25,7 @@ use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{self, Parent};
 use super::resolve::{self, Resolution};
 use super::status::Reported;
+use super::wishes::Wished;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
 use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
 use crate::store::Store;
@@ -63,6 +64,8 @@ pub struct Engine {
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     /// How the HTTP-01 challenges of hosts are answered.
     pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// Which certificates issuers are to make.
+    pub(super) wished: Wished,
     /// Who answers TLS-ALPN-01.
     pub(super) tls_challenges: Option<ServicePort>,
     /// Why certificates that were wished for are not there yet, by Secret.
@@ -124,6 +127,7 @@ pub(super) struct Dirty {
     pub(super) frontends: BTreeSet<FrontendId>,
     pub(super) endpoints: BTreeSet<ServicePort>,
     pub(super) statuses: BTreeSet<ObjectKey>,
+    pub(super) wishing: BTreeSet<ParentKey>,
     pub(super) delta: Delta,
 }
 
@@ -149,6 +153,7 @@ impl Engine {
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
+            wished: Wished::default(),
             tls_challenges: None,
             troubles: BTreeMap::new(),
             emitted: HashMap::new(),
@@ -192,26 +197,13 @@ impl Engine {
         while let Some(port) = dirty.endpoints.pop_first() {
             self.compile_endpoints(&port, &mut dirty);
         }
+        while let Some(key) = dirty.wishing.pop_first() {
+            self.settle_wishes(&key, &mut dirty);
+        }
         while let Some(key) = dirty.statuses.pop_first() {
             self.report(&key, &mut dirty);
         }
         dirty.delta
-    }
-
-    /// The certificates that issuers are to make, each with the certificate that is there now.
-    pub fn wishes(&self) -> BTreeMap<Wish, Option<Arc<Certificate>>> {
-        let listeners = self.parents.values().filter(|p| p.accepted.is_ok()).flat_map(|parent| {
-            parent.listeners.iter().filter(|l| l.accepted.is_ok()).filter(|l| {
-                // A name that another listener owns gets no certificate.
-                !self.conflicts.contains_key(&parent.id(l))
-            })
-        });
-        listeners
-            .filter_map(|listener| match &listener.served {
-                Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
-                Served::None | Served::Certificate(_) => None,
-            })
-            .collect()
     }
 
     /// The objects that were seen.
@@ -345,6 +337,7 @@ impl Engine {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
         };
+        dirty.wishing.insert(key.clone());
     }
 
     /// Whether a GatewayClass is there and names our controller.
@@ -424,12 +417,14 @@ impl Engine {
             let losers: Vec<(ListenerId, Reason)> = losers.into_iter().map(|(l, reason)| (l.clone(), reason)).collect();
             for (loser, reason) in losers {
                 if self.conflicts.insert(loser.clone(), reason) != Some(reason) {
+                    dirty.wishing.insert(loser.parent.clone());
                     dirty.statuses.insert(loser.parent.object());
                 }
             }
             if let Some((listener, _)) = &winner
                 && self.conflicts.remove(listener).is_some()
             {
+                dirty.wishing.insert(listener.parent.clone());
                 dirty.statuses.insert(listener.parent.object());
             }
             let before = frontend.winners.get(hostname).cloned();

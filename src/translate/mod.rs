@@ -30,6 +30,7 @@ mod sans;
 mod status;
 mod tables;
 mod tls_options;
+mod wishes;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
