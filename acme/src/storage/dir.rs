@@ -1,23 +1,26 @@
 //! Storage in a directory: folders 0700, files 0600, writes by rename, locks by `flock`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::spares::{LARGEST, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
-/// No entry of ours comes near this.
-const LARGEST_ENTRY: u64 = 4 << 20;
+const KINDS: [Kind; 6] = [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal];
 
 /// A directory of our own.
 #[derive(Clone, Debug)]
 pub struct Directory {
     root: PathBuf,
+    spares: Arc<BTreeMap<Kind, Spares>>,
 }
 
 impl Directory {
@@ -25,11 +28,13 @@ impl Directory {
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         private_folder(&root)?;
-        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
+        let mut spares = BTreeMap::new();
+        for kind in KINDS {
             private_folder(&root.join(kind.as_str()))?;
+            spares.insert(kind, Spares::of(root.join(kind.as_str())));
         }
         private_folder(&root.join("locks"))?;
-        let directory = Self { root };
+        let directory = Self { root, spares: Arc::new(spares) };
         directory.sweep();
         Ok(directory)
     }
@@ -44,12 +49,18 @@ impl Directory {
     }
 
     fn lock_file(&self, key: &Key) -> PathBuf {
-        self.root.join("locks").join(format!("{}-{}", key.kind().as_str(), key.name()))
+        // Two of many thousand keys may share a lock, and wait for each other then; but no number of keys makes more files.
+        let digest = Sha256::digest(key.name());
+        self.root.join("locks").join(format!("{}-{:02x}{:02x}", key.kind().as_str(), digest[0], digest[1]))
+    }
+
+    fn spares(&self, kind: Kind) -> &Spares {
+        self.spares.get(&kind).expect("there is one for each kind")
     }
 
     /// Takes away half-written files of a process that died, when nobody can be writing them any more.
     fn sweep(&self) {
-        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
+        for kind in KINDS {
             let Ok(entries) = fs::read_dir(self.root.join(kind.as_str())) else {
                 continue;
             };
@@ -58,7 +69,7 @@ impl Directory {
                     .metadata()
                     .and_then(|m| m.modified())
                     .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 3600));
-                if entry.file_name().to_string_lossy().starts_with(".new-") && stale {
+                if entry.file_name().to_string_lossy().starts_with(PREFIX) && stale {
                     // Losing this race to another sweeper is fine.
                     let _ = fs::remove_file(entry.path());
                 }
@@ -68,22 +79,18 @@ impl Directory {
 
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
-        let meta = match fs::metadata(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|e| failed("reading", &path, e))?,
+        let Some((meta, bytes)) = Spares::read(&path).map_err(|e| failed("reading", &path, e))? else {
+            return Ok(None);
         };
+        let bytes = Zeroizing::new(bytes);
         if meta.permissions().mode() & 0o077 != 0 {
             let mode = meta.permissions().mode() & 0o777;
             return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
         }
-        if meta.size() > LARGEST_ENTRY {
+        if meta.size() > LARGEST {
             return Err(failed("reading", &path, io::Error::other("larger than any entry of ours")));
         }
-        match fs::read(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(failed("reading", &path, e)),
-            Ok(bytes) => Ok(Some(Entry { version: version_of(&bytes), bytes: Zeroizing::new(bytes) })),
-        }
+        Ok(Some(Entry { version: version_of(&bytes), bytes }))
     }
 
     fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
@@ -98,7 +105,8 @@ impl Directory {
         if !holds {
             return Err(StorageError::Conflict { key: key.to_string() });
         }
-        write_whole(&self.file(key), bytes)?;
+        let path = self.file(key);
+        self.spares(key.kind()).write(&path, bytes).map_err(|e| failed("writing", &path, e))?;
         Ok(version_of(bytes))
     }
 }
@@ -180,10 +188,10 @@ impl Storage for Directory {
     }
 
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
-        let path = self.file(key);
-        blocking(move || match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("removing", &path, e)),
-            _ => Ok(()),
+        let (this, key) = (self.clone(), key.clone());
+        blocking(move || {
+            let path = this.file(&key);
+            this.spares(key.kind()).remove(&path).map_err(|e| failed("removing", &path, e))
         })
         .await
     }
