@@ -144,7 +144,7 @@ async fn keeper(pebble: Pebble) -> Result<()> {
     config.limits = Some(acme::budget::Limits { orders: None, ..acme::budget::Limits::of(&pebble.directory()) });
     let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
     // As many talk to Pebble; others write their keys and certificates to disk meanwhile.
-    let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], 2 * WORKERS).await?;
+    let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], 4 * WORKERS).await?;
     let wanted: Vec<Wanted> = (0..CERTIFICATES)
         .map(|i| {
             let names = Names::parse([format!("h{i}.example{i}.com")])?;

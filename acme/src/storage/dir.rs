@@ -21,6 +21,7 @@ const KINDS: [Kind; 6] = [Kind::Account, Kind::Order, Kind::Certificate, Kind::B
 pub struct Directory {
     root: PathBuf,
     spares: Arc<BTreeMap<Kind, Spares>>,
+    locks: Arc<Spares>,
 }
 
 impl Directory {
@@ -34,7 +35,8 @@ impl Directory {
             spares.insert(kind, Spares::of(root.join(kind.as_str())));
         }
         private_folder(&root.join("locks"))?;
-        let directory = Self { root, spares: Arc::new(spares) };
+        let locks = Arc::new(Spares::of(root.join("locks")));
+        let directory = Self { root, spares: Arc::new(spares), locks };
         directory.sweep();
         Ok(directory)
     }
@@ -49,9 +51,7 @@ impl Directory {
     }
 
     fn lock_file(&self, key: &Key) -> PathBuf {
-        // Two of many thousand keys may share a lock, and wait for each other then; but no number of keys makes more files.
-        let digest = Sha256::digest(key.name());
-        self.root.join("locks").join(format!("{}-{:02x}{:02x}", key.kind().as_str(), digest[0], digest[1]))
+        self.root.join("locks").join(format!("{}-{}", key.kind().as_str(), key.name()))
     }
 
     fn spares(&self, kind: Kind) -> &Spares {
@@ -60,8 +60,8 @@ impl Directory {
 
     /// Takes away half-written files of a process that died, when nobody can be writing them any more.
     fn sweep(&self) {
-        for kind in KINDS {
-            let Ok(entries) = fs::read_dir(self.root.join(kind.as_str())) else {
+        for folder in KINDS.map(Kind::as_str).into_iter().chain(["locks"]) {
+            let Ok(entries) = fs::read_dir(self.root.join(folder)) else {
                 continue;
             };
             for entry in entries.flatten() {
@@ -87,6 +87,10 @@ impl Directory {
             let mode = meta.permissions().mode() & 0o777;
             return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
         }
+        // What a machine that lost its power may leave of a file that was removed.
+        if bytes.is_empty() {
+            return Ok(None);
+        }
         if meta.size() > LARGEST {
             return Err(failed("reading", &path, io::Error::other("larger than any entry of ours")));
         }
@@ -95,7 +99,8 @@ impl Directory {
 
     fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
         // The compare and the rename must be one: a short lock around both.
-        let _guard = lock_file(&self.lock_file(key).with_extension("write"))?;
+        let stripe = Sha256::digest(key.name())[0];
+        let _guard = lock_file(&self.root.join("locks").join(format!("write-{}-{stripe:02x}", key.kind().as_str())))?;
         let there = || Ok::<_, StorageError>(self.read_now(key)?.map(|e| e.version));
         let holds = match expect {
             Expect::Anything => true,
@@ -219,22 +224,8 @@ impl Storage for Directory {
         let path = self.lock_file(key);
         // Polled, not waited for in a thread: hundreds of waiters must not use up the blocking threads.
         loop {
-            let path = path.clone();
-            let taken = blocking(move || {
-                let file = OpenOptions::new()
-                    .create(true)
-                    .truncate(false)
-                    .write(true)
-                    .mode(0o600)
-                    .open(&path)
-                    .map_err(|e| failed("locking", &path, e))?;
-                match file.try_lock() {
-                    Ok(()) => Ok(Some(FileLock { _file: file })),
-                    Err(fs::TryLockError::WouldBlock) => Ok(None),
-                    Err(fs::TryLockError::Error(e)) => Err(failed("locking", &path, e)),
-                }
-            })
-            .await?;
+            let (locks, path) = (self.locks.clone(), path.clone());
+            let taken = blocking(move || locks.try_lock(&path).map_err(|e| failed("locking", &path, e))).await?;
             if let Some(lock) = taken {
                 return Ok(Box::new(lock));
             }

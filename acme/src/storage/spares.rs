@@ -1,18 +1,20 @@
-//! Whole writes that leave no file behind: the file that a write replaces is kept, empty, for the next write.
+//! Whole writes and locks that leave no file behind: the file that a write replaces is kept, empty, for the next write.
 //!
-//! A file system with a journal keeps the inode of a removed file from being used again for a while, and looks at all of
-//! those whenever a file is made: ext4 for a minute. A thousand orders, each written and removed a few times, would cost a
-//! millisecond of processor for each write.
+//! Files made and removed by the thousand are dear: ext4 without a journal, for one, gives the inode of a removed file to
+//! nobody for a minute and looks at all of those whenever a file is made, which came to a millisecond of processor for each
+//! write of an order.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::Lock;
 
 /// No entry of ours comes near this.
 pub(super) const LARGEST: u64 = 4 << 20;
@@ -45,13 +47,44 @@ impl Spares {
         let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&spare)?;
         file.write_all(bytes).and_then(|()| file.sync_all())?;
         drop(file);
-        match renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE) {
-            Ok(()) => self.keep(spare),
+        let exchanged = renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE).is_ok();
+        if !exchanged {
             // Nothing is there yet, or the file system cannot exchange: the old file goes.
-            Err(_) => fs::rename(&spare, path)?,
+            fs::rename(&spare, path)?;
         }
-        // The rename itself must survive a crash as well.
-        File::open(&self.folder).and_then(|folder| folder.sync_all())
+        // The rename itself must survive a crash as well, and be on disk before the old content goes.
+        File::open(&self.folder).and_then(|folder| folder.sync_all())?;
+        if exchanged {
+            self.keep(spare);
+        }
+        Ok(())
+    }
+
+    /// Takes a lock, if nobody has it: an empty file at that path, locked by who has it. One that is not locked was left
+    /// behind by a process that died.
+    pub(super) fn try_lock(self: &Arc<Self>, path: &Path) -> io::Result<Option<HeldLock>> {
+        let open = |path: &Path| OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path);
+        loop {
+            let held = |file| HeldLock { _file: file, path: path.to_owned(), spares: self.clone() };
+            let spare = self.take();
+            let file = open(&spare)?;
+            // Nobody else opens a spare.
+            if file.try_lock().is_ok() && renameat_with(CWD, &spare, CWD, path, RenameFlags::NOREPLACE).is_ok() {
+                return Ok(Some(held(file)));
+            }
+            drop(file);
+            self.put(spare);
+            let file = open(path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(fs::TryLockError::WouldBlock) => return Ok(None),
+                Err(fs::TryLockError::Error(error)) => return Err(error),
+            }
+            // Whoever had it may have taken the file away between the two.
+            if fs::metadata(path).is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
+                return Ok(Some(held(file)));
+            }
+        }
     }
 
     /// Removes a file of the folder; one that is not there is removed already.
@@ -102,14 +135,42 @@ impl Spares {
     fn keep(&self, spare: PathBuf) {
         // Who opened it while it was in its place goes on reading: then it is no spare.
         let empty = |file: File| file.try_lock().is_ok() && file.set_len(0).is_ok();
-        let emptied = OpenOptions::new().write(true).open(&spare).is_ok_and(empty);
+        if OpenOptions::new().write(true).open(&spare).is_ok_and(empty) {
+            self.put(spare);
+        } else {
+            // What stays for now is swept away later.
+            let _ = fs::remove_file(spare);
+        }
+    }
+
+    /// Keeps an empty file.
+    fn put(&self, spare: PathBuf) {
         let mut free = self.free.lock().expect("nobody panics while holding it");
-        if emptied && free.len() < MOST {
+        if free.len() < MOST {
             free.push(spare);
         } else {
             drop(free);
             // What stays for now is swept away later.
             let _ = fs::remove_file(spare);
+        }
+    }
+}
+
+/// A lock held. The kernel frees it when the process dies.
+pub(super) struct HeldLock {
+    _file: File,
+    path: PathBuf,
+    spares: Arc<Spares>,
+}
+
+impl Lock for HeldLock {}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        let spare = self.spares.name();
+        // Still locked by us: nobody else has taken it for his own. One that stays is free all the same.
+        if fs::rename(&self.path, &spare).is_ok() {
+            self.spares.put(spare);
         }
     }
 }
@@ -149,6 +210,35 @@ mod tests {
                 spares.write(&path, &content(i)).expect("written");
             }
         });
+    }
+
+    #[test]
+    fn a_lock_has_one_holder_leaves_nothing_and_outlives_no_process() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (ours, others) = (Arc::new(Spares::of(dir.path().to_owned())), Arc::new(Spares::of(dir.path().to_owned())));
+        let path = dir.path().join("orders-a");
+        // Left behind by a process that died.
+        fs::write(&path, "").expect("written");
+        let inside = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            for spares in [&ours, &others, &ours, &others] {
+                let (path, inside) = (&path, &inside);
+                threads.spawn(move || {
+                    let mut taken = 0;
+                    while taken < 200 {
+                        let Some(lock) = spares.try_lock(path).expect("no trouble") else {
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(lock);
+                        taken += 1;
+                    }
+                });
+            }
+        });
+        assert!(!path.exists());
     }
 
     #[test]
