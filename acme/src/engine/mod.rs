@@ -367,8 +367,7 @@ impl Issuer for AcmeIssuer {
     async fn abandon(&self, id: &CertificateId) -> Result<(), Failure> {
         let _lock = self.storage.lock(&self.order_key(id)).await.map_err(|e| of_storage(&e))?;
         let key = self.order_key(id);
-        let read = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?;
-        if let Some((OrderRecord { url: Some(url), downloaded: None, .. }, _)) = read {
+        if let Some(OrderRecord { url: Some(url), downloaded: None, .. }) = record::read(self, &key).await? {
             // Pending authorizations count against the account; what the CA answers changes nothing for us.
             let (protocol, _) = self
                 .account()
@@ -385,10 +384,7 @@ impl Issuer for AcmeIssuer {
 
     async fn tidy(&self, known: &Known, now: Timestamp) -> Result<(), Failure> {
         for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
-            let Some((record, _)) = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?
-            else {
-                continue;
-            };
+            let Some(record) = record::read(self, &key).await? else { continue };
             if record.issuer != self.config.name {
                 continue;
             }

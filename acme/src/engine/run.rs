@@ -18,7 +18,7 @@ use crate::client::Handle;
 use crate::failure::{Class, Failure};
 use crate::issuer::IssueRequest;
 use crate::key::PrivateKeyPem;
-use crate::storage::{Expect, read_json, write_json};
+use crate::storage::{Expect, write_json};
 
 /// The CA's wish to wait is followed up to here; beyond, the order is taken up later.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
@@ -63,12 +63,12 @@ impl<'a> Run<'a> {
     ) -> Result<Self, Failure> {
         let key = issuer.order_key(&request.id);
         let profile = profile(issuer).await?;
-        let read = read_json::<OrderRecord>(&*issuer.storage, &key).await.map_err(|e| of_storage(&e))?;
+        let read = super::record::read(issuer, &key).await?;
         let mut traces = Vec::new();
         let record = match read {
-            Some((record, _)) if record.continues(request, profile.as_deref()) => record,
+            Some(record) if record.continues(request, profile.as_deref()) => record,
             other => {
-                if let Some((old, _)) = other {
+                if let Some(old) = other {
                     traces = remove_traces(issuer, old.txt).await;
                 }
                 let key_pem = PrivateKeyPem::generate_p256()

@@ -111,7 +111,9 @@ impl Directory {
             return Err(StorageError::Conflict { key: key.to_string() });
         }
         let path = self.file(key);
-        self.spares(key.kind()).write(&path, bytes).map_err(|e| failed("writing", &path, e))?;
+        let spares = self.spares(key.kind());
+        let written = if is_forced(key.kind()) { spares.force(&path, bytes) } else { spares.write(&path, bytes) };
+        written.map_err(|e| failed("writing", &path, e))?;
         Ok(version_of(bytes))
     }
 }
@@ -172,7 +174,14 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
     StorageError::Io { doing, object: path.display().to_string(), source }
 }
 
-/// File systems block; their calls run where blocking is allowed.
+/// What may be lost with the power of the machine costs an order; everything else is forced to the disk. Nothing is lost
+/// with the process.
+fn is_forced(kind: Kind) -> bool {
+    kind != Kind::Order
+}
+
+/// Waiting for the disk blocks: it is done where blocking is allowed. What the page cache answers takes microseconds, less
+/// than to hand it over to another thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, StorageError> {
@@ -182,23 +191,21 @@ async fn blocking<T: Send + 'static>(
 #[async_trait]
 impl Storage for Directory {
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
-        let (this, key) = (self.clone(), key.clone());
-        blocking(move || this.read_now(&key)).await
+        self.read_now(key)
     }
 
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        if !is_forced(key.kind()) {
+            return self.write_now(key, bytes, expect);
+        }
         let (this, key, expect) = (self.clone(), key.clone(), expect.clone());
         let bytes = Zeroizing::new(bytes.to_vec());
         blocking(move || this.write_now(&key, &bytes, &expect)).await
     }
 
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
-        let (this, key) = (self.clone(), key.clone());
-        blocking(move || {
-            let path = this.file(&key);
-            this.spares(key.kind()).remove(&path).map_err(|e| failed("removing", &path, e))
-        })
-        .await
+        let path = self.file(key);
+        self.spares(key.kind()).remove(&path).map_err(|e| failed("removing", &path, e))
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
@@ -224,8 +231,7 @@ impl Storage for Directory {
         let path = self.lock_file(key);
         // Polled, not waited for in a thread: hundreds of waiters must not use up the blocking threads.
         loop {
-            let (locks, path) = (self.locks.clone(), path.clone());
-            let taken = blocking(move || locks.try_lock(&path).map_err(|e| failed("locking", &path, e))).await?;
+            let taken = self.locks.try_lock(&path).map_err(|e| failed("locking", &path, e))?;
             if let Some(lock) = taken {
                 return Ok(Box::new(lock));
             }

@@ -41,11 +41,23 @@ impl Spares {
     }
 
     /// Writes a file of the folder so that a reader, or a crash, sees the old content or the new one and nothing between.
+    ///
+    /// It survives the death of the process; [`Self::force`] makes it survive that of the machine.
     pub(super) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.place(path, bytes, |_| Ok(()))
+    }
+
+    /// As [`Self::write`], and forces it to the disk.
+    pub(super) fn force(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.place(path, bytes, File::sync_all)
+    }
+
+    fn place(&self, path: &Path, bytes: &[u8], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         let spare = self.take();
         // One that somebody swept away is made again.
         let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&spare)?;
-        file.write_all(bytes).and_then(|()| file.sync_all())?;
+        file.write_all(bytes)?;
+        sync(&file)?;
         drop(file);
         let exchanged = renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE).is_ok();
         if !exchanged {
@@ -53,7 +65,7 @@ impl Spares {
             fs::rename(&spare, path)?;
         }
         // The rename itself must survive a crash as well, and be on disk before the old content goes.
-        File::open(&self.folder).and_then(|folder| folder.sync_all())?;
+        File::open(&self.folder).and_then(|folder| sync(&folder))?;
         if exchanged {
             self.keep(spare);
         }
