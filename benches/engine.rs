@@ -1,18 +1,21 @@
-//! Our own cost of one change, without a server: engine and encoding, at several numbers of hosts.
+//! Our own cost of one change, without a server: engine, encoding and publication, at several numbers of hosts.
 //!
 //! `cargo bench --bench engine [-- HOSTS...]`. Every host has a certificate, a ListenerSet and an HTTPRoute of its own. Prints the
-//! median over many changes, and memory per host.
+//! median over many changes, and what stays on the heap per host: engine, statuses, and what the xDS server serves from.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::time::{Duration, Instant, SystemTime};
 
-use envoy_types::pb::google::protobuf::Any;
-use gatewright::envoy;
 use gatewright::inputs::Object;
-use gatewright::translate::{Change, Delta, Engine, Resource, Settings};
-use prost::{Message, Name};
+use gatewright::publish;
+use gatewright::translate::{Change, Delta, Engine, Settings};
 use serde_json::{Value, json};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use xds::{Cache, Resource, View};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
 fn object(value: Value) -> Change {
     Change::Put(Object::parse(value).expect("a valid object"))
@@ -67,27 +70,31 @@ fn host(n: usize, keys: &Keys) -> Vec<Change> {
     vec![secret(n, keys), api("ListenerSet", &format!("s{n}"), set), route(n, "/")]
 }
 
-/// Packs a resource as the server sends it.
-fn encode(resource: &Resource) -> usize {
-    fn any<M: Message + Name>(message: &M) -> usize {
-        Any { type_url: M::type_url(), value: message.encode_to_vec() }.encoded_len()
-    }
-    match resource {
-        Resource::Cluster(cluster) => any(&envoy::cluster(cluster)),
-        Resource::Endpoints(endpoints) => any(&envoy::endpoints(endpoints)),
-        Resource::Secret(secret) => any(&envoy::secret(secret)),
-        Resource::Scope(scope) => any(&envoy::scope(scope)),
-        Resource::Table(table) => any(&envoy::table(table)),
-        Resource::Frontend(frontend) => any(&envoy::listener(frontend)),
-    }
+/// The engine, and the cache that the xDS server serves from.
+struct Ours {
+    engine: Engine,
+    cache: Cache,
+    view: View,
 }
 
-/// Applies changes and encodes what comes out: how long it took, and how many bytes and resources.
-fn step(engine: &mut Engine, changes: Vec<Change>, now: SystemTime) -> (Duration, usize, usize) {
-    let start = Instant::now();
-    let delta: Delta = engine.apply(changes, now);
-    let bytes = delta.resources.values().flatten().map(encode).sum();
-    (start.elapsed(), bytes, delta.resources.len())
+impl Ours {
+    fn new() -> Ours {
+        let settings = Settings {
+            controller: "gatewright.io/gateway-controller".to_owned(),
+            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
+        };
+        Ours { engine: Engine::new(settings), cache: Cache::new(), view: View::new("fleet") }
+    }
+
+    /// Applies changes and publishes what comes out: how long it took, and how many bytes and resources.
+    fn step(&mut self, changes: Vec<Change>, now: SystemTime) -> (Duration, usize, usize) {
+        let start = Instant::now();
+        let delta: Delta = self.engine.apply(changes, now);
+        let update = publish::update(&delta);
+        let bytes = update.upserts.iter().map(Resource::encoded_len).sum();
+        self.cache.publish(&self.view, update);
+        (start.elapsed(), bytes, delta.resources.len())
+    }
 }
 
 fn median(mut all: Vec<(Duration, usize, usize)>) -> (Duration, usize, usize) {
@@ -95,49 +102,40 @@ fn median(mut all: Vec<(Duration, usize, usize)>) -> (Duration, usize, usize) {
     all[all.len() / 2]
 }
 
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
-}
-
 fn main() {
     let keys = keys();
     let now = SystemTime::now();
     println!(
-        "hosts   | add one           | change a route    | rotate            | remove            | all from nothing | KB per host"
+        "hosts   | add one           | change a route    | rotate            | remove            | all from nothing | KB of heap per host"
     );
     let mut counts: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     if counts.is_empty() {
         counts = vec![64, 1_000, 10_000];
     }
     for count in counts {
-        let before = resident();
-        let settings = Settings {
-            controller: "gatewright.io/gateway-controller".to_owned(),
-            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
-        };
-        let mut engine = Engine::new(settings);
+        let region = Region::new(ALLOCATOR);
         let mut all = base();
         all.extend((0..count).flat_map(|n| host(n, &keys)));
-        let (cold, ..) = step(&mut engine, all, now);
-        let memory = resident().saturating_sub(before);
+        let mut ours = Ours::new();
+        let (cold, ..) = ours.step(all, now);
+        let held = region.change();
+        let memory = held.bytes_allocated - held.bytes_deallocated;
         let mut rows: [Vec<_>; 4] = Default::default();
         for n in count..count + 200 {
             let changes = host(n, &keys);
-            rows[0].push(step(&mut engine, changes, now));
+            rows[0].push(ours.step(changes, now));
         }
         let other = self::keys();
         for n in 0..64 {
-            rows[1].push(step(&mut engine, vec![route(n, "/changed")], now));
-            rows[2].push(step(&mut engine, vec![secret(n, &other)], now));
+            rows[1].push(ours.step(vec![route(n, "/changed")], now));
+            rows[2].push(ours.step(vec![secret(n, &other)], now));
         }
         for n in count..count + 200 {
             let gone = host(n, &keys).into_iter().map(|change| match change {
                 Change::Put(object) => Change::Delete(object.key()),
                 gone => gone,
             });
-            rows[3].push(step(&mut engine, gone.collect(), now));
+            rows[3].push(ours.step(gone.collect(), now));
         }
         let texts: Vec<String> = rows
             .into_iter()
@@ -148,7 +146,7 @@ fn main() {
             "{count:>7} | {} | {:>13} ms | {:>5.1}",
             texts.join(" | "),
             cold.as_millis(),
-            memory as f64 / count as f64
+            memory as f64 / count as f64 / 1000.0
         );
     }
 }

@@ -339,7 +339,7 @@ impl Classic {
             made.cert.pem().as_bytes(),
             made.signing_key.serialize_pem().as_bytes(),
         )?;
-        let secret = Secret { name: secret_name, certificate: certificate.into(), params: TlsParams::default() };
+        let secret = Secret { name: secret_name, certificate: certificate.into(), params: Default::default() };
         Ok([Resource::Secret(secret), Resource::Table(table)].iter().map(publish::encode).collect())
     }
 

@@ -61,7 +61,7 @@ fn object(value: Value) -> Object {
 /// The changes of the first stage alone.
 fn changes(objects: Vec<Object>) -> Vec<tenancy::Change> {
     let change = |object: Object| match object {
-        Object::GatewayClass(class) => tenancy::Change::Class(class.meta.name.name, true),
+        Object::GatewayClass(class) => tenancy::Change::Class(class.meta.name.name.clone(), true),
         Object::Namespace(given) => {
             let namespace = tenancy::Namespace { labels: given.labels, annotations: given.annotations };
             tenancy::Change::Namespace(given.name, Some(namespace))

@@ -23,7 +23,11 @@ pub fn encode(resource: &Resource) -> Encoded {
     match resource {
         Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster(cluster)),
         Resource::Endpoints(endpoints) => Encoded::new(endpoints.resource_name(), &envoy::endpoints(endpoints)),
-        Resource::Secret(secret) => Encoded::new(secret.resource_name(), &envoy::secret(secret)),
+        // The certificate is at hand as long as the engine has its Secret: it is not kept a second time.
+        Resource::Secret(secret) => {
+            let secret = secret.clone();
+            Encoded::made(secret.resource_name(), move || envoy::secret(&secret))
+        }
         Resource::Scope(scope) => Encoded::new(scope.resource_name(), &envoy::scope(scope)),
         Resource::Table(table) => Encoded::new(table.resource_name(), &envoy::table(table)),
         Resource::Frontend(frontend) => Encoded::new(frontend.resource_name(), &envoy::listener(frontend)),

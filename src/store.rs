@@ -8,11 +8,13 @@ use crate::inputs::{
     RouteKind, Secret, Service,
 };
 use crate::model::ObjectName;
+use crate::sharing::Sharing;
 use crate::translate::{Index, ParentKey, RouteKey};
 
 /// The objects, by kind and name.
 #[derive(Default)]
 pub struct Store {
+    sharing: Sharing,
     namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
     gateways: BTreeMap<ObjectName, Arc<Gateway>>,
@@ -48,6 +50,11 @@ macro_rules! replace {
 }
 
 impl Store {
+    /// Lets an object that is to be taken in refer to what is held already.
+    pub(crate) fn share(&mut self, object: &mut Object) {
+        self.sharing.object(object);
+    }
+
     /// Takes in an object. `None` when it is equal to the one held; else what it replaced.
     pub(crate) fn put(&mut self, object: Object) -> Option<Replaced> {
         let replaced = match object {
@@ -202,7 +209,8 @@ impl Store {
             let Some(route) = route else { continue };
             let namespace = &route.meta.name.namespace;
             for (index, parent) in route.parents.iter().enumerate() {
-                let Some(parent) = parent_key(parent, namespace) else { continue };
+                let Some(mut parent) = parent_key(parent, namespace) else { continue };
+                self.sharing.name(parent.name_mut());
                 let gate = route.gate(index);
                 if gate.is_some() {
                     self.gated_by_parent.set(&parent, key, there);

@@ -37,7 +37,8 @@ pub(super) fn to(name: &str, weight: u32) -> WeightedTarget {
 
 pub(super) fn certificate(name: &str) -> Arc<Certificate> {
     Arc::new(Certificate {
-        chain: "-----BEGIN CERTIFICATE-----".into(),
+        leaf: "-----BEGIN CERTIFICATE-----".into(),
+        issuers: Arc::from(""),
         key: PrivateKey::new("-----BEGIN PRIVATE KEY-----"),
         names: vec![host(name)],
         not_before: SystemTime::UNIX_EPOCH,

@@ -251,7 +251,7 @@ impl Object {
         Ok(match known {
             Kind::Namespace => {
                 let object: core::Namespace = read(value, fields)?;
-                let name = Meta::read(known, &object.metadata)?.name.name;
+                let name = Meta::read(known, &object.metadata)?.name.name.clone();
                 let labels = object.metadata.labels.unwrap_or_default();
                 Object::Namespace(Namespace {
                     name,

@@ -123,18 +123,27 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     names.sort();
     names.dedup();
     names.shrink_to_fit();
-    let utf8 = |bytes: &[u8], error: fn(String) -> SecretError| {
-        std::str::from_utf8(bytes).map(Arc::<str>::from).map_err(|_| error("not UTF-8".to_owned()))
-    };
+    let chain = std::str::from_utf8(chain).map_err(|_| SecretError::Chain("not UTF-8".to_owned()))?;
+    let key = std::str::from_utf8(key).map_err(|_| SecretError::Key("not UTF-8".to_owned()))?;
+    let (leaf_pem, issuers) = chain.split_at(end_of_first(chain));
     Ok(Certificate {
-        chain: utf8(chain, SecretError::Chain)?,
-        key: PrivateKey::new(utf8(key, SecretError::Key)?),
+        leaf: Arc::from(leaf_pem),
+        issuers: Arc::from(issuers),
+        key: PrivateKey::new(key),
         names,
         not_before: time(leaf.validity().not_before.timestamp()),
         not_after: time(leaf.validity().not_after.timestamp()),
         issuer: Arc::from(leaf.issuer().to_string()),
         serial: Arc::from(leaf.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
     })
+}
+
+/// Where the first certificate of a PEM text ends, its line included.
+fn end_of_first(chain: &str) -> usize {
+    const END: &str = "-----END CERTIFICATE-----";
+    let end = chain.find(END).map_or(chain.len(), |at| at + END.len());
+    let line = chain[end..].find(|c: char| !c.is_ascii_whitespace()).unwrap_or(chain.len() - end);
+    end + line
 }
 
 fn time(seconds: i64) -> SystemTime {

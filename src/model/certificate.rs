@@ -31,8 +31,10 @@ impl fmt::Debug for PrivateKey {
 /// A certificate chain with its key, checked: the key matches the leaf, and the chain parses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Certificate {
-    /// The chain in PEM, leaf first.
-    pub chain: Arc<str>,
+    /// The leaf in PEM.
+    pub leaf: Arc<str>,
+    /// The rest of the chain in PEM, issuer by issuer; the same for many leaves.
+    pub issuers: Arc<str>,
     /// The leaf's key.
     pub key: PrivateKey,
     /// DNS names the leaf is valid for, sorted.
@@ -45,6 +47,13 @@ pub struct Certificate {
     pub issuer: Arc<str>,
     /// The leaf's serial number in lower-case hex.
     pub serial: Arc<str>,
+}
+
+impl Certificate {
+    /// The chain in PEM, leaf first.
+    pub fn chain(&self) -> String {
+        [&*self.leaf, &*self.issuers].concat()
+    }
 }
 
 /// The name Envoy asks a certificate by.
@@ -76,5 +85,5 @@ pub struct Secret {
     /// What it gets.
     pub certificate: Arc<Certificate>,
     /// TLS parameters that go with a certificate served by SNI; a fixed one has them in its chain.
-    pub params: TlsParams,
+    pub params: Arc<TlsParams>,
 }

@@ -1,11 +1,20 @@
 //! The name of a namespaced object.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Namespace and name of an object. Ordered and printed as `namespace/name`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectName {
+///
+/// A pointer: maps hold names by the dozen for each host. Its parts are read as fields.
+#[derive(Clone)]
+pub struct ObjectName(Arc<Parts>);
+
+/// What an [`ObjectName`] consists of.
+#[derive(PartialEq, Eq, Hash)]
+pub struct Parts {
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: Arc<str>,
     /// The name within the namespace.
@@ -15,7 +24,52 @@ pub struct ObjectName {
 impl ObjectName {
     /// Joins a namespace and a name.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self(Arc::new(Parts { namespace: namespace.into(), name: name.into() }))
+    }
+
+    /// Whether another copy of this pointer is around.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+impl Deref for ObjectName {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl PartialEq for ObjectName {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for ObjectName {}
+
+impl PartialOrd for ObjectName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ObjectName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Names that are held are shared, and so are their namespaces: most comparisons end at a pointer.
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
+        let namespaces = || self.namespace.cmp(&other.namespace);
+        let same = Arc::ptr_eq(&self.namespace, &other.namespace);
+        if same { Ordering::Equal } else { namespaces() }.then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl Hash for ObjectName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
     }
 }
 

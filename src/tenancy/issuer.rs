@@ -54,7 +54,7 @@ pub(super) fn object_of(tenant: &TenantGateway, issuer: &Issuer) -> Option<Value
     let Issuer::Acme(acme) = issuer else { return None };
     let solver = match &acme.solver {
         Solver::Http01 => {
-            let ObjectName { namespace, name } = &tenant.name;
+            let (namespace, name) = (&tenant.name.namespace, &tenant.name.name);
             let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": **namespace, "name": **name,
                 "sectionName": "http"});
             json!({"http01": {"gatewayHTTPRoute": {"parentRefs": [parent]}}})

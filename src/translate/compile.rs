@@ -195,7 +195,7 @@ impl Engine {
         let (certificate, params) = if by_sni {
             (CertificateSource::BySni, TlsParams::default())
         } else {
-            (CertificateSource::Fixed(fixed_name(id, hostname)), listener.tls.params.clone())
+            (CertificateSource::Fixed(fixed_name(id, hostname)), TlsParams::clone(&listener.tls.params))
         };
         Termination { certificate, alpn: listener.tls.alpn.clone(), params }
     }
@@ -247,7 +247,7 @@ impl Engine {
         let fixed = fixed_name(id, hostname);
         let uses_fixed = content.is_some() && self.secret_name(id, hostname) == fixed;
         let held = content.filter(|_| uses_fixed).and_then(|(certificate, _)| certificate);
-        let resource = held.map(|certificate| secret(fixed.clone(), certificate, TlsParams::default()));
+        let resource = held.map(|certificate| secret(fixed.clone(), certificate, Arc::default()));
         self.emit(ResourceKey::Secret(fixed), resource, dirty);
     }
 
@@ -382,7 +382,7 @@ fn fixed_name(id: &FrontendId, hostname: &Hostname) -> SecretName {
     SecretName::Fixed(Arc::from(format!("{id}/{hostname}")))
 }
 
-fn secret(name: SecretName, certificate: Arc<crate::model::Certificate>, params: TlsParams) -> Resource {
+fn secret(name: SecretName, certificate: Arc<crate::model::Certificate>, params: Arc<TlsParams>) -> Resource {
     Resource::Secret(Secret { name, certificate, params })
 }
 

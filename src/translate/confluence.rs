@@ -63,7 +63,8 @@ fn object(value: Value) -> Object {
 
 fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     let certificate = Certificate {
-        chain: Arc::from(format!("chain {serial}")),
+        leaf: Arc::from(format!("chain {serial}")),
+        issuers: Arc::from(""),
         key: PrivateKey::new("key"),
         names: vec![Hostname::any()],
         not_before: SystemTime::UNIX_EPOCH,

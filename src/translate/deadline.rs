@@ -66,7 +66,8 @@ mod tests {
 
     fn secret(valid: std::ops::Range<u64>) -> Change {
         let certificate = Certificate {
-            chain: Arc::from("chain"),
+            leaf: Arc::from("chain"),
+            issuers: Arc::from(""),
             key: PrivateKey::new("key"),
             names: vec![Hostname::any()],
             not_before: at(valid.start),

@@ -40,7 +40,7 @@ pub struct Settings {
 }
 
 /// What each frontend would serve under one hostname, sorted by frontend.
-pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, TlsParams))>;
+pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, Arc<TlsParams>))>;
 
 /// Keeps what has been translated.
 pub struct Engine {
@@ -218,9 +218,9 @@ impl Engine {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         let (key, replaced) = match change {
-            Change::Put(object) => {
-                let key = object.key();
-                (key, self.store.put(object))
+            Change::Put(mut object) => {
+                self.store.share(&mut object);
+                (object.key(), self.store.put(object))
             }
             Change::Delete(key) => {
                 let replaced = self.store.delete(&key);

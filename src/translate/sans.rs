@@ -112,7 +112,8 @@ mod tests {
 
     fn certificate(names: &[String]) -> Arc<Certificate> {
         Arc::new(Certificate {
-            chain: "chain".into(),
+            leaf: "chain".into(),
+            issuers: Arc::from(""),
             key: PrivateKey::new("key"),
             names: names.iter().map(|name| host(name)).collect(),
             not_before: SystemTime::UNIX_EPOCH,

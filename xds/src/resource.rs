@@ -17,15 +17,32 @@ use crate::wire::encode_resource;
 pub struct Resource {
     kind: Kind,
     name: Arc<str>,
-    version: Arc<str>,
-    aliases: Arc<[String]>,
-    /// `Resource { name, version, aliases, Any }` of the delta protocol.
-    encoded: Bytes,
-    /// Where the `Any` begins in `encoded`; it reaches to the end.
+    aliases: Option<Arc<[String]>>,
+    content: Content,
+}
+
+#[derive(Clone)]
+enum Content {
+    Kept(Encoded),
+    Made(Arc<Recipe>),
+}
+
+/// `Resource { name, version, aliases, Any }` of the delta protocol, and where its parts begin.
+#[derive(Clone)]
+struct Encoded {
+    bytes: Bytes,
+    version_at: u32,
+    /// The `Any` reaches to the end.
     any_at: u32,
-    /// Where the message begins in `encoded`; it reaches to the end.
+    /// The message reaches to the end.
     body_at: u32,
-    same_value: fn(&[u8], &[u8]) -> bool,
+}
+
+/// How to encode a resource that is not kept encoded, and what must be known of it without that.
+struct Recipe {
+    version: [u8; VERSION],
+    len: usize,
+    encode: Box<dyn Fn() -> Encoded + Send + Sync>,
 }
 
 /// Why a message cannot be a resource.
@@ -59,12 +76,12 @@ impl Resource {
     /// # Panics
     /// When `M` is none of the messages of [`Kind`]: a mistake of the caller's code, not of its data.
     /// [`Resource::try_new`] reports it instead.
-    pub fn new<M: Message + Name + PartialEq + Default>(name: impl Into<Arc<str>>, message: &M) -> Resource {
+    pub fn new<M: Message + Name + PartialEq + Default + 'static>(name: impl Into<Arc<str>>, message: &M) -> Resource {
         Resource::try_new(name, message).expect("the message type is one of Kind")
     }
 
     /// Encodes `message` under `name`.
-    pub fn try_new<M: Message + Name + PartialEq + Default>(
+    pub fn try_new<M: Message + Name + PartialEq + Default + 'static>(
         name: impl Into<Arc<str>>,
         message: &M,
     ) -> Result<Resource, ResourceError> {
@@ -74,12 +91,37 @@ impl Resource {
         let Some(kind) = kind else {
             return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
         };
-        Ok(Resource::encoded(kind, name, Arc::new([]), &crate::stable::encode(message), same_value::<M>))
+        let encoded = Encoded::new(kind, &name, &[], &crate::stable::encode(message));
+        Ok(Resource { kind, name, aliases: None, content: Content::Kept(encoded) })
+    }
+
+    /// The message that `make` gives, under `name`: made and encoded anew each time it is sent, and kept nowhere.
+    /// For resources that are large, seldom asked for, and at hand in another form, such as certificates. `make`
+    /// must give the same value each time.
+    ///
+    /// # Panics
+    /// As [`Resource::new`].
+    pub fn made<M: Message + Name + PartialEq + Default + 'static>(
+        name: impl Into<Arc<str>>,
+        make: impl Fn() -> M + Send + Sync + 'static,
+    ) -> Resource {
+        let kept = Resource::new(name, &make());
+        let Content::Kept(encoded) = &kept.content else { unreachable!("a new resource is kept") };
+        let (kind, name) = (kept.kind, kept.name.clone());
+        let recipe = Recipe {
+            version: kept.version().as_bytes().try_into().expect("versions are all as long"),
+            len: encoded.bytes.len(),
+            encode: Box::new(move || Encoded::new(kind, &name, &[], &crate::stable::encode(&make()))),
+        };
+        Resource { content: Content::Made(Arc::new(recipe)), ..kept }
     }
 
     /// The resource that `any` holds, under `name`.
     pub fn from_any(name: impl Into<Arc<str>>, any: &Any) -> Result<Resource, ResourceError> {
-        fn read<M: Message + Name + PartialEq + Default>(name: Arc<str>, any: &Any) -> Result<Resource, ResourceError> {
+        fn read<M: Message + Name + PartialEq + Default + 'static>(
+            name: Arc<str>,
+            any: &Any,
+        ) -> Result<Resource, ResourceError> {
             match M::decode(any.value.as_slice()) {
                 Ok(message) => Resource::try_new(name, &message),
                 Err(why) => {
@@ -107,22 +149,8 @@ impl Resource {
     /// virtual host that serves it
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
     pub fn with_aliases(self, aliases: Vec<String>) -> Resource {
-        let body = self.body();
-        Resource::encoded(self.kind, self.name.clone(), aliases.into(), &body, self.same_value)
-    }
-
-    fn encoded(
-        kind: Kind,
-        name: Arc<str>,
-        aliases: Arc<[String]>,
-        body: &[u8],
-        same_value: fn(&[u8], &[u8]) -> bool,
-    ) -> Resource {
-        let version: Arc<str> = version_of(body, &aliases).into();
-        let (encoded, any_at) = encode_resource(&name, &version, &aliases, kind.type_url(), body);
-        let body_at = encoded.len() - body.len();
-        let small = |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
-        Resource { kind, name, version, aliases, any_at: small(any_at), body_at: small(body_at), encoded, same_value }
+        let encoded = Encoded::new(self.kind, &self.name, &aliases, &self.body());
+        Resource { aliases: Some(aliases.into()), content: Content::Kept(encoded), ..self }
     }
 
     /// The type.
@@ -141,46 +169,71 @@ impl Resource {
 
     /// Names of other requests that this resource answers.
     pub fn aliases(&self) -> &[String] {
-        &self.aliases
+        self.aliases.as_deref().unwrap_or_default()
     }
 
-    /// A hash of the content, the same for the same content in every process.
+    /// A hash of the content, the same for the same value in every process, and another for another value.
     pub fn version(&self) -> &str {
-        &self.version
+        match &self.content {
+            Content::Kept(encoded) => encoded.version(),
+            Content::Made(recipe) => text_of(&recipe.version),
+        }
+    }
+
+    fn encoded(&self) -> Encoded {
+        match &self.content {
+            Content::Kept(encoded) => encoded.clone(),
+            Content::Made(recipe) => (recipe.encode)(),
+        }
     }
 
     /// The encoded message, without its `Any`.
     pub fn body(&self) -> Bytes {
-        self.encoded.slice(self.body_at as usize..)
+        let encoded = self.encoded();
+        encoded.bytes.slice(encoded.body_at as usize..)
     }
 
     /// The encoded `Resource` message of the delta protocol.
     pub(crate) fn delta_bytes(&self) -> Bytes {
-        self.encoded.clone()
+        self.encoded().bytes
     }
 
     /// The encoded `Any` of the state-of-the-world protocol.
     pub(crate) fn any_bytes(&self) -> Bytes {
-        self.encoded.slice(self.any_at as usize..)
+        let encoded = self.encoded();
+        encoded.bytes.slice(encoded.any_at as usize..)
     }
 
     /// Bytes on the wire.
     pub fn encoded_len(&self) -> usize {
-        self.encoded.len()
-    }
-
-    /// Whether both hold the same value. Maps encode in any order, so bytes that differ are decoded and
-    /// compared as messages.
-    pub fn same_value(&self, other: &Resource) -> bool {
-        self.kind == other.kind
-            && self.aliases == other.aliases
-            && (self.version == other.version || (self.same_value)(&self.body(), &other.body()))
+        match &self.content {
+            Content::Kept(encoded) => encoded.bytes.len(),
+            Content::Made(recipe) => recipe.len,
+        }
     }
 }
 
-fn same_value<M: Message + PartialEq + Default>(a: &[u8], b: &[u8]) -> bool {
-    matches!((M::decode(a), M::decode(b)), (Ok(a), Ok(b)) if a == b)
+impl Encoded {
+    fn new(kind: Kind, name: &str, aliases: &[String], body: &[u8]) -> Encoded {
+        let version = version_of(body, aliases);
+        let (bytes, version_at, any_at) = encode_resource(name, &version, aliases, kind.type_url(), body);
+        let small = |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
+        let body_at = small(bytes.len() - body.len());
+        Encoded { version_at: small(version_at), any_at: small(any_at), body_at, bytes }
+    }
+
+    fn version(&self) -> &str {
+        let at = self.version_at as usize;
+        text_of(&self.bytes[at..at + VERSION])
+    }
 }
+
+fn text_of(version: &[u8]) -> &str {
+    std::str::from_utf8(version).expect("a version is hexadecimal")
+}
+
+/// Length of a version: half of a SHA-256 in hexadecimal.
+const VERSION: usize = 32;
 
 fn version_of(body: &[u8], aliases: &[String]) -> String {
     let mut hash = Sha256::new();
@@ -189,7 +242,7 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
         hash.update([0]);
         hash.update(alias);
     }
-    hash.finalize().iter().take(16).fold(String::with_capacity(32), |mut hex, byte| {
+    hash.finalize().iter().take(VERSION / 2).fold(String::with_capacity(VERSION), |mut hex, byte| {
         use fmt::Write;
         write!(hex, "{byte:02x}").expect("a String takes every write");
         hex
@@ -199,7 +252,7 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
 /// Never the body: it may be a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version, self.encoded.len())
+        write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version(), self.encoded_len())
     }
 }
 
@@ -219,6 +272,20 @@ mod tests {
         assert!(matches!(wrong, ResourceError::Undecodable { kind: Kind::Cluster, .. }), "{wrong}");
         let unknown = Resource::from_any("c", &any("type.googleapis.com/x", vec![])).expect_err("no such type");
         assert!(matches!(unknown, ResourceError::UnknownType { .. }), "{unknown}");
+    }
+
+    #[test]
+    fn a_resource_made_when_sent_is_the_one_kept() {
+        let message = || extensions::transport_sockets::tls::v3::Secret { name: "host".into(), ..Default::default() };
+        let (made, kept) = (Resource::made("host", message), Resource::new("host", &message()));
+        assert_eq!((made.version(), made.encoded_len()), (kept.version(), kept.encoded_len()));
+        assert_eq!(
+            (made.delta_bytes(), made.any_bytes(), made.body()),
+            (kept.delta_bytes(), kept.any_bytes(), kept.body())
+        );
+        let aliased = made.with_aliases(vec!["other".into()]);
+        assert_eq!((aliased.body(), aliased.aliases()), (kept.body(), &["other".to_owned()][..]));
+        assert_ne!(aliased.version(), kept.version());
     }
 
     #[test]

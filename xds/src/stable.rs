@@ -1,41 +1,118 @@
 //! One encoding for one value.
 //!
 //! The generated messages keep protobuf maps in `HashMap`s, which encode in an order that differs from one
-//! instance to the next, so that a restart would change versions without changing anything. A message that
-//! seems to hold a map of several entries is decoded and encoded again until the smallest encoding is
-//! found; each decoding draws a new order. Missing the smallest one is harmless: the resource is sent once
-//! more than needed. Maps inside an `Any` are out of reach; whoever fills the `Any` orders them.
+//! instance to the next, so that a restart would change versions without changing anything. Here the entries
+//! of a map are put in the order of their bytes, innermost first.
+//!
+//! Encoded, a map is a run of entries that looks like any list of small messages. The two are told apart by
+//! exchanging two entries: of a map, the message is the same as before. That answer depends on the message
+//! type and the field alone, so it is found out once. Maps inside an `Any` are out of reach; whoever fills
+//! the `Any` orders them.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{LazyLock, RwLock};
 
 use prost::Message;
 
-/// Enough that a map of two entries shows two orders: wrong once in 2^15.
-const LOOK: usize = 16;
-/// Enough to find the smallest of 4! orders: wrong once in 50,000.
-const DRAWS: usize = 256;
-
-/// The encoding of `message` that every process arrives at.
-pub(crate) fn encode<M: Message + Default>(message: &M) -> Vec<u8> {
-    let first = message.encode_to_vec();
-    if !may_hold_map(&first, DEPTH) {
-        return first;
+/// The encoding of `message` that every process arrives at: equal values have equal bytes.
+pub(crate) fn encode<M: Message + Default + PartialEq + 'static>(message: &M) -> Vec<u8> {
+    let mut bytes = message.encode_to_vec();
+    let mut runs = Vec::new();
+    runs_in(&bytes, 0..bytes.len(), &mut Vec::new(), &mut runs);
+    for run in runs {
+        // Entries within this one have moved in their places by now, and the places themselves have not.
+        if run.ordered(&bytes) || !is_map(message, &bytes, &run) {
+            continue;
+        }
+        let mut entries: Vec<Vec<u8>> = run.entries.iter().map(|at| bytes[at.clone()].to_vec()).collect();
+        entries.sort_unstable();
+        bytes.splice(run.whole(), entries.concat());
     }
-    let again = || M::decode(first.as_slice()).expect("just encoded").encode_to_vec();
-    let looks: Vec<_> = (0..LOOK).map(|_| again()).collect();
-    if looks.iter().all(|look| *look == first) {
-        return first;
-    }
-    let smallest = looks.into_iter().chain((LOOK..DRAWS).map(|_| again())).min().expect("there are draws");
-    smallest.min(first)
+    bytes
 }
 
 /// Messages nest no deeper than this; text made to look like deep nesting must not use up the stack.
 const DEPTH: usize = 24;
+/// Answers kept. The fields of the message types are far fewer; messages that contain themselves have no end of them.
+const KNOWN: usize = 4096;
+
+/// Adjacent fields of one number that may be the entries of a map.
+struct Run {
+    /// The numbers of the fields from the outermost message to this one.
+    path: Vec<u64>,
+    entries: Vec<Range<usize>>,
+}
+
+impl Run {
+    fn whole(&self) -> Range<usize> {
+        self.entries[0].start..self.entries[self.entries.len() - 1].end
+    }
+
+    fn ordered(&self, bytes: &[u8]) -> bool {
+        self.entries.is_sorted_by_key(|at| &bytes[at.clone()])
+    }
+}
+
+/// A message type, and a field of it as in [`Run::path`].
+type Place = (TypeId, Vec<u64>);
+
+/// Whether `run`, which is not in order, is a map of `message`, whose encoding is `bytes`.
+fn is_map<M: Message + Default + PartialEq + 'static>(message: &M, bytes: &[u8], run: &Run) -> bool {
+    static ANSWERS: LazyLock<RwLock<HashMap<Place, bool>>> = LazyLock::new(RwLock::default);
+    let key = (TypeId::of::<M>(), run.path.clone());
+    if let Some(known) = ANSWERS.read().expect("no holder panics").get(&key) {
+        return *known;
+    }
+    let two = run.entries.windows(2).find(|two| bytes[two[0].clone()] > bytes[two[1].clone()]);
+    let two = two.expect("some entry is before a smaller one");
+    let exchanged = [&bytes[..two[0].start], &bytes[two[1].clone()], &bytes[two[0].clone()], &bytes[two[1].end..]];
+    let answer = M::decode(exchanged.concat().as_slice()).is_ok_and(|decoded| decoded == *message);
+    let mut answers = ANSWERS.write().expect("no holder panics");
+    if answers.len() < KNOWN {
+        answers.insert(key, answer);
+    }
+    answer
+}
 
 /// One field of an encoded message.
-struct Field<'a> {
+struct Field {
     number: u64,
-    /// The content of a length-delimited field.
-    content: Option<&'a [u8]>,
+    /// All of it.
+    at: Range<usize>,
+    /// Its content, when it is length-delimited.
+    content: Option<Range<usize>>,
+}
+
+/// The fields of the message at `at`; `None` in place of the first that is none.
+fn fields(bytes: &[u8], at: Range<usize>) -> impl Iterator<Item = Option<Field>> {
+    let mut next = at.start;
+    std::iter::from_fn(move || {
+        (next < at.end).then(|| {
+            let field = field(bytes, next..at.end);
+            next = field.as_ref().map_or(at.end, |f| f.at.end);
+            field
+        })
+    })
+}
+
+fn field(bytes: &[u8], within: Range<usize>) -> Option<Field> {
+    let mut rest = &bytes[within.clone()];
+    let key = varint(&mut rest)?;
+    let skip = match key & 7 {
+        0 => {
+            varint(&mut rest)?;
+            0
+        }
+        1 => 8,
+        2 => usize::try_from(varint(&mut rest)?).ok()?,
+        5 => 4,
+        _ => return None,
+    };
+    let (_, after) = rest.split_at_checked(skip)?;
+    let end = within.end - after.len();
+    Some(Field { number: key >> 3, at: within.start..end, content: (key & 7 == 2).then_some(end - skip..end) })
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -51,47 +128,48 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn fields(mut bytes: &[u8]) -> Option<Vec<Field<'_>>> {
-    let mut found = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes)?;
-        let skip = match key & 7 {
-            0 => {
-                varint(&mut bytes)?;
-                0
-            }
-            1 => 8,
-            2 => usize::try_from(varint(&mut bytes)?).ok()?,
-            5 => 4,
-            _ => return None,
-        };
-        let (content, rest) = bytes.split_at_checked(skip)?;
-        bytes = rest;
-        found.push(Field { number: key >> 3, content: (key & 7 == 2).then_some(content) });
+/// Finds what may be a map in the message at `at`, outside of any `Any`; inner ones first. Text that happens to
+/// parse as a message only costs a closer look.
+fn runs_in(bytes: &[u8], at: Range<usize>, path: &mut Vec<u64>, found: &mut Vec<Run>) {
+    let first = fields(bytes, at.clone()).next().flatten().and_then(|f| f.content);
+    let any = first.is_some_and(|content| bytes[content].starts_with(b"type.googleapis.com/"));
+    if path.len() == DEPTH || any || !fields(bytes, at.clone()).all(|f| f.is_some()) {
+        return;
     }
-    Some(found)
+    let mut run: Option<(u64, Vec<Range<usize>>)> = None;
+    for field in fields(bytes, at).flatten() {
+        path.push(field.number);
+        if let Some(content) = field.content.clone() {
+            runs_in(bytes, content, path, found);
+        }
+        path.pop();
+        let entry = field.content.is_some_and(|content| is_entry(bytes, content));
+        match &mut run {
+            Some((number, entries)) if entry && *number == field.number => entries.push(field.at),
+            _ => {
+                close(run.take(), path, found);
+                run = entry.then(|| (field.number, vec![field.at]));
+            }
+        }
+    }
+    close(run, path, found);
 }
 
-/// Whether `bytes`, taken as a message, may hold a map of several entries anywhere outside of an `Any`.
-/// Text that happens to parse as a message only costs a closer look.
-fn may_hold_map(bytes: &[u8], depth: usize) -> bool {
-    if depth == 0 {
-        return false;
+fn close(run: Option<(u64, Vec<Range<usize>>)>, path: &[u64], found: &mut Vec<Run>) {
+    if let Some((number, entries)) = run
+        && entries.len() > 1
+    {
+        found.push(Run { path: [path, &[number]].concat(), entries });
     }
-    let Some(fields) = fields(bytes) else {
-        return false;
-    };
-    if fields.first().and_then(|f| f.content).is_some_and(|url| url.starts_with(b"type.googleapis.com/")) {
-        return false;
-    }
-    let entry = |f: &Field<'_>| f.content.is_some_and(is_entry);
-    fields.windows(2).any(|pair| pair[0].number == pair[1].number && entry(&pair[0]) && entry(&pair[1]))
-        || fields.iter().filter_map(|f| f.content).any(|content| may_hold_map(content, depth - 1))
 }
 
 /// A map entry is a message of a key, field 1, and a value, field 2; either may be left out.
-fn is_entry(bytes: &[u8]) -> bool {
-    fields(bytes).is_some_and(|fields| fields.len() <= 2 && fields.iter().all(|f| matches!(f.number, 1 | 2)))
+fn is_entry(bytes: &[u8], at: Range<usize>) -> bool {
+    let mut count = 0;
+    fields(bytes, at).all(|field| {
+        count += 1;
+        count <= 2 && field.is_some_and(|f| matches!(f.number, 1 | 2))
+    })
 }
 
 #[cfg(test)]
@@ -140,6 +218,23 @@ mod tests {
             }
         }
         let host = VirtualHost { name: String::from_utf8_lossy(&text).into_owned(), ..Default::default() };
+        assert_eq!(encode(&host), host.encode_to_vec());
+    }
+
+    #[test]
+    fn a_list_that_looks_like_a_map_is_kept() {
+        use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
+        let add = |key: &str| HeaderValueOption {
+            header: Some(HeaderValue { key: key.into(), value: "v".into(), ..Default::default() }),
+            ..Default::default()
+        };
+        let host = VirtualHost {
+            request_headers_to_add: ["b", "a", "c"].map(add).into(),
+            name: "h".into(),
+            ..Default::default()
+        };
+        // Asked twice: the answer is kept.
+        assert_eq!(encode(&host), host.encode_to_vec());
         assert_eq!(encode(&host), host.encode_to_vec());
     }
 

@@ -120,7 +120,7 @@ pub(crate) struct SotwResponse {
     pub nonce: String,
 }
 
-/// One encoded `Resource { name, version, aliases, resource: Any }`, and where its `Any` begins.
+/// One encoded `Resource { name, version, aliases, resource: Any }`, where its version is, and where its `Any` begins.
 ///
 /// The `Any` is written last (fields of a message may come in any order), so that the state-of-the-world
 /// protocol, which sends bare `Any`s, uses a slice of the same bytes.
@@ -130,7 +130,7 @@ pub(crate) fn encode_resource(
     aliases: &[String],
     type_url: &str,
     body: &[u8],
-) -> (Bytes, usize) {
+) -> (Bytes, usize, usize) {
     let any_len = field_len(1, type_url.len()) + field_len(2, body.len());
     let capacity = field_len(3, name.len())
         + field_len(1, version.len())
@@ -139,6 +139,7 @@ pub(crate) fn encode_resource(
     let mut out = BytesMut::with_capacity(capacity);
     put(&mut out, 3, name.as_bytes());
     put(&mut out, 1, version.as_bytes());
+    let version_at = out.len() - version.len();
     for alias in aliases {
         put(&mut out, 4, alias.as_bytes());
     }
@@ -147,7 +148,7 @@ pub(crate) fn encode_resource(
     let any_at = out.len();
     put(&mut out, 1, type_url.as_bytes());
     put(&mut out, 2, body);
-    (out.freeze(), any_at)
+    (out.freeze(), version_at, any_at)
 }
 
 /// A `Resource` without a body: the name exists in no virtual host. Envoy wants it among the aliases too.
@@ -176,7 +177,8 @@ mod tests {
 
     #[test]
     fn a_delta_response_is_read_by_the_generated_type() {
-        let (resource, any_at) = encode_resource("n", "v1", &["a".into()], "t/x", b"body");
+        let (resource, version_at, any_at) = encode_resource("n", "v1", &["a".into()], "t/x", b"body");
+        assert_eq!(&resource[version_at..version_at + 2], b"v1");
         let ours = DeltaResponse {
             system_version_info: "7".into(),
             resources: vec![resource.clone()],

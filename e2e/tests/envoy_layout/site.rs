@@ -72,7 +72,8 @@ impl Site {
     pub(crate) fn secret(&self, name: SecretName, hostname: &str, params: TlsParams) -> Result<()> {
         let made = rcgen::generate_simple_self_signed([hostname.to_owned()])?;
         let certificate = Certificate {
-            chain: made.cert.pem().into(),
+            leaf: made.cert.pem().into(),
+            issuers: "".into(),
             key: PrivateKey::new(made.signing_key.serialize_pem()),
             names: vec![],
             not_before: SystemTime::UNIX_EPOCH,
@@ -80,7 +81,7 @@ impl Site {
             issuer: "itself".into(),
             serial: "1".into(),
         };
-        let secret = Secret { name, certificate: Arc::new(certificate), params };
+        let secret = Secret { name, certificate: Arc::new(certificate), params: Arc::new(params) };
         self.ads.set(&secret.resource_name(), &envoy::secret(&secret));
         Ok(())
     }
