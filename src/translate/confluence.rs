@@ -11,7 +11,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
-use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings};
+use super::{
+    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings, Wish,
+};
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
 
@@ -23,6 +25,7 @@ struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
+    wishes: BTreeMap<ObjectName, Wish>,
 }
 
 impl World {
@@ -43,6 +46,12 @@ impl World {
             match status {
                 Some(status) => self.statuses.insert(key, status),
                 None => self.statuses.remove(&key),
+            };
+        }
+        for (secret, wish) in delta.wishes {
+            match wish {
+                Some(wish) => self.wishes.insert(secret, wish),
+                None => self.wishes.remove(&secret),
             };
         }
     }
@@ -347,6 +356,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                     told.insert(format!("awaited {secret}"), change.clone());
                     continue;
                 }
+                Change::TlsChallenges(_) => {
+                    told.insert("TLS-ALPN-01".to_owned(), change.clone());
+                    continue;
+                }
                 Change::Trouble(secret, _) => {
                     told.insert(secret.to_string(), change.clone());
                     continue;
@@ -366,6 +379,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
     prop_assert_eq!(&world.services, &fresh.services);
+    let wished: BTreeMap<ObjectName, Wish> =
+        engine.wishes().into_keys().map(|wish| (wish.secret.clone(), wish)).collect();
+    prop_assert_eq!(&world.wishes, &wished);
+    prop_assert_eq!(&world.wishes, &fresh.wishes);
     let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())
