@@ -147,6 +147,16 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
     let all = [&certificate, "Gateway cozystack", "HTTPRoute cozystack-http-redirect", "Issuer cozystack-gateway"];
     until_owned(server, "tenant-late", &all).await?;
     until_ready(&cluster, "tenant-late", "GatewayNotAccepted").await?;
+
+    // One that is told to leave them to another controller does.
+    drop(controller);
+    server.api(crate::site::GATEWAY, "Gateway", "tenant-late").await?.delete("cozystack", &Default::default()).await?;
+    let before = cluster.writes()?.len();
+    let mut controller = cluster.controller_with("two", &["--leave-tenant-gateways"])?;
+    controller.line("holding the lease").await?;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let written = cluster.writes()?[before..].to_vec();
+    assert!(written.iter().all(|request| request.resource == "secrets"), "{written:?}");
     Ok(())
 }
 
