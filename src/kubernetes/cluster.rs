@@ -334,6 +334,10 @@ impl Cluster {
         let early = std::mem::take(&mut self.early);
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
+        if leads(term) {
+            // What an earlier run left, and nobody wants any more.
+            self.tenants.look_at_everything(self.live.pipeline().tenancy());
+        }
     }
 
     /// Applies changes, or keeps them until the view is complete.
