@@ -221,6 +221,9 @@ pub struct Controller {
     /// The Service in the same namespace that has the Envoys behind it; Services of Gateways lead to its endpoints
     #[arg(long, value_name = "NAME", default_value = "gatewright-envoy")]
     pub envoys: String,
+    /// Leave TenantGateways to another controller
+    #[arg(long)]
+    pub leave_tenant_gateways: bool,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
