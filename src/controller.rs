@@ -20,7 +20,7 @@ use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, key
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::replicas::{self, Replica};
-use crate::kubernetes::{Cluster, KINDS, connect, watch_all};
+use crate::kubernetes::{Cluster, KINDS, connect, kinds_without_tenants, watch_all};
 use crate::model::ObjectName;
 use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
@@ -82,7 +82,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         .bind_to(options.bind.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
-    let mut cluster = Cluster::new(client.clone(), CONTROLLER, replica, live);
+    let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
+    let mut cluster = Cluster::new(client.clone(), CONTROLLER, replica, live).watching(&kinds);
 
     let (term_sender, mut term) = watch::channel::<Term>(None);
     let candidate = Candidate {
@@ -100,7 +101,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn(async move {
-        watch_all(for_watches, KINDS.to_vec(), sender).await;
+        watch_all(for_watches, kinds, sender).await;
         Ok(())
     });
     let (tell, mut told) = mpsc::channel(16);

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use crate::inputs::{Object, ObjectKey};
-use crate::model::{Condition, Status};
+use crate::model::{Condition, ObjectName, Status};
 use crate::pipeline::{Pipeline, Written};
-use crate::tenancy;
+use crate::tenancy::{self, GATEWAY_LABEL};
 use crate::translate::{Change, Settings};
 
 /// Something that is wrong with an object.
@@ -45,6 +45,11 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
         add(&key.object(), reason.as_str(), message);
     }
     let tenancy = pipeline.tenancy();
+    for (namespace, gateway) in tenancy.dangling() {
+        let key = ObjectKey::new(crate::inputs::Kind::Namespace, ObjectName::new("", namespace.clone()));
+        let text = format!("label {GATEWAY_LABEL} names {gateway}, where there is no TenantGateway");
+        add(&key, "DanglingInheritance", &text);
+    }
     for name in tenancy.tenants() {
         let key = ObjectKey::new(crate::inputs::Kind::TenantGateway, name.clone());
         if let Some(readiness) = tenancy.readiness(name).filter(|readiness| readiness.reason != "Reconciled") {
@@ -112,6 +117,17 @@ spec: {ports: [{port: 80}]}
              parentRefs: [{{name: cozystack, namespace: tenant-a}}]\n  hostnames: [{host}]\n  rules:\n  \
              - backendRefs: [{backend}]\n"
         )
+    }
+
+    #[test]
+    fn inheritance_that_leads_nowhere_is_found() {
+        let text = FAMILY.replace(
+            "namespace.cozystack.io/gateway: tenant-a}}\n---\napiVersion: gateway",
+            "namespace.cozystack.io/gateway: gone}}\n---\napiVersion: gateway",
+        );
+        let found = check(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("namespace tenant-b DanglingInheritance: "), "{found:?}");
     }
 
     #[test]

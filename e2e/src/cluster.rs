@@ -72,11 +72,20 @@ impl Cluster {
         Ok((self.controller_at(identity, xds)?, xds))
     }
 
+    /// Starts the controller with further arguments.
+    pub fn controller_with(&self, identity: &str, more: &[&str]) -> Result<Gatewright> {
+        self.start_controller(identity, self.xds, more)
+    }
+
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
+        self.start_controller(identity, xds, &[])
+    }
+
+    fn start_controller(&self, identity: &str, xds: SocketAddr, more: &[&str]) -> Result<Gatewright> {
         let kubeconfig = self.server.kubeconfig(ACCOUNT, &[])?;
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
         let address = self.address.to_string();
-        Gatewright::start(&[
+        let mut arguments = vec![
             "controller",
             "--kubeconfig",
             &kubeconfig,
@@ -92,7 +101,9 @@ impl Cluster {
             &xds,
             "--probes",
             "127.0.0.1:0",
-        ])
+        ];
+        arguments.extend(more);
+        Gatewright::start(&arguments)
     }
 
     /// Starts an Envoy with the bootstrap and the Secret that its pod would have.

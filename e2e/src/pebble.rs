@@ -355,6 +355,10 @@ impl DnsView for TestDns {
         let there = records.get(&record.name).is_some_and(|v| v.contains(&record.value));
         Ok(if there { Seen::Everywhere { silent: vec![] } } else { Seen::NotYet { missing: vec!["test".to_owned()] } })
     }
+
+    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
+        Ok(self.records.lock().await.get(name).cloned().unwrap_or_default())
+    }
 }
 
 /// Answers HTTP-01 on a port, knowing nothing but the thumbprint.

@@ -25,7 +25,7 @@ pub fn listener(frontend: &Frontend) -> Listener {
                 // Envoy takes no listener without a chain; the port stays bound and closes what comes.
                 filter_chains.push(chain::closed());
             }
-            (filter_chains, gate::matcher(gate), vec![tls_inspector()])
+            (filter_chains, gate::matcher(gate, chains), vec![tls_inspector()])
         }
     };
     Listener {

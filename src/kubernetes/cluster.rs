@@ -59,6 +59,12 @@ pub const KINDS: [Kind; 15] = [
     Kind::Certificate,
 ];
 
+/// The kinds that are watched where somebody else carries out TenantGateways.
+pub fn kinds_without_tenants() -> Vec<Kind> {
+    let of_tenants = [Kind::TenantGateway, Kind::GRPCRoute, Kind::Issuer, Kind::Certificate];
+    KINDS.into_iter().filter(|kind| !of_tenants.contains(kind)).collect()
+}
+
 /// The cluster, as we see it.
 pub struct Cluster {
     client: Client,
@@ -128,6 +134,12 @@ impl Cluster {
             writes: 0,
             failures: BTreeMap::new(),
         }
+    }
+
+    /// Watches these kinds only.
+    pub fn watching(mut self, kinds: &[Kind]) -> Self {
+        self.view = View::new(kinds);
+        self
     }
 
     /// What is served.
@@ -322,6 +334,10 @@ impl Cluster {
         let early = std::mem::take(&mut self.early);
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
+        if leads(term) {
+            // What an earlier run left, and nobody wants any more.
+            self.tenants.look_at_everything(self.live.pipeline().tenancy());
+        }
     }
 
     /// Applies changes, or keeps them until the view is complete.

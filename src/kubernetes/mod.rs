@@ -26,7 +26,7 @@ mod watches;
 mod writer;
 
 pub use client::{ClientError, connect};
-pub use cluster::{Cluster, KINDS};
+pub use cluster::{Cluster, KINDS, kinds_without_tenants};
 pub use damper::Damper;
 pub use discovery::{Served, discover};
 pub use failure::Failure;

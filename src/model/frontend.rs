@@ -62,6 +62,10 @@ pub enum FrontendKind {
 /// Name of a chain within its frontend.
 pub type ChainName = Arc<str>;
 
+/// The chain to which connections go that ask for nothing but a TLS-ALPN-01 challenge (RFC 8737), where a frontend has
+/// it: those for names whose TLS ends here, offering `acme-tls/1` alone.
+pub const TLS_CHALLENGES: &str = "acme-tls";
+
 /// One filter chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Chain {

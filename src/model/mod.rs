@@ -14,9 +14,11 @@ mod route;
 mod tls;
 
 pub use backend::{AppProtocol, BackendId, Cluster, Endpoints, ServicePort};
-pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
+pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub use condition::{Condition, Reason, Status};
-pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, Termination};
+pub use frontend::{
+    CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, TLS_CHALLENGES, Termination,
+};
 pub use hostname::{Hostname, HostnameError};
 pub use name::ObjectName;
 pub use reached::Reached;

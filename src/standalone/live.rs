@@ -51,6 +51,8 @@ pub struct Live {
     services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
+    /// Secrets for which something else may be wished than when this was last asked.
+    wished: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
     known: (usize, BTreeSet<String>),
 }
@@ -98,6 +100,7 @@ impl Live {
             others: (Vec::new(), Vec::new()),
             states: VecDeque::new(),
             awaited: BTreeSet::new(),
+            wished: BTreeSet::new(),
             known: (0, BTreeSet::new()),
         }
     }
@@ -148,6 +151,7 @@ impl Live {
                 }
             }
         }
+        self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
         self.generation = self.cache.publish(&self.view, publish::update(&delta));
@@ -220,6 +224,11 @@ impl Live {
     /// The Services that Gateways are to have, where that is different from when this was last asked.
     pub fn take_services(&mut self) -> BTreeMap<ObjectName, Option<ServiceIntent>> {
         std::mem::take(&mut self.services)
+    }
+
+    /// Secrets for which something else may be wished than when this was last asked.
+    pub fn take_wished(&mut self) -> BTreeSet<ObjectName> {
+        std::mem::take(&mut self.wished)
     }
 
     /// Objects whose status may be different from when this was last asked.
@@ -424,6 +433,7 @@ fn label(changes: &[Change]) -> String {
         Change::Put(object) => object.key().to_string(),
         Change::Delete(key) => format!("{key} deleted"),
         Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
+        Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
     };
     match changes {

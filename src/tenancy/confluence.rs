@@ -402,3 +402,109 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
         "the next owner takes over what is freed"
     );
 }
+
+#[test]
+fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
+    let provider = |name: &str| json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": name}});
+    for (spec, field) in [
+        (json!({}), "spec.apex"),
+        (json!({"apex": ""}), "spec.apex"),
+        (json!({"apex": "A.org"}), "spec.apex"),
+        (json!({"apex": "b.org"}), "spec.apex"),
+        (json!({"apex": "a.org", "certMode": "magic"}), "spec.certMode"),
+        (json!({"apex": "a.org", "certMode": "dns01"}), "spec.dns01"),
+        (provider("route53"), "spec.dns01.route53"),
+        (provider("clay-tablets"), "spec.dns01.provider"),
+        (json!({"apex": "a.org", "certMode": "existingSecret"}), "spec.wildcardSecretRef.name"),
+        (json!({"apex": "a.org", "issuerName": "mine"}), "spec.issuerName"),
+    ] {
+        let mut engine = engine();
+        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
+        let before = view(&engine);
+        let delta = engine.apply(vec![tenant("tenant-a", spec.clone())]);
+        assert!(delta.objects.is_empty() && delta.verdicts.is_empty() && delta.wishes.is_empty(), "{spec}: {delta:?}");
+        assert_eq!(view(&engine), before, "{spec}");
+        let readiness = engine.readiness(&name()).expect("it has one");
+        assert!(readiness.frozen && readiness.message.starts_with(field), "{spec}: {readiness:?}");
+    }
+}
+
+#[test]
+fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_leaves_it_live() {
+    for (changed, reason) in [
+        (namespace("tenant-a", "tenant-a", ""), "NamespaceNotLabelled"),
+        (namespace("tenant-a", "", ""), "NamespaceNotLabelled"),
+        (namespace("tenant-a", "tenant-a-b", "a.org"), "NamespaceInheritsElsewhere"),
+        (gone(namespace("tenant-a", "", "")), "NamespaceNotFound"),
+    ] {
+        let mut engine = engine();
+        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(vec![http("tenant-a-c", "r", &["x.a.org"])]);
+        let before = engine.objects().clone();
+        let delta = engine.apply(vec![changed]);
+        assert_eq!(engine.objects(), &before, "{reason}: {delta:?}");
+        assert_eq!(engine.readiness(&name()).map(|readiness| readiness.reason), Some(reason));
+        assert_eq!(self::reason(&engine, "tenant-a-c", "r"), "Accepted");
+    }
+}
+
+#[test]
+fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
+    let mut engine = engine();
+    let spec = json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": "cloudflare",
+        "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}});
+    let mut changes = vec![namespace("tenant-a", "tenant-a", "a.org"), tenant("tenant-a", spec)];
+    for n in 10..70 {
+        let child = format!("tenant-a-{n}");
+        changes.push(namespace(&child, "tenant-a", &format!("c{n}.a.org")));
+        changes.push(http(&child, "r", &[&format!("x.c{n}.a.org"), &format!("c{n}.a.org")]));
+    }
+    engine.apply(changes);
+    let certificate =
+        Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", "cozystack-gateway-tls") };
+    let document = engine.objects()[&certificate].document();
+    let names = document["spec"]["dnsNames"].as_array().expect("names");
+    assert_eq!(names.len(), 100);
+    assert_eq!(engine.readiness(&name()).map(|readiness| readiness.reason), Some("TooManyNames"));
+    let told: Vec<bool> = (10..70).map(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").collect();
+    assert_eq!(told.iter().filter(|accepted| **accepted).count(), 49);
+    for (n, accepted) in (10..70).zip(told) {
+        assert_eq!(accepted, names.contains(&json!(format!("*.c{n}.a.org"))), "{n}");
+    }
+    // One less, and the next has room.
+    engine.apply(vec![gone(namespace("tenant-a-10", "", ""))]);
+    let served = (10..70).filter(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").count();
+    assert_eq!(served, 49);
+}
+
+#[test]
+fn names_at_their_limits_give_names_that_are_none_too_long() {
+    let mut engine = engine();
+    let apex = format!("{}org", "a.".repeat(90));
+    let (label, long) = ("l".repeat(63), "n".repeat(63));
+    let value = json!({"metadata": {"namespace": "tenant-a", "name": long, "uid": "u"}, "spec": {"apex": apex,
+        "tlsPassthroughServices": ["p".repeat(63)]}});
+    let given = TenantGateway::parse(&value).expect("a TenantGateway");
+    let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": {"namespace": "tenant-a", "name": "r"},
+        "spec": {"hostnames": [format!("{label}.{apex}")], "parentRefs": [{"name": long}], "rules": []}});
+    let Object::Route(route) = Object::parse(value).expect("a route") else { unreachable!("a route") };
+    let route = Claimant::from(&route);
+    let changes = vec![
+        namespace("tenant-a", "tenant-a", &apex),
+        Change::TenantGateway(given.name.clone(), Some(given)),
+        Change::Claimant(route.key.clone(), Some(route)),
+    ];
+    engine.apply(changes);
+    assert_eq!(engine.verdicts().filter(|(.., verdict)| verdict.is_accepted()).count(), 1);
+    assert_eq!(engine.objects().len(), 4, "Gateway, redirect, Issuer, Certificate");
+    for (derived, desired) in engine.objects() {
+        assert!(derived.name.name.len() <= 253, "{derived:?}");
+        let document = desired.document();
+        let labels = document["metadata"]["labels"].as_object().expect("labels");
+        assert!(labels.values().all(|value| value.as_str().is_some_and(|value| value.len() <= 63)), "{document}");
+        assert!(desired.listeners().iter().all(|listener| listener.name.len() <= 253), "{document}");
+        assert!(desired.object().is_none_or(|given| given == Object::parse(document).expect("an object")));
+    }
+}

@@ -13,6 +13,8 @@ use crate::model::{Hostname, ObjectName};
 
 /// Names on one certificate: Let's Encrypt takes no more.
 pub(super) const NAMES: usize = 100;
+/// Child apexes on the wildcard certificate, each with its wildcard, beside the apex itself.
+pub(super) const CHILDREN: usize = NAMES / 2 - 1;
 
 impl Tenancy {
     /// Checks a TenantGateway. One that cannot be carried out leaves what was live as it is.
@@ -61,10 +63,10 @@ impl Tenancy {
             let from = valid.issuer.as_ref();
             issuer = from.filter(|_| !ours).and_then(|from| issuer::object_of(&valid.frame.owner, from));
             if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
-                let children = self.child_hosts.range(Host::first(name)..).take_while(|h| h.tenant == *name);
+                let children = self.children_of(name).take(CHILDREN);
                 let children: BTreeSet<&str> =
                     children.filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
-                let wanted = render::wildcard_names(&valid.object, children.into_iter().take(NAMES / 2 - 1));
+                let wanted = render::wildcard_names(&valid.object, children.into_iter());
                 if ours {
                     wish = Some(wish_for(name, &secret, &wanted, from.clone()));
                 } else {
@@ -134,7 +136,12 @@ impl Tenancy {
         }
     }
 
-    /// The child apexes of a TenantGateway in wildcard mode.
+    /// The wildcards of the child apexes of a TenantGateway in wildcard mode.
+    pub(super) fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+        self.child_hosts.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
+    }
+
+    /// Works out the child apexes of a TenantGateway in wildcard mode.
     fn family(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let there: BTreeSet<Host> =
             self.child_hosts.range(Host::first(name)..).take_while(|h| h.tenant == *name).cloned().collect();
@@ -146,6 +153,10 @@ impl Tenancy {
                 let below = |w: &Hostname| within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str();
                 wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
             }
+        }
+        if there != wanted && there.len().max(wanted.len()) > CHILDREN {
+            // Others may have room on the certificate now, or none any more.
+            self.touch_all(name, dirty);
         }
         for host in there.symmetric_difference(&wanted) {
             dirty.hosts.insert(host.clone());

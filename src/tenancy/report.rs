@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::claim::Rank;
 use super::delta::{Derived, DerivedKind, Verdict};
 use super::engine::{Dirty, Finding, Tenancy};
-use super::evaluate::NAMES;
+use super::evaluate::{CHILDREN, NAMES};
 use super::held::Host;
 use super::{ClaimKey, ClaimKind, Mode, Readiness, names};
-use crate::model::{ObjectName, Reason};
+use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
     /// The verdict on a claim. It names what the claimant asked for, and nothing of others.
@@ -75,6 +75,17 @@ impl Tenancy {
         tenants.any(|tenant| self.standing(&Host::new(tenant, &host.hostname)).is_some())
     }
 
+    /// The child apex over a host that the Gateway's one certificate has no room for.
+    fn beyond_the_certificate(&self, host: &Host) -> Option<Hostname> {
+        let valid = self.valid.get(&host.tenant).filter(|valid| valid.mode == Mode::Dns01)?;
+        // What `*.apex` stands for is covered all the same (RFC 9525, 6.3: one label).
+        if host.hostname.parent().is_some_and(|parent| parent.as_str()[2..] == *valid.apex.as_str()) {
+            return None;
+        }
+        let over = |child: &Host| child.hostname.covers(&host.hostname);
+        self.children_of(&host.tenant).skip(CHILDREN).find(|child| over(child)).map(|child| child.hostname.clone())
+    }
+
     /// Why a host that is owned is not served.
     fn obstacle(&self, key: &ClaimKey, host: &Host) -> Option<Finding> {
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
@@ -95,6 +106,11 @@ impl Tenancy {
                 let text = format!("{name}: Certificate {} is not owned by TenantGateway {tenant}", secret.name);
                 return Some((Reason::ForeignObject, text));
             }
+        }
+        if let Some(child) = self.beyond_the_certificate(host) {
+            let text =
+                format!("{name}: a certificate has room for {NAMES} names, and those of {child} are not among them");
+            return Some((Reason::CertificateLimitReached, text));
         }
         if key.kind == ClaimKind::ListenerSet {
             return None;
@@ -135,10 +151,8 @@ impl Tenancy {
                     findings.push(("NamespaceAttachedElsewhere", text));
                 }
             }
-            let children = self.child_hosts.range(Host::first(tenant)..).take_while(|host| host.tenant == *tenant);
-            if valid.mode == Mode::Dns01 && children.count() > NAMES / 2 - 1 {
-                let text =
-                    format!("more than {} child apexes: a certificate has room for {NAMES} names", NAMES / 2 - 1);
+            if valid.mode == Mode::Dns01 && self.children_of(tenant).count() > CHILDREN {
+                let text = format!("more than {CHILDREN} child apexes: a certificate has room for {NAMES} names");
                 findings.push(("TooManyNames", text));
             }
             let reason = findings.first().map_or("Reconciled", |(reason, _)| *reason);

@@ -172,6 +172,11 @@ impl Tenancy {
         self.desired.get(object).into_iter().flat_map(|desired| desired.listeners()).map(listener).collect()
     }
 
+    /// Namespaces whose label names one that has no TenantGateway, with what it names.
+    pub fn dangling(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.members.iter().filter(|(_, gateway)| self.tenants_in.count(*gateway) == 0)
+    }
+
     /// Every verdict on claims, by claim.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
         self.verdicts.iter().map(|((claim, tenant), verdict)| (claim, tenant, verdict))

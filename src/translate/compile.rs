@@ -276,10 +276,12 @@ impl Engine {
             _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
             None | Some(Family::Http | Family::Tcp) => return None,
             Some(Family::Tls) if frontend.gate.is_empty() => return None,
-            Some(Family::Tls) => FrontendKind::Tls {
-                chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain))).collect(),
-                gate: frontend.gate.shown().clone(),
-            },
+            Some(Family::Tls) => {
+                let chains = frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain)));
+                let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
+                chains.extend(self.tls_challenges(&chains));
+                FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
+            }
         };
         Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
     }

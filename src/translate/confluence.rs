@@ -11,9 +11,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
-use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings};
+use super::{
+    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings, Wish,
+};
 use crate::inputs::{Object, ObjectKey, Secret};
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
@@ -23,6 +25,7 @@ struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
+    wishes: BTreeMap<ObjectName, Wish>,
 }
 
 impl World {
@@ -45,6 +48,12 @@ impl World {
                 None => self.statuses.remove(&key),
             };
         }
+        for (secret, wish) in delta.wishes {
+            match wish {
+                Some(wish) => self.wishes.insert(secret, wish),
+                None => self.wishes.remove(&secret),
+            };
+        }
     }
 }
 
@@ -64,9 +73,9 @@ fn object(value: Value) -> Object {
 
 fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     let certificate = Certificate {
-        leaf: Arc::from(format!("chain {serial}")),
+        leaf: format!("chain {serial}").as_bytes().into(),
         issuers: Arc::from(""),
-        key: PrivateKey::new("key"),
+        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
         names: vec![Hostname::any()],
         not_before: SystemTime::UNIX_EPOCH,
         not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),
@@ -347,6 +356,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                     told.insert(format!("awaited {secret}"), change.clone());
                     continue;
                 }
+                Change::TlsChallenges(_) => {
+                    told.insert("TLS-ALPN-01".to_owned(), change.clone());
+                    continue;
+                }
                 Change::Trouble(secret, _) => {
                     told.insert(secret.to_string(), change.clone());
                     continue;
@@ -366,6 +379,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
     prop_assert_eq!(&world.services, &fresh.services);
+    let wished: BTreeMap<ObjectName, Wish> =
+        engine.wishes().into_keys().map(|wish| (wish.secret.clone(), wish)).collect();
+    prop_assert_eq!(&world.wishes, &wished);
+    prop_assert_eq!(&world.wishes, &fresh.wishes);
     let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())

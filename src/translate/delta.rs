@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{ChallengeAnswer, ObjectStatus, ServiceIntent};
+use super::{ChallengeAnswer, ObjectStatus, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
     BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
@@ -19,6 +19,8 @@ pub enum Change {
     Delete(ObjectKey),
     /// How the HTTP-01 challenges of an exact hostname are answered by the Gateways that have it.
     Challenge(Hostname, Option<ChallengeAnswer>),
+    /// Which Service answers TLS-ALPN-01 challenges, of all names whose TLS ends here.
+    TlsChallenges(Option<ServicePort>),
     /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).
     Trouble(ObjectName, Option<String>),
     /// Who is about to put a certificate into a Secret that listeners refer to.
@@ -31,7 +33,7 @@ impl Change {
         match self {
             Change::Put(object) => Some(object.key()),
             Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..) | Change::Trouble(..) | Change::Awaited(..) => None,
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => None,
         }
     }
 }
@@ -47,6 +49,9 @@ pub struct Delta {
     pub gateways: BTreeSet<ObjectName>,
     /// Services that Gateways are to have from now on, or no longer, by Gateway.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
+    /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wishes for one
+    /// any more.
+    pub wishes: BTreeMap<ObjectName, Option<Wish>>,
 }
 
 /// Identifies a resource.

@@ -13,8 +13,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::attach::{self, Attachment, Handed, attach_view, handed_out};
-use super::certificate::{Served, Wish};
+use super::attach::{self, Attachment, Handed, handed_out};
+use super::certificate::Served;
 use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
 use super::counters::Counters;
@@ -28,6 +28,7 @@ use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{self, Parent};
 use super::resolve::{self, Resolution};
 use super::status::Reported;
+use super::wishes::Wished;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
 use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
 use crate::store::Store;
@@ -79,6 +80,10 @@ pub struct Engine {
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     /// How the HTTP-01 challenges of hosts are answered.
     pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// Which certificates issuers are to make.
+    pub(super) wished: Wished,
+    /// Who answers TLS-ALPN-01.
+    pub(super) tls_challenges: Option<ServicePort>,
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
     /// Who is about to fill Secrets that listeners refer to.
@@ -90,7 +95,7 @@ pub struct Engine {
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
-    pub(super) wished: BTreeMap<ObjectName, ServiceIntent>,
+    pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
     pub(super) taken: Index<u16, ObjectName>,
     pub(super) counters: Counters,
 }
@@ -108,6 +113,7 @@ pub(super) struct Dirty {
     pub(super) endpoints: BTreeSet<ServicePort>,
     pub(super) statuses: BTreeSet<ObjectKey>,
     pub(super) services: BTreeSet<ObjectName>,
+    pub(super) wishing: BTreeSet<ParentKey>,
     pub(super) delta: Delta,
 }
 
@@ -134,6 +140,8 @@ impl Engine {
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
+            wished: Wished::default(),
+            tls_challenges: None,
             troubles: BTreeMap::new(),
             awaited: BTreeMap::new(),
             emitted: HashMap::new(),
@@ -142,7 +150,7 @@ impl Engine {
             ports: BTreeMap::new(),
             sni_ports: HashMap::new(),
             reported: BTreeMap::new(),
-            wished: BTreeMap::new(),
+            exposed: BTreeMap::new(),
             taken: Index::default(),
             counters: Counters::default(),
         }
@@ -183,26 +191,13 @@ impl Engine {
         while let Some(gateway) = dirty.services.pop_first() {
             self.wish_service(&gateway, &mut dirty);
         }
+        while let Some(key) = dirty.wishing.pop_first() {
+            self.settle_wishes(&key, &mut dirty);
+        }
         while let Some(key) = dirty.statuses.pop_first() {
             self.report(&key, &mut dirty);
         }
         dirty.delta
-    }
-
-    /// The certificates that issuers are to make, each with the certificate that is there now.
-    pub fn wishes(&self) -> BTreeMap<Wish, Option<Arc<Certificate>>> {
-        let listeners = self.parents.values().filter(|p| p.accepted.is_ok()).flat_map(|parent| {
-            parent.listeners.iter().filter(|l| l.accepted.is_ok()).filter(|l| {
-                // A name that another listener owns gets no certificate.
-                !self.conflicts.contains_key(&parent.id(l))
-            })
-        });
-        listeners
-            .filter_map(|listener| match &listener.served {
-                Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
-                Served::None | Served::Missing(_) | Served::Certificate(_) => None,
-            })
-            .collect()
     }
 
     /// The objects that were seen.
@@ -231,6 +226,7 @@ impl Engine {
                 (key, replaced)
             }
             Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
         };
@@ -322,13 +318,12 @@ impl Engine {
             }),
         };
         if let ParentKey::Gateway(name) = key {
-            // What a Gateway admits is not part of the parent itself, and rarely changes.
-            let extended = |p: &Parent| {
-                (p.accepted.clone(), p.place.clone(), p.precedence.clone(), p.reach.clone(), p.unusable.clone())
+            // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
+            let seen_by_sets = |p: &Parent| {
+                let Parent { accepted, admits, place, precedence, reach, unusable, .. } = p.clone();
+                (accepted, admits, place, precedence, reach, unusable)
             };
-            if self.parents.get(key).map(extended) != new.as_ref().map(extended)
-                || dirty.statuses.contains(&key.object())
-            {
+            if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
             }
             self.bind(name, dirty);
@@ -345,15 +340,12 @@ impl Engine {
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
-        if old.as_ref().map(attach_view) != new.as_ref().map(attach_view) {
-            let routes: Vec<RouteKey> = self.store.routes_by_parent.of(key).cloned().collect();
-            dirty.statuses.extend(routes.iter().map(RouteKey::object));
-            dirty.attachments.extend(routes);
-        }
+        self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
         };
+        dirty.wishing.insert(key.clone());
     }
 
     /// Whether a GatewayClass is there and names our controller.
@@ -433,12 +425,14 @@ impl Engine {
             let losers: Vec<(ListenerId, Reason)> = losers.into_iter().map(|(l, reason)| (l.clone(), reason)).collect();
             for (loser, reason) in losers {
                 if self.conflicts.insert(loser.clone(), reason) != Some(reason) {
+                    dirty.wishing.insert(loser.parent.clone());
                     dirty.statuses.insert(loser.parent.object());
                 }
             }
             if let Some((listener, _)) = &winner
                 && self.conflicts.remove(listener).is_some()
             {
+                dirty.wishing.insert(listener.parent.clone());
                 dirty.statuses.insert(listener.parent.object());
             }
             let before = frontend.winners.get(hostname).cloned();

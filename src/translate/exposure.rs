@@ -137,7 +137,7 @@ impl Engine {
             old.into_iter().chain(new.as_deref()).map(|e| e.gateway.clone()).collect();
         // Somebody else's may stand in the way.
         gateways.extend(
-            self.wished.iter().filter(|(_, intent)| intent.name() == Some(name)).map(|(gateway, _)| gateway.clone()),
+            self.exposed.iter().filter(|(_, intent)| intent.name() == Some(name)).map(|(gateway, _)| gateway.clone()),
         );
         for gateway in gateways {
             self.bind(&gateway, dirty);
@@ -158,7 +158,7 @@ impl Engine {
     /// The Envoys came or went.
     pub(super) fn touch_envoys(&self, service: &ObjectName, dirty: &mut Dirty) {
         if self.settings.envoys.as_ref() == Some(service) {
-            dirty.services.extend(self.wished.keys().cloned());
+            dirty.services.extend(self.exposed.keys().cloned());
         }
     }
 
@@ -166,8 +166,8 @@ impl Engine {
     pub(super) fn wish_service(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let intent = self.service_intent(gateway);
         let before = match &intent {
-            Some(intent) => self.wished.insert(gateway.clone(), intent.clone()),
-            None => self.wished.remove(gateway),
+            Some(intent) => self.exposed.insert(gateway.clone(), intent.clone()),
+            None => self.exposed.remove(gateway),
         };
         if before != intent {
             dirty.delta.services.insert(gateway.clone(), intent);
@@ -176,7 +176,7 @@ impl Engine {
 
     /// The Services that Gateways are to have.
     pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
-        &self.wished
+        &self.exposed
     }
 
     /// What is to become of a Gateway's Service; `None` when it is to have none.

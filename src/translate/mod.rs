@@ -35,6 +35,7 @@ mod solver;
 mod status;
 mod tables;
 mod tls_options;
+mod wishes;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};

@@ -9,7 +9,8 @@ use super::fleet::{self, Precedence, Reach};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::tls_options::{self, TlsSettings};
 use crate::inputs::{
-    Address, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, ServiceParameters, TlsMode,
+    Address, AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, ServiceParameters,
+    TlsMode,
 };
 use crate::model::{FrontendId, Hostname, ObjectName, Reason};
 use crate::store::Store;
@@ -35,6 +36,8 @@ pub struct Parent {
     pub created: i64,
     /// Whether it takes part at all.
     pub accepted: Verdict,
+    /// Which namespaces may bring ListenerSets.
+    pub admits: NamespaceRule,
     /// Its listeners, in their order.
     pub listeners: Vec<ParentListener>,
 }
@@ -64,8 +67,8 @@ pub struct ParentListener {
     pub tls: Arc<TlsSettings>,
     /// The route kind it takes, if any.
     pub kind: Option<RouteKind>,
-    /// From which namespaces.
-    pub namespaces: NamespaceRule,
+    /// From which namespaces, and of what kinds, as written.
+    pub allowed: Arc<AllowedRoutes>,
 }
 
 /// What a listener speaks.
@@ -136,7 +139,8 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now
     let (place, precedence) = reach.place(gateway);
     let unusable = fleet::unusable(gateway, &reach, settings);
     let own = Stand { gateway: gateway.meta.name.clone(), place, precedence, reach, unusable };
-    parent(key, &gateway.meta, own, accepted, &gateway.listeners, store, now)
+    let parent = parent(key, &gateway.meta, own, accepted, &gateway.listeners, store, now);
+    Parent { admits: gateway.allowed_listeners.clone(), ..parent }
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
@@ -188,8 +192,8 @@ fn parent(
     let kind = key.object().kind;
     let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
     let Stand { gateway, place, precedence, reach, unusable } = stand;
-    let (generation, created) = (meta.generation, meta.created);
-    Parent { key, generation, gateway, place, precedence, reach, unusable, created, accepted, listeners }
+    let (generation, created, admits) = (meta.generation, meta.created, NamespaceRule::None);
+    Parent { key, generation, gateway, place, precedence, reach, unusable, created, accepted, admits, listeners }
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {
@@ -228,7 +232,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
         warning,
         tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
         kind: kind_taken,
-        namespaces: listener.allowed.namespaces.clone(),
+        allowed: listener.allowed.clone(),
     }
 }
 

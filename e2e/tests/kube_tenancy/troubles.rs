@@ -99,9 +99,14 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     assert_eq!(cluster.writes()?[before..], []);
 
-    // What is claimed no more goes, and only that.
+    // What is claimed no more goes, and only that; also when nobody was there to see it.
     let routes = server.api(crate::site::GATEWAY, "HTTPRoute", "tenant-killed").await?;
-    for number in 0..HOSTS - 2 {
+    drop(controller);
+    routes.delete("r000", &Default::default()).await?;
+    let mut controller = cluster.controller("four")?;
+    controller.line("holding the lease").await?;
+    until("what is not wanted is gone", async || Ok(count("tenant-killed").await? == HOSTS + 3)).await?;
+    for number in 1..HOSTS - 2 {
         routes.delete(&format!("r{number:03}"), &Default::default()).await?;
     }
     until("what is not wanted is gone", async || Ok(count("tenant-killed").await? <= 6)).await?;
@@ -147,6 +152,16 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
     let all = [&certificate, "Gateway cozystack", "HTTPRoute cozystack-http-redirect", "Issuer cozystack-gateway"];
     until_owned(server, "tenant-late", &all).await?;
     until_ready(&cluster, "tenant-late", "GatewayNotAccepted").await?;
+
+    // One that is told to leave them to another controller does.
+    drop(controller);
+    server.api(crate::site::GATEWAY, "Gateway", "tenant-late").await?.delete("cozystack", &Default::default()).await?;
+    let before = cluster.writes()?.len();
+    let mut controller = cluster.controller_with("two", &["--leave-tenant-gateways"])?;
+    controller.line("holding the lease").await?;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let written = cluster.writes()?[before..].to_vec();
+    assert!(written.iter().all(|request| request.resource == "secrets"), "{written:?}");
     Ok(())
 }
 

@@ -103,7 +103,7 @@ pub struct Tenants {
     client: Client,
     held: BTreeMap<Derived, Held>,
     queue: Queue<Task>,
-    tasks: JoinSet<(Task, Result<Option<Box<DynamicObject>>, Failure>)>,
+    tasks: JoinSet<Written>,
     damper: Damper<Task>,
     /// What could not be written, and what is fought over.
     troubles: BTreeMap<Task, (&'static str, String)>,
@@ -269,7 +269,7 @@ impl Tenants {
         };
         *self.writes.entry(kind).or_default() += 1;
         let (client, key) = (self.client.clone(), task.key());
-        self.tasks.spawn(async move { (task, job::run(client, key, job).await) });
+        self.tasks.spawn(async move { Written { task, outcome: job::run(client, key, job).await } });
     }
 
     fn decide(&mut self, task: &Task, known: Known<'_>) -> Decision {
@@ -420,7 +420,7 @@ impl Tenants {
             }
         };
         tokio::select! {
-            (task, outcome) = ended => Some(Written { task, outcome }),
+            written = ended => Some(written),
             () = turn => None,
         }
     }
