@@ -56,7 +56,7 @@ async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
         if Instant::now() > deadline {
             bail!("not in time: {what}");
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
     Ok(())
 }
