@@ -88,7 +88,7 @@ impl Directory {
             return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
         }
         // What a machine that lost its power may leave of a file that was removed.
-        if bytes.len() as u64 <= LEFT {
+        if bytes.is_empty() || *bytes == LEFT {
             return Ok(None);
         }
         if meta.size() > LARGEST {
