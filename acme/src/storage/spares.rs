@@ -19,8 +19,8 @@ use super::Lock;
 /// No entry of ours comes near this.
 pub(super) const LARGEST: u64 = 4 << 20;
 /// What is left of a file that waits for the next write: not nothing, since ext4 hurries to write what comes into a file
-/// that was emptied.
-pub(super) const LEFT: &[u8] = &[0];
+/// that was emptied. No text of ours has such a byte.
+pub(super) const LEFT: &[u8] = &[0xff];
 /// More are not kept.
 const MOST: usize = 64;
 /// Files that begin with this are nobody's entries.
