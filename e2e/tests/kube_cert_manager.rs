@@ -164,6 +164,5 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
         cluster.writes()?.into_iter().filter(|w| w.resource == "httproutes/status" && solver(&w.object)).count();
     assert!(writes <= 4 * told.len(), "{writes} statuses for {} routes", told.len());
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
-    println!("{} routes for one challenge, {writes} statuses written for them", told.len());
     Ok(())
 }

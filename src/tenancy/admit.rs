@@ -39,17 +39,18 @@ impl Tenancy {
         }
         refused.sort();
         refused.dedup();
-        let before: BTreeSet<Host> = self.bids_of.of(&id).cloned().collect();
+        let before = self.bids_of.remove(&id).unwrap_or_default();
         for host in before.difference(&bids) {
             self.hold(host).bid(Rank::of(key), false);
-            self.bids_of.remove(&id, host);
-            dirty.touch(host.clone());
+            dirty.names.insert(host.name());
         }
         for host in bids.difference(&before) {
             self.hold(host).bid(Rank::of(key), true);
             self.tenants_of.insert(host.name(), tenant.clone());
-            self.bids_of.insert(id.clone(), host.clone());
-            dirty.touch(host.clone());
+            dirty.names.insert(host.name());
+        }
+        if !bids.is_empty() {
+            self.bids_of.insert(id.clone(), bids);
         }
         if refused.is_empty() {
             self.refused.remove(&id);

@@ -42,13 +42,12 @@ impl Tenancy {
         dirty: &mut Dirty,
     ) {
         let key = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
-        let uid = self.given.get(tenant).map(|given| given.uid.as_str());
-        let foreign = self
-            .existing
-            .get(&key)
-            .is_some_and(|there| there.owner.is_empty() || uid.is_some_and(|uid| there.owner != uid));
+        let foreign = self.existing.get(&key).is_some_and(|there| {
+            let given = self.given.get(tenant);
+            there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid)
+        });
         let blocked = foreign && value.is_some();
-        if blocked != self.foreign.contains(tenant, &key) {
+        if blocked != (!self.foreign.is_empty() && self.foreign.contains(tenant, &key)) {
             if blocked {
                 self.foreign.insert(tenant.clone(), key.clone());
             } else {
@@ -57,13 +56,12 @@ impl Tenancy {
             dirty.readiness.insert(tenant.clone());
         }
         let value = value.filter(|_| !foreign);
-        if self.desired.get(&key) == value.as_ref() {
-            return;
-        }
-        dirty.delta.objects.insert(key.clone(), value.clone());
-        match value {
-            Some(value) => drop(self.desired.insert(key, value)),
-            None => drop(self.desired.remove(&key)),
+        let before = match &value {
+            Some(value) => self.desired.insert(key.clone(), value.clone()),
+            None => self.desired.remove(&key),
+        };
+        if before != value {
+            dirty.delta.objects.insert(key, value);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! Where a host stands (Gateway or which ListenerSet) is remembered, and after a restart read back from the objects
 //! that are there: a host that carries traffic is not moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::claim::Rank;
@@ -86,12 +86,12 @@ pub struct Tenancy {
     pub(super) members: BTreeMap<Arc<str>, Arc<str>>,
     pub(super) children: Index<Arc<str>, Arc<str>>,
     pub(super) child_hosts: BTreeSet<Host>,
-    pub(super) claimants: BTreeMap<ClaimKey, Claims>,
+    pub(super) claimants: HashMap<ClaimKey, Claims>,
     pub(super) by_tenant: Index<ObjectName, ClaimKey>,
     pub(super) by_namespace: Index<Arc<str>, ClaimKey>,
     /// What is known of every hostname that is asked for, or has a listener.
     pub(super) hosts: BTreeMap<Host, Held>,
-    pub(super) bids_of: Index<(ClaimKey, ObjectName), Host>,
+    pub(super) bids_of: HashMap<(ClaimKey, ObjectName), BTreeSet<Host>>,
     /// The TenantGateways through which a hostname is claimed: there may be several.
     pub(super) tenants_of: Index<Name, ObjectName>,
     /// The wildcards among the hosts of a TenantGateway.
@@ -103,7 +103,7 @@ pub struct Tenancy {
     /// How many hosts of a TenantGateway ListenerSets of others than us have.
     pub(super) with_sets: BTreeMap<ObjectName, usize>,
     /// Who has the name of a listener.
-    pub(super) listeners: BTreeMap<(ObjectName, Arc<str>), Hostname>,
+    pub(super) listeners: HashMap<(ObjectName, Arc<str>), Hostname>,
     /// What stands where; a listener is made when its host is first looked at.
     pub(super) shards: BTreeMap<Shard, BTreeMap<Hostname, Option<Arc<Listener>>>>,
     /// Shards with room, so that finding one costs the same however many there are.
@@ -166,18 +166,18 @@ impl Tenancy {
             members: BTreeMap::new(),
             children: Index::default(),
             child_hosts: BTreeSet::new(),
-            claimants: BTreeMap::new(),
+            claimants: HashMap::new(),
             by_tenant: Index::default(),
             by_namespace: Index::default(),
             hosts: BTreeMap::new(),
-            bids_of: Index::default(),
+            bids_of: HashMap::new(),
             tenants_of: Index::default(),
             wild: Index::default(),
             refused: BTreeMap::new(),
             records: BTreeMap::new(),
             now: 0,
             with_sets: BTreeMap::new(),
-            listeners: BTreeMap::new(),
+            listeners: HashMap::new(),
             shards: BTreeMap::new(),
             room: BTreeSet::new(),
             waiting: Index::default(),

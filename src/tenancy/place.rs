@@ -69,11 +69,12 @@ impl Tenancy {
     /// Gives the listener of a hostname a place, or takes it away.
     pub(super) fn arrange(&mut self, host: &Host, dirty: &mut Dirty) {
         self.counters.places += 1;
-        if !self.hosts.contains_key(host) && !self.child_hosts.contains(host) {
-            return;
-        }
+        let owner = match self.hosts.get(host) {
+            Some(held) => held.owner.as_ref().map(|owner| owner.rank.namespace().clone()),
+            None if self.child_hosts.contains(host) => None,
+            None => return,
+        };
         // Whoever has it elsewhere, or over it, keeps it from those who ask here in vain.
-        let owner = self.standing(host).map(|owner| owner.rank.namespace().clone());
         let keeper = owner.clone().or_else(|| self.kept_by_others(host));
         let under = owner.as_ref().is_some_and(|owner| self.covering(host).any(|over| over.rank.namespace() != owner));
         self.tell_over(host, dirty);
@@ -92,6 +93,8 @@ impl Tenancy {
         let with_set = owner.is_some() && held.bids.iter().any(|bid| bid.key().kind == ClaimKind::ListenerSet);
         let counted = std::mem::replace(&mut held.with_set, with_set) != with_set;
         let placed = held.place.is_some();
+        let made = || names::OfHost::new(&host.tenant.name, host.hostname.as_str());
+        let names = held.names.get_or_insert_with(made).clone();
         let verdicts = held.bids.iter().map(|bid| (bid.key(), host.tenant.clone()));
         dirty.verdicts.extend(verdicts);
         dirty.readiness.insert(host.tenant.clone());
@@ -107,7 +110,6 @@ impl Tenancy {
                 && if per_host { owner.is_some() } else { contested || self.child_hosts.contains(host) };
         }
         if wanted {
-            let names = self.names_of(host);
             let frame = self.valid.get(&host.tenant).map(|valid| &valid.frame);
             listener = frame.map(|frame| Arc::new(frame.listener(&names, &host.hostname, keeper.as_deref())));
         }
@@ -119,8 +121,7 @@ impl Tenancy {
             (None, false) => {}
         }
         if !wanted && !self.waiting.is_empty() {
-            let names = self.names_of(host);
-            for name in [names.listener, Arc::from("")] {
+            for name in [names.listener.clone(), Arc::from("")] {
                 self.waiting.remove(&(host.tenant.clone(), name), host);
             }
         }
@@ -129,13 +130,18 @@ impl Tenancy {
             *count = if with_set { *count + 1 } else { *count - 1 };
             dirty.shards.insert((host.tenant.clone(), 0));
         }
-        self.certify(host, dirty);
-        self.release(host);
+        self.certify(host, names, dirty);
+        if owner.is_none() {
+            self.release(host);
+        }
     }
 
     /// Tells those who have wildcards over a host whether others ask for it. Then nobody but them may attach to the
     /// wildcard: what others have below it has a listener of its own.
     fn tell_over(&mut self, host: &Host, dirty: &mut Dirty) {
+        if self.wild.is_empty() {
+            return;
+        }
         let bids = self.hosts.get(host).map(|held| held.bids.as_slice()).unwrap_or_default();
         let intrudes = |over: &Held| {
             let owner = over.owner.as_ref().map(|owner| owner.rank.namespace());
@@ -170,8 +176,7 @@ impl Tenancy {
     }
 
     /// The certificate of a host that has a listener of its own.
-    fn certify(&mut self, host: &Host, dirty: &mut Dirty) {
-        let names = self.names_of(host);
+    fn certify(&mut self, host: &Host, names: names::OfHost, dirty: &mut Dirty) {
         let holder = self.listeners.get(&(host.tenant.clone(), names.listener));
         if holder.is_some_and(|holder| *holder != host.hostname) {
             return;

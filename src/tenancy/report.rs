@@ -6,7 +6,7 @@ use super::claim::Rank;
 use super::delta::{Derived, DerivedKind, Verdict};
 use super::engine::{Dirty, Finding, Tenancy};
 use super::evaluate::{CHILDREN, NAMES};
-use super::held::Host;
+use super::held::{Held, Host};
 use super::{ClaimKey, ClaimKind, Mode, Readiness, names};
 use crate::model::{Hostname, ObjectName, Reason};
 
@@ -19,14 +19,16 @@ impl Tenancy {
         let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
         let mut on_gateway = false;
-        for host in self.bids_of.of(&id) {
+        let bids = self.bids_of.get(&id);
+        for host in bids.into_iter().flatten() {
             let name = &host.hostname;
-            match self.standing(host) {
-                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(key, host) {
+            let Some(held) = self.hosts.get(host) else { continue };
+            match &held.owner {
+                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(key, host, held) {
                     Some(obstacle) => findings.push(obstacle),
                     None => {
                         granted.push(name.clone());
-                        match self.shard_of(host) {
+                        match held.place.unwrap_or_else(|| self.shard_of(host)) {
                             0 => on_gateway = true,
                             number => {
                                 sets.push(ObjectName::new(
@@ -56,7 +58,7 @@ impl Tenancy {
         // The conflict goes first: it is what the page promises to say.
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-        let seen = self.bids_of.of(&id).next().is_some() || !findings.is_empty();
+        let seen = bids.is_some() || !findings.is_empty();
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
         let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
@@ -87,9 +89,8 @@ impl Tenancy {
     }
 
     /// Why a host that is owned is not served.
-    fn obstacle(&self, key: &ClaimKey, host: &Host) -> Option<Finding> {
+    fn obstacle(&self, key: &ClaimKey, host: &Host, held: &Held) -> Option<Finding> {
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
-        let held = self.hosts.get(host)?;
         if let Some(names) = held.names.as_ref().filter(|_| !self.waiting.is_empty()) {
             if self.waiting.contains(&(tenant.clone(), names.listener.clone()), host) {
                 let text = format!("{name}: another hostname has listener name {} already", names.listener);

@@ -187,15 +187,15 @@ impl Content {
 /// The claims of a parent by place, each with what its units are made from.
 pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
     // TCP is not accepted, and contests its port all the same, where nobody else has a share in it.
-    let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.precedence.is_none();
+    let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.stand.precedence.is_none();
     let claims = |l: &ParentListener| l.accepted.is_ok() || tcp(l);
-    let served = parent.accepted.is_ok() && parent.unusable.is_none();
+    let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
     let valid = parent.listeners.iter().filter(|l| served && claims(l));
     valid
         .filter_map(|listener| {
             let id = parent.frontend(listener.port);
             let rank = Rank {
-                gateway: parent.precedence.clone(),
+                gateway: parent.stand.precedence.clone(),
                 set: matches!(parent.key, ParentKey::ListenerSet(_)),
                 created: parent.created,
                 parent: parent.key.name().clone(),

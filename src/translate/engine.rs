@@ -319,10 +319,7 @@ impl Engine {
         };
         if let ParentKey::Gateway(name) = key {
             // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
-            let seen_by_sets = |p: &Parent| {
-                let Parent { accepted, admits, place, precedence, reach, unusable, .. } = p.clone();
-                (accepted, admits, place, precedence, reach, unusable)
-            };
+            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
             if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
             }

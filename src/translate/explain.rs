@@ -228,7 +228,7 @@ impl Engine {
         for (id, frontend) in &self.frontends {
             for (hostname, (listener, protocol)) in &frontend.winners {
                 let Some(parent) = self.parents.get(&listener.parent) else { continue };
-                let (own, gateway) = (parent.listener(&listener.name), &parent.gateway);
+                let (own, gateway) = (parent.listener(&listener.name), &parent.stand.gateway);
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
                 let mut served: Vec<Hostname> =
                     self.names_of(listener).filter(|name| hostname.covers(name)).cloned().collect();

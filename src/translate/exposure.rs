@@ -187,10 +187,10 @@ impl Engine {
         let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
             return self.store.class(&gateway.class).is_none().then_some(ServiceIntent::Left);
         };
-        if parent.accepted.is_err() || parent.unusable.is_some() {
+        if parent.accepted.is_err() || parent.stand.unusable.is_some() {
             return Some(ServiceIntent::Left);
         }
-        let dedicated = parent.reach.fleet == Fleet::Dedicated;
+        let dedicated = parent.stand.reach.fleet == Fleet::Dedicated;
         dedicated.then(|| ServiceIntent::Wanted(Box::new(self.service_wish(parent, gateway))))
     }
 
@@ -210,7 +210,7 @@ impl Engine {
         let mut annotations = asked.annotations.clone();
         annotations.insert(EXPOSES.to_owned(), name.name.to_string());
         annotations.insert(ASKED.to_owned(), keys.join(","));
-        let ServiceParameters { r#type, load_balancer_class } = parent.reach.service.clone();
+        let ServiceParameters { r#type, load_balancer_class } = parent.stand.reach.service.clone();
         let kind = r#type.unwrap_or(ServiceType::LoadBalancer);
         ServiceWish {
             name: service_name(gateway),

@@ -169,7 +169,7 @@ impl Engine {
         if is_shared(place)
             && let Some(parent) = self.parents.get(&listener.parent)
         {
-            dirty.delta.gateways.insert(parent.gateway.clone());
+            dirty.delta.gateways.insert(parent.stand.gateway.clone());
         }
     }
 }

@@ -22,24 +22,31 @@ pub struct Parent {
     pub key: ParentKey,
     /// Its generation.
     pub generation: i64,
-    /// The Gateway whose ports it serves on: itself, or the one it extends.
-    pub gateway: ObjectName,
-    /// Whose the frontends are that it serves on: its Gateway's, or what many Gateways share.
-    pub place: ObjectName,
-    /// The precedence of its Gateway there; none where it is alone.
-    pub precedence: Option<Precedence>,
-    /// How its Gateway is reached; as Gateways usually are where that cannot be told.
-    pub reach: Reach,
-    /// Why it is served nowhere, although it is accepted: addresses that it cannot have.
-    pub unusable: Option<String>,
+    /// Where it is served; one for a Gateway and all that extends it.
+    pub stand: Arc<Stand>,
     /// When it was made, in seconds since the epoch.
     pub created: i64,
     /// Whether it takes part at all.
     pub accepted: Verdict,
-    /// Which namespaces may bring ListenerSets.
-    pub admits: NamespaceRule,
     /// Its listeners, in their order.
     pub listeners: Vec<ParentListener>,
+}
+
+/// Where a Gateway and the ListenerSets that extend it are served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stand {
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// Whose the frontends are that it is served on: its own, or what many Gateways share.
+    pub place: ObjectName,
+    /// Its precedence there; none where it is alone.
+    pub precedence: Option<Precedence>,
+    /// How it is reached; as Gateways usually are where that cannot be told.
+    pub reach: Reach,
+    /// Why it is served nowhere, although it is accepted: addresses that it cannot have.
+    pub unusable: Option<String>,
+    /// Which namespaces may bring ListenerSets.
+    pub admits: NamespaceRule,
 }
 
 /// A listener by itself.
@@ -110,7 +117,7 @@ impl Parent {
 
     /// The frontend of one of its ports.
     pub fn frontend(&self, port: u16) -> FrontendId {
-        FrontendId { gateway: self.place.clone(), port }
+        FrontendId { gateway: self.stand.place.clone(), port }
     }
 
     /// One of its listeners.
@@ -138,9 +145,9 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now
     let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
     let (place, precedence) = reach.place(gateway);
     let unusable = fleet::unusable(gateway, &reach, settings);
-    let own = Stand { gateway: gateway.meta.name.clone(), place, precedence, reach, unusable };
-    let parent = parent(key, &gateway.meta, own, accepted, &gateway.listeners, store, now);
-    Parent { admits: gateway.allowed_listeners.clone(), ..parent }
+    let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
+    let stand = Stand { gateway: name, place, precedence, reach, unusable, admits };
+    parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, store, now)
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
@@ -153,37 +160,22 @@ pub(super) fn listener_set(
 ) -> Parent {
     let key = ParentKey::ListenerSet(set.meta.name.clone());
     let namespace = &set.meta.name.namespace;
-    let accepted = if !gateway.allowed_listeners.admits(&base.gateway.namespace, namespace, store.labels(namespace)) {
-        // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
-        Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
-    } else if base.accepted.is_err() {
-        Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
-    } else {
-        Ok(())
-    };
-    let stand = Stand {
-        gateway: base.gateway.clone(),
-        place: base.place.clone(),
-        precedence: base.precedence.clone(),
-        reach: base.reach.clone(),
-        unusable: base.unusable.clone(),
-    };
-    parent(key, &set.meta, stand, accepted, &set.listeners, store, now)
-}
-
-/// Where a Gateway and the ListenerSets that extend it are served.
-struct Stand {
-    gateway: ObjectName,
-    place: ObjectName,
-    precedence: Option<Precedence>,
-    reach: Reach,
-    unusable: Option<String>,
+    let accepted =
+        if !gateway.allowed_listeners.admits(&base.stand.gateway.namespace, namespace, store.labels(namespace)) {
+            // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
+            Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
+        } else if base.accepted.is_err() {
+            Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
+        } else {
+            Ok(())
+        };
+    parent(key, &set.meta, base.stand.clone(), accepted, &set.listeners, store, now)
 }
 
 fn parent(
     key: ParentKey,
     meta: &Meta,
-    stand: Stand,
+    stand: Arc<Stand>,
     accepted: Verdict,
     listeners: &[Arc<Listener>],
     store: &Store,
@@ -191,9 +183,7 @@ fn parent(
 ) -> Parent {
     let kind = key.object().kind;
     let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
-    let Stand { gateway, place, precedence, reach, unusable } = stand;
-    let (generation, created, admits) = (meta.generation, meta.created, NamespaceRule::None);
-    Parent { key, generation, gateway, place, precedence, reach, unusable, created, accepted, admits, listeners }
+    Parent { key, generation: meta.generation, stand, created: meta.created, accepted, listeners }
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {

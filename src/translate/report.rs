@@ -83,12 +83,12 @@ impl Engine {
         let gateway = self.store.gateway(&key.name)?;
         let listeners = self.listener_statuses(parent);
         let accepted = listeners_verdict(parent, &listeners);
-        let unusable = parent.unusable.clone();
+        let unusable = parent.stand.unusable.clone();
         let malformed = gateway.addresses.iter().find_map(|address| match address {
             Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
             _ => None,
         });
-        let (addresses, reached) = match parent.reach.fleet {
+        let (addresses, reached) = match parent.stand.reach.fleet {
             Fleet::Dedicated => self.exposed(parent, gateway),
             Fleet::Own | Fleet::Shared => self.reached(gateway),
         };
@@ -164,7 +164,7 @@ impl Engine {
             }
             _ => false,
         });
-        let gateway = self.parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.gateway.clone());
+        let gateway = self.parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.stand.gateway.clone());
         let now = gateway.filter(|_| accepted);
         let before = match &now {
             Some(gateway) => self.set_counted.insert(key.name.clone(), gateway.clone()),
@@ -204,10 +204,10 @@ impl Engine {
         let programmed = if let Err((reason, text)) = &accepted {
             let as_accepted = conflict.is_some() || *reason == Reason::Pending;
             Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
-        } else if let Some(text) = &parent.unusable {
+        } else if let Some(text) = &parent.stand.unusable {
             Err((Reason::Invalid, text.clone()))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
-            match parent.reach.fleet {
+            match parent.stand.reach.fleet {
                 Fleet::Dedicated => Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned())),
                 Fleet::Own | Fleet::Shared => {
                     Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
@@ -216,7 +216,7 @@ impl Engine {
         } else {
             self.listener_programmed(listener)
         };
-        let is_accepted = accepted.is_ok() && parent.unusable.is_none();
+        let is_accepted = accepted.is_ok() && parent.stand.unusable.is_none();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
         let mut programmed = condition("Programmed", programmed, Reason::Programmed);
         if let (Status::True, Some(text)) = (programmed.status, &listener.warning) {
