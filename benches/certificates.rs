@@ -139,10 +139,12 @@ async fn keeper(pebble: Pebble) -> Result<()> {
     let mut config = AcmeConfig::new("pebble", &pebble.directory());
     config.roots = pebble.roots();
     config.registration.terms_agreed = true;
+    config.at_once = WORKERS;
     // The bucket of a generic CA would hold the rate down.
     config.limits = Some(acme::budget::Limits { orders: None, ..acme::budget::Limits::of(&pebble.directory()) });
     let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
-    let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], WORKERS).await?;
+    // As many talk to Pebble; others write their keys and certificates to disk meanwhile.
+    let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], 4 * WORKERS).await?;
     let wanted: Vec<Wanted> = (0..CERTIFICATES)
         .map(|i| {
             let names = Names::parse([format!("h{i}.example{i}.com")])?;
@@ -293,7 +295,6 @@ fn wishes() -> Result<Vec<Wish>> {
             secret: ObjectName::new(format!("tenant{}", i % 50), format!("h{i}-tls")),
             hostnames: BTreeSet::from([host]),
             issuer: IssuerRef::Named("internal-ca".into()),
-            addresses: BTreeSet::new(),
         })
     };
     (0..INTERNAL).map(wish).collect()
@@ -316,6 +317,7 @@ async fn office() -> Result<(Office, Duration)> {
         authority: Arc::new(authority),
         issuers: BTreeMap::new(),
         at_once: 32,
+        places: None,
     };
     let desk = Arc::new(Desk::open(config).await?);
     let (out, mut handouts) = mpsc::channel(4);

@@ -114,10 +114,7 @@ fn main() {
         for (hosts, tenants) in [(100, 10), (1_000, 10), (10_000, 10), (100, 1_000), (1_000, 1_000), (10_000, 1_000)] {
             let mut first = Tenancy::new(Settings::default());
             first.apply(changes(all(hosts, tenants, mode)));
-            let settings = gatewright::translate::Settings {
-                controller: "ours".to_owned(),
-                default_addresses: vec!["127.0.0.1".parse().expect("an address")],
-            };
+            let settings = gatewright::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
             let puts = all(hosts, tenants, mode).into_iter().map(Change::Put).collect();
             both.apply(puts, SystemTime::UNIX_EPOCH);

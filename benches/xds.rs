@@ -289,7 +289,7 @@ async fn serve_fanout(socket: &str) -> Result<()> {
         let generation = serving.cache.publish(&serving.view, update);
         // As the peers do: asking for the progress of every stream that often would be most of the cost.
         while acks() < wanted {
-            tokio::time::sleep(Duration::from_micros(500)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let (took, used) = (start.elapsed(), cpu()? - before);
         println!("{} {} {}", took.as_micros(), used.as_micros(), serving.cache.counts().of(Kind::Scope).bytes - bytes);

@@ -102,6 +102,12 @@ pub struct Acme {
     /// Port where HTTP-01 questions reach Envoy
     #[arg(long, value_name = "PORT", default_value_t = 80)]
     pub acme_http_port: u16,
+    /// TLS-ALPN-01 in place of HTTP-01, and the port where its connections reach Envoy [443]
+    #[arg(
+        long, value_name = "PORT", num_args = 0..=1, default_missing_value = "443", require_equals = true,
+        requires = "acme_directory", conflicts_with = "acme_dns"
+    )]
+    pub acme_tls_alpn: Option<u16>,
     /// Address that hosts should have in public DNS; may be repeated
     #[arg(long = "acme-address", value_name = "IP")]
     pub acme_addresses: Vec<IpAddr>,
@@ -200,6 +206,9 @@ pub struct Controller {
     /// This replica's name in the lease
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
+    /// The UID of this replica's pod: what it records goes with it [default: it stays]
+    #[arg(long, env = "POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
     /// How long a replica that is not heard of keeps the lease
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
     pub lease_seconds: u64,
@@ -209,6 +218,12 @@ pub struct Controller {
     /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
     #[arg(long, value_name = "IP")]
     pub bind: Vec<IpAddr>,
+    /// The Service in the same namespace that has the Envoys behind it; Services of Gateways lead to its endpoints
+    #[arg(long, value_name = "NAME", default_value = "gatewright-envoy")]
+    pub envoys: String,
+    /// Leave TenantGateways to another controller
+    #[arg(long)]
+    pub leave_tenant_gateways: bool,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -416,6 +431,7 @@ impl Acme {
             dns: self.acme_dns.as_deref().map(|path| DnsSettings::load(path, "--acme-dns")).transpose()?,
             preflight: self.acme_preflight,
             http_port: Some(self.acme_http_port),
+            tls_alpn_port: self.acme_tls_alpn,
             addresses: self.acme_addresses.clone(),
             resolvers: self.acme_resolvers.clone(),
             trial: self.acme_trial.clone(),

@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod programmed;
 pub mod publish;
 pub mod run;
+mod sharing;
 pub mod standalone;
 pub mod statuses;
 pub mod store;

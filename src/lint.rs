@@ -85,8 +85,7 @@ mod tests {
     fn check(text: &str) -> Vec<String> {
         let objects = serde_yaml_ng::Deserializer::from_str(text)
             .map(|document| Object::parse(serde_json::Value::deserialize(document).expect("YAML")).expect("an object"));
-        let settings =
-            Settings { controller: "gatewright.io/gateway-controller".to_owned(), default_addresses: Vec::new() };
+        let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
         let found = lint(objects.collect(), settings, tenancy::Settings::default(), SystemTime::UNIX_EPOCH);
         found.into_iter().map(|f| format!("{} {}: {}", f.object, f.reason, f.message)).collect()
     }

@@ -91,7 +91,9 @@ impl Pipeline {
             self.ask(&change, &mut asked);
             match &change {
                 Change::Put(Object::TenantGateway(_) | Object::GrpcRoute(_)) => {}
-                Change::Delete(key) if matches!(key.kind, Kind::TenantGateway | Kind::GRPCRoute) => {}
+                Change::Delete(key)
+                    if matches!(key.kind, Kind::TenantGateway | Kind::GRPCRoute | Kind::Issuer | Kind::Certificate) => {
+                }
                 Change::Put(Object::Namespace(namespace)) => {
                     self.namespaces.insert(namespace.name.clone(), namespace.clone());
                     batch.namespaces.insert(namespace.name.clone());
@@ -301,7 +303,14 @@ impl Pipeline {
     }
 
     fn is_theirs(&self, set: &ObjectName) -> bool {
-        self.theirs.contains(&ObjectKey::new(Kind::ListenerSet, set.clone()))
+        match self.written {
+            Written::Here => self.theirs.contains(&ObjectKey::new(Kind::ListenerSet, set.clone())),
+            // In a cluster anybody may take such a name.
+            Written::ToTheCluster => {
+                let derived = Derived { kind: DerivedKind::ListenerSet, name: set.clone() };
+                !self.tenancy.objects().contains_key(&derived)
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use xds::{Cache, Server, UnixPeers, View};
 
 use acme::storage::dir::Directory;
 
-use crate::certificates::{self, Authority, Desk, DeskConfig, Handout, IssuerSettings, Wish};
+use crate::certificates::{self, Authority, Desk, DeskConfig, Door, Handout, Where, Wishing};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
@@ -90,8 +90,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("standalone");
-    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
-    let desk = Arc::new(desk(&options, dir.path()).await?);
+    let settings = Settings::new(CONTROLLER, options.addresses.clone());
+    let (places, mut places_asked) = mpsc::channel::<Where>(16);
+    let desk = Arc::new(desk(&options, dir.path(), places).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
@@ -110,8 +111,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         book,
         known,
         desk: desk.clone(),
-        issuers: options.acme.issuers()?,
-        http_port: tenancy_http_port,
+        wishing: Wishing::new(options.acme.issuers()?, tenancy_http_port),
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
         start: Instant::now(),
@@ -137,6 +137,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 });
             }
         }
+    }
+
+    if let Some(door) = desk.door() {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("TLS-ALPN-01")?;
+        let way = Door::way(listener.local_addr().context("TLS-ALPN-01")?);
+        site.apply(way.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))?)?;
+        let stop = stop.clone();
+        tasks.spawn(async move { door.serve(listener, stop).await.context("TLS-ALPN-01") });
     }
 
     // Certificates that are there already are served from the start.
@@ -210,6 +218,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
+            Some(Where { host, answer }) = places_asked.recv() => {
+                // Whoever asked may be gone.
+                let _ = answer.send(site.live.engine().addresses_of(&host));
+            }
             Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
             _ = certificates.tick() => site.tend()?,
             Some(ended) = tasks.join_next() => match ended {
@@ -235,12 +247,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 }
 
 /// The desk for certificates, with what is kept in the private directory.
-async fn desk(options: &cli::Standalone, dir: &std::path::Path) -> Result<Desk> {
+async fn desk(options: &cli::Standalone, dir: &std::path::Path, places: mpsc::Sender<Where>) -> Result<Desk> {
     let authority = Authority::open(dir.join("ca"), Timestamp::now());
     let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
     let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
     let issuers = options.acme.issuers()?;
-    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS }).await?)
+    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS, places: Some(places) }).await?)
 }
 
 async fn next(watcher: &mut Option<Watcher>) -> Outcome {
@@ -254,10 +266,7 @@ async fn next(watcher: &mut Option<Watcher>) -> Outcome {
 struct Site {
     live: Live,
     desk: Arc<Desk>,
-    /// The installation's own issuers.
-    issuers: BTreeMap<String, IssuerSettings>,
-    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
-    http_port: u16,
+    wishing: Wishing,
     /// Who had which hostname first, where that counts.
     book: Option<ClaimBook>,
     /// What the book had to say at the start.
@@ -277,24 +286,12 @@ impl Site {
     }
 
     fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
-        let kinds = [
-            Kind::GatewayClass,
-            Kind::Gateway,
-            Kind::GRPCRoute,
-            Kind::HTTPRoute,
-            Kind::ListenerSet,
-            Kind::Namespace,
-            Kind::Secret,
-            Kind::TenantGateway,
-            Kind::TLSRoute,
-        ];
-        let wishes = changes.iter().filter_map(Change::key).any(|key| kinds.contains(&key.kind));
+        let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
+        let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
         for line in self.publish(changes)? {
             info!("{line}");
         }
-        if wishes {
-            self.certify();
-        }
+        self.certify(secrets);
         self.settle();
         Ok(())
     }
@@ -321,22 +318,13 @@ impl Site {
         Ok(())
     }
 
-    /// Says which certificates are wished for.
-    fn certify(&self) {
-        let pipeline = self.live.pipeline();
-        let engine = pipeline.engine();
-        let credential = |secret: &ObjectName, key: &str| engine.store().secret(secret)?.credential(key);
-        let of_tenants = pipeline.tenancy().wishes().values();
-        let of_tenants =
-            of_tenants.map(|wish| certificates::of_tenant(wish, &self.issuers, self.http_port, &credential));
-        let addresses = |wish: Wish| {
-            let addresses = wish.hostnames.iter().flat_map(|hostname| engine.addresses_of(hostname)).collect();
-            Wish { addresses, ..wish }
-        };
-        let mut wishes: Vec<Wish> = engine.wishes().keys().map(Wish::from).chain(of_tenants).map(addresses).collect();
-        wishes.sort_by(|a, b| a.secret.cmp(&b.secret));
-        wishes.dedup_by(|a, b| a.secret == b.secret);
-        self.desk.wish(wishes);
+    /// Says which certificates are wished for, where that is different by what was published or by these Secrets.
+    fn certify(&mut self, secrets: Vec<ObjectName>) {
+        let wished = self.live.take_wished();
+        let changes = self.wishing.changes(self.live.pipeline(), wished, secrets);
+        if !changes.is_empty() {
+            self.desk.change(changes);
+        }
     }
 
     /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.

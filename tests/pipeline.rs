@@ -17,8 +17,7 @@ fn object(value: Value) -> Object {
 }
 
 fn pipeline(claims: tenancy::Precedence) -> Pipeline {
-    let settings =
-        Settings { controller: "ours".to_owned(), default_addresses: vec!["127.0.0.1".parse().expect("an address")] };
+    let settings = Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
     let tenancy =
         tenancy::Settings { certificates: tenancy::Certificates::Own, claims, ..tenancy::Settings::default() };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);

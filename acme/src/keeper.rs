@@ -5,16 +5,16 @@
 
 mod job;
 mod pass;
+mod run;
+mod wishlist;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, RwLock};
 
 use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::breaker::Breakers;
 use crate::certificate::IssuedCertificate;
@@ -22,12 +22,13 @@ use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::names::DnsName;
-use crate::plan::{Budgets, Held, Order, Step, Wanted, plan};
+use crate::plan::{Budgets, Held, Step, Wanted, plan};
 use crate::renewal::{Window, roll};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
 use job::Job;
 pub use pass::{Next, Outlook, Pass};
+pub use wishlist::Wishlist;
 
 /// Even when nothing is due, the plan is looked at this often: clocks jump.
 const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
@@ -35,8 +36,6 @@ const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
 const ARI_AT_ONCE: usize = 16;
 /// A CA without an answer about a renewal window is asked again after this long.
 const ARI_PAUSE: SignedDuration = SignedDuration::from_hours(1);
-/// While certificates come in, the plan and the report are made anew this often.
-const PROGRESS: Duration = Duration::from_secs(1);
 
 /// A certificate as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -57,6 +56,8 @@ pub struct Keeper {
     shelf: RwLock<Shelf>,
     generation: watch::Sender<u64>,
     nudge: watch::Sender<u64>,
+    /// What changed since somebody last asked.
+    news: Mutex<BTreeSet<CertificateId>>,
 }
 
 #[derive(Default)]
@@ -102,6 +103,7 @@ impl Keeper {
             storage,
             issuers: RwLock::new(issuers.into_iter().map(|i| (i.name().to_owned(), i)).collect()),
             at_once: at_once.max(1),
+            news: Mutex::new(shelf.held.keys().cloned().collect()),
             shelf: RwLock::new(shelf),
             generation: watch::channel(0).0,
             nudge: watch::channel(0).0,
@@ -135,9 +137,19 @@ impl Keeper {
         change(&mut self.issuers.write().expect("nobody panics while holding it"));
     }
 
-    /// Changes whenever a certificate does.
+    /// Changes whenever there are [news](Self::news).
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
+    }
+
+    /// Whose certificate, or whose outlook in the report of [`Self::run`], changed since this was last asked.
+    pub fn news(&self) -> BTreeSet<CertificateId> {
+        std::mem::take(&mut self.news.lock().expect("nobody panics while holding it"))
+    }
+
+    /// The certificate that is held under a stable name.
+    pub fn held_as(&self, id: &CertificateId) -> Option<Arc<Stored>> {
+        self.read(|shelf| shelf.held.get(id).cloned())
     }
 
     /// The certificate to serve for a name of a tenant: alive, with the exact name before a wildcard, the longest life first.
@@ -189,7 +201,7 @@ impl Keeper {
         for kind in [Kind::Certificate, Kind::Renewal, Kind::Attempts] {
             self.storage.remove(&Key::new(kind, id.as_str())).await.map_err(|e| of_storage(&e))?;
         }
-        self.change(|shelf| {
+        self.change(id, |shelf| {
             shelf.windowless.remove(id);
             shelf.windows.remove(id);
             shelf.attempts.remove(id);
@@ -257,90 +269,6 @@ impl Keeper {
         self.write(|s| s.tidied = Some(now));
     }
 
-    /// Gets what is wanted, whenever something is wanted anew, is due, or was asked for, until `stop` is true. A slow
-    /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
-    pub async fn run(
-        &self,
-        mut wanted: watch::Receiver<Arc<Vec<Wanted>>>,
-        report: watch::Sender<Arc<Pass>>,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        // Dropping what goes on loses nothing: orders are taken up again.
-        let mut going = FuturesUnordered::new();
-        let mut upkeep = FuturesUnordered::new();
-        let mut busy: BTreeMap<CertificateId, Vec<CertificateId>> = BTreeMap::new();
-        let mut queue: VecDeque<Job> = VecDeque::new();
-        let mut pass = Pass::default();
-        let mut next_plan = Instant::now();
-        let mut nudges = self.nudge.subscribe();
-        while !*stop.borrow() {
-            if Instant::now() >= next_plan {
-                let now = Timestamp::now();
-                let wishes = self.with_holds(&wanted.borrow_and_update().clone(), now);
-                let held = self.held();
-                let steps = plan(&wishes, &held, &self.budgets(), now);
-                let is_busy = |order: &&Order<'_>| {
-                    busy.contains_key(&order.id)
-                        || order.serves.iter().any(|w| busy.values().any(|served| served.contains(&w.id)))
-                };
-                let orders =
-                    || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(order) } else { None });
-                queue = orders().filter(|order| !is_busy(order)).map(Job::of).collect();
-                if upkeep.is_empty() {
-                    let known: BTreeSet<_> =
-                        wishes.iter().map(|w| &w.id).chain(orders().map(|o| &o.id)).cloned().collect();
-                    upkeep.push(async move {
-                        self.tidy(known, now).await;
-                        self.poll_windows(now).await
-                    });
-                }
-                pass.retired = steps
-                    .iter()
-                    .filter_map(|s| if let Step::Retire(h) = s { Some(h.id.clone()) } else { None })
-                    .collect();
-                pass.outlook = self.outlook(&steps, now);
-                pass.next = self.next(&pass.outlook, now);
-                let next = pass.next.unwrap_or(now + LONGEST_SLEEP);
-                report.send_replace(Arc::new(std::mem::take(&mut pass)));
-                let sleep = next.duration_since(now).clamp(SignedDuration::from_secs(1), LONGEST_SLEEP);
-                next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(PROGRESS);
-            }
-            while going.len() < self.at_once
-                && let Some(job) = queue.pop_front()
-            {
-                busy.insert(job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
-                going.push(self.carry_out(job, Timestamp::now()));
-            }
-            tokio::select! {
-                Some((id, result)) = going.next(), if !going.is_empty() => {
-                    busy.remove(&id);
-                    match result {
-                        Ok(true) => pass.issued.push(id),
-                        Ok(false) => {}
-                        Err(failure) => pass.failed.push((id, failure)),
-                    }
-                    let soon = if queue.is_empty() && busy.is_empty() { Duration::ZERO } else { PROGRESS };
-                    next_plan = next_plan.min(Instant::now() + soon);
-                }
-                Some(moved) = upkeep.next(), if !upkeep.is_empty() => {
-                    if moved {
-                        next_plan = Instant::now();
-                    }
-                }
-                changed = wanted.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    next_plan = Instant::now();
-                }
-                // `self` holds the sender.
-                _ = nudges.changed() => next_plan = Instant::now(),
-                () = sleep_until(next_plan) => {}
-                _ = stop.changed() => return,
-            }
-        }
-    }
-
     /// Gets one certificate and notes how that went.
     async fn carry_out(&self, job: Job, now: Timestamp) -> (CertificateId, Result<bool, Failure>) {
         let result = self.get(&job, now).await;
@@ -368,7 +296,7 @@ impl Keeper {
             && ours.as_ref().is_none_or(|o| o.certificate.serial != stored.certificate.serial)
         {
             let stored = stored.clone();
-            self.change(|s| {
+            self.change(&order.id, |s| {
                 s.held.insert(order.id.clone(), Arc::new(stored));
                 true
             });
@@ -392,13 +320,15 @@ impl Keeper {
         let made = Stored { id: order.id.clone(), tenant: wish.tenant.clone(), certificate };
         write_json(&*self.storage, &key, &made, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
         issuer.installed(&order.id).await?;
-        self.remove_quietly(Kind::Renewal, &order.id).await;
+        if self.read(|s| s.windows.contains_key(&order.id)) {
+            self.remove_quietly(Kind::Renewal, &order.id).await;
+        }
         for wish in &order.serves {
             if self.read(|s| s.attempts.contains_key(&wish.id)) {
                 self.remove_quietly(Kind::Attempts, &wish.id).await;
             }
         }
-        self.change(|shelf| {
+        self.change(&order.id, |shelf| {
             shelf.windows.remove(&order.id);
             for wish in &order.serves {
                 shelf.attempts.remove(&wish.id);
@@ -430,14 +360,14 @@ impl Keeper {
     }
 
     /// The wishes, held off where attempts failed. What changed since is tried at once.
-    fn with_holds(&self, wanted: &[Wanted], now: Timestamp) -> Vec<Wanted> {
+    fn with_holds<'a>(&self, wanted: impl IntoIterator<Item = &'a Wanted>, now: Timestamp) -> Vec<Wanted> {
         self.read(|shelf| {
             let hold = |w: &Wanted| {
                 let attempts = shelf.attempts.get(&w.id).filter(|a| a.about == about(w))?;
                 (attempts.not_before > now).then(|| (attempts.not_before, attempts.last.message.clone()))
             };
             let mut wanted: Vec<Wanted> = wanted
-                .iter()
+                .into_iter()
                 .map(|w| Wanted {
                     hold: hold(w).max(w.hold.clone().filter(|h| h.0 > now)),
                     // Who failed is tried alone, so that it cannot pull others down.
@@ -556,8 +486,18 @@ impl Keeper {
     }
 
     /// Changes the shelf and, where `change` says so, tells everybody.
-    fn change(&self, change: impl FnOnce(&mut Shelf) -> bool) {
+    fn change(&self, id: &CertificateId, change: impl FnOnce(&mut Shelf) -> bool) {
         if self.write(change) {
+            self.tell([id.clone()]);
+        }
+    }
+
+    fn tell(&self, ids: impl IntoIterator<Item = CertificateId>) {
+        let mut news = self.news.lock().expect("nobody panics while holding it");
+        let before = news.len();
+        news.extend(ids);
+        if news.len() > before {
+            drop(news);
             self.generation.send_modify(|g| *g += 1);
         }
     }

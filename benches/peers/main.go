@@ -173,7 +173,7 @@ func main() {
 		before, used, bytes, start := acks.Load(), cpu(), sent.Load(), time.Now()
 		served.change(17, value)
 		for acks.Load() < before+streams.Load() {
-			time.Sleep(500 * time.Microsecond)
+			time.Sleep(time.Millisecond)
 		}
 		fmt.Println(time.Since(start).Microseconds(), (cpu() - used).Microseconds(), sent.Load()-bytes)
 	}

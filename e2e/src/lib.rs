@@ -2,6 +2,7 @@
 
 pub mod apiserver;
 pub mod bind;
+pub mod certmanager;
 pub mod cilium;
 pub mod cluster;
 pub mod echo;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use acme::account::ExternalAccount;
 use acme::challenge::dns::{DnsProvider, TxtRecord};
-use acme::challenge::{DnsSolver, Solvers};
+use acme::challenge::{DnsSolver, Persist, Solvers};
 use acme::engine::{AcmeConfig, AcmeIssuer, ProfileWish};
 use acme::keeper::Keeper;
 use acme::storage::dir::Directory;
@@ -144,7 +144,7 @@ fn dns_persist_01_by_a_record_that_stays() -> Result<()> {
         let rig = Rig::start(&Options::default()).await?;
         let dns = rig.pebble.dns();
         let mut config = rig.config();
-        config.solvers = Solvers { persist: Some(dns.clone()), ..Solvers::default() };
+        config.solvers = Solvers { persist: Some(Persist { view: dns.clone(), days: None }), ..Solvers::default() };
         // Nobody may write: what to create is told, and created by hand.
         let issuer = rig.issuer(config.clone()).await?;
         let bound = request(&["example.com", "*.example.com"])?;

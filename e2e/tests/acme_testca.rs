@@ -347,6 +347,9 @@ impl DnsView for FileDns {
     async fn seen(&self, _: &TxtRecord) -> Result<Seen, DnsError> {
         Ok(Seen::Everywhere { silent: vec![] })
     }
+    async fn values(&self, _: &str) -> Result<Vec<String>, DnsError> {
+        Ok(Vec::new())
+    }
 }
 
 const CHILD: &str = "GATEWRIGHT_TEST_CHILD";

@@ -39,6 +39,10 @@ impl DnsView for Watched {
         }
         Ok(seen)
     }
+
+    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
+        self.view.values(name).await
+    }
 }
 
 struct Rig {

@@ -70,8 +70,7 @@ impl Site {
     /// Writes what tenancy makes of everything, and takes away what it made before and does not any more.
     async fn settle(&mut self) -> Result<()> {
         let objects = self.objects.iter().cloned().map(Object::parse).collect::<Result<Vec<_>, _>>()?;
-        let settings =
-            Settings { controller: "gatewright.io/gateway-controller".to_owned(), default_addresses: Vec::new() };
+        let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
         let told = offline::translate(objects, settings, tenancy::Settings::default(), SystemTime::now())?;
         let mut made = BTreeSet::new();
         for object in told.desired {

@@ -1,4 +1,4 @@
-//! The desk: wishes are handed in, certificates are handed out. One task keeps both sides in line.
+//! The desk: wishes are handed in, certificates are handed out. One task keeps both sides in line, by what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use acme::failure::Failure;
 use acme::issuer::Issuer;
-use acme::keeper::{Keeper, Next, Pass};
+use acme::keeper::{Keeper, Next, Outlook, Pass, Wishlist};
 use acme::ordered::Ordered;
 use acme::storage::StorageError;
-use acme::{CertificateId, DnsName, Names, Storage, Wanted};
+use acme::{CertificateId, DnsName, Names, Storage};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::warn;
 
 use super::authority::Authority;
-use super::handout::{Handout, Shelf, Supply};
+use super::book::{Book, Resolved, Settled, Whose};
+use super::door::Door;
+use super::handout::Handout;
 use super::issuers::{IssuerError, Opened, open};
-use super::lookout::Sockets;
+use super::lookout::{Sockets, Where};
 use super::report::{Check, Report};
 use super::settings::IssuerSettings;
 use super::wish::{IssuerRef, Wish};
@@ -38,6 +40,8 @@ pub struct DeskConfig {
     pub issuers: BTreeMap<String, IssuerSettings>,
     /// How many orders may be on their way at a time.
     pub at_once: usize,
+    /// Who knows where hosts are served: port 80 is looked at there before an order is placed. Nobody: nothing is.
+    pub places: Option<mpsc::Sender<Where>>,
 }
 
 /// Why there is no desk.
@@ -75,21 +79,18 @@ pub struct Desk {
     named: BTreeMap<String, Opened>,
     /// Issuers of single objects, or why there is none.
     own: Mutex<BTreeMap<ObjectName, Own>>,
-    wishes: watch::Sender<Arc<Vec<Wish>>>,
+    book: Mutex<Book>,
+    wishlist: Wishlist,
     nudge: watch::Sender<u64>,
     report: watch::Sender<Arc<Pass>>,
-    given: Mutex<Supply>,
+    /// The thumbprints of accounts as they were last handed out.
+    thumbprints: Mutex<BTreeMap<Whose, Arc<str>>>,
+    by_tls_alpn: bool,
 }
 
 struct Own {
     settings: Arc<IssuerSettings>,
     opened: Result<Opened, String>,
-}
-
-/// The issuer of a wish, as far as planning needs it.
-struct Resolved {
-    id: String,
-    challenge: Option<ChallengeAnswer>,
 }
 
 impl Desk {
@@ -98,8 +99,8 @@ impl Desk {
     /// # Errors
     /// When an issuer's settings make no sense, or storage cannot be read.
     pub async fn open(config: DeskConfig) -> Result<Self, DeskError> {
-        let DeskConfig { storage, authority, issuers, at_once } = config;
-        let sockets = Arc::new(Sockets::default());
+        let DeskConfig { storage, authority, issuers, at_once, places } = config;
+        let sockets = Arc::new(Sockets::new(places));
         let mut named = BTreeMap::new();
         for (name, settings) in &issuers {
             let opened = open(name, settings, &storage, &sockets).await;
@@ -126,17 +127,20 @@ impl Desk {
                 warn!("{}: {error}", stored.id);
             }
         }
+        let by_tls_alpn = issuers.values().any(|settings| settings.tls_alpn_port.is_some());
         Ok(Self {
+            by_tls_alpn,
             keeper,
             authority,
             storage,
             sockets,
             named,
             own: Mutex::default(),
-            wishes: watch::channel(Arc::default()).0,
+            book: Mutex::default(),
+            wishlist: Wishlist::default(),
             nudge: watch::channel(0).0,
             report: watch::channel(Arc::default()).0,
-            given: Mutex::default(),
+            thumbprints: Mutex::default(),
         })
     }
 
@@ -145,68 +149,112 @@ impl Desk {
         &self.authority
     }
 
+    /// Who answers TLS-ALPN-01, where an issuer proves names by it.
+    pub fn door(&self) -> Option<Arc<Door>> {
+        self.by_tls_alpn.then(|| self.sockets.door.clone())
+    }
+
+    fn book<T>(&self, act: impl FnOnce(&mut Book) -> T) -> T {
+        act(&mut self.book.lock().expect("nobody panics while holding it"))
+    }
+
     /// Says what is wished for now, all of it.
     pub fn wish(&self, wishes: Vec<Wish>) {
-        self.wishes.send_if_modified(|known| {
-            let other = **known != wishes;
-            if other {
-                *known = Arc::new(wishes);
-            }
-            other
-        });
+        let all: BTreeSet<ObjectName> = wishes.iter().map(|wish| wish.secret.clone()).collect();
+        let gone: Vec<ObjectName> = self.book(|book| book.secrets().filter(|s| !all.contains(s)).cloned().collect());
+        let gone = gone.into_iter().map(|secret| (secret, None));
+        self.change(wishes.into_iter().map(|wish| (wish.secret.clone(), Some(wish))).chain(gone));
+    }
+
+    /// Says what is wished for some Secrets now.
+    pub fn change(&self, changes: impl IntoIterator<Item = (ObjectName, Option<Wish>)>) {
+        self.book(|book| changes.into_iter().for_each(|(secret, wish)| book.change(secret, wish)));
+        self.nudge.send_modify(|n| *n += 1);
     }
 
     /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.
     pub fn settle(&self) -> Vec<Handout> {
-        let supply = self.supply(Timestamp::now());
-        let mut given = self.given.lock().expect("nobody panics while holding it");
-        let all = given.difference(&supply);
-        *given = supply;
-        all
+        self.take_in_news();
+        let settled =
+            self.book(|book| book.settle(&|issuer| self.resolve(issuer), &|host| self.sockets.demanded(host.as_str())));
+        let Settled { handouts, wanted, gone } = settled;
+        gone.iter().for_each(|host| self.sockets.forget(host.as_str()));
+        if !wanted.is_empty() {
+            self.wishlist.change(wanted);
+        }
+        handouts
+    }
+
+    /// Brings the book in line with what is held, with who proves what, and with the time.
+    fn take_in_news(&self) {
+        let pass = self.report.borrow().clone();
+        let reason = |id: &CertificateId| {
+            let place = pass.outlook.binary_search_by(|line| line.id.cmp(id)).ok()?;
+            reason(&pass.outlook[place])
+        };
+        for id in self.keeper.news() {
+            let (held, reason) = (self.keeper.held_as(&id), reason(&id));
+            self.book(|book| book.take_in(&id, held, reason));
+        }
+        for host in self.sockets.news() {
+            if let Ok(host) = Hostname::parse(&host) {
+                self.book(|book| book.touch_host(&host));
+            }
+        }
+        for (whose, thumbprint) in self.accounts() {
+            let mut known = self.thumbprints.lock().expect("nobody panics while holding it");
+            if known.insert(whose.clone(), thumbprint.clone()) != Some(thumbprint) {
+                drop(known);
+                self.book(|book| book.touch_issuer(&whose));
+            }
+        }
+        self.book(|book| book.expire(Timestamp::now()));
+    }
+
+    /// The accounts that answer HTTP-01, by issuer.
+    fn accounts(&self) -> Vec<(Whose, Arc<str>)> {
+        let own = self.own.lock().expect("nobody panics while holding it");
+        let own = own.iter().filter_map(|(owner, own)| {
+            Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?.issuer.thumbprint()))
+        });
+        let named = self.named.iter();
+        named
+            .map(|(name, opened)| (Whose::Named(name.as_str().into()), opened.issuer.thumbprint()))
+            .chain(own)
+            .collect()
     }
 
     /// Whether every wish has its certificate, or a reason why not.
     pub fn is_settled(&self) -> bool {
-        let supply = self.supply(Timestamp::now());
-        supply.certificates.iter().all(|(secret, held)| held.is_some() || supply.troubles.contains_key(secret))
+        self.book(|book| book.is_settled())
+    }
+
+    /// How many wishes were looked at so far: it grows by what changes, not by how many there are.
+    pub fn looked(&self) -> u64 {
+        self.book(|book| book.looked())
     }
 
     /// The account that answers for a known host.
     pub fn thumbprint_of(&self, host: &str) -> Option<Arc<str>> {
         let host = Hostname::parse(host).ok()?;
-        let given = self.given.lock().expect("nobody panics while holding it");
-        given.challenges.get(&host).map(|answer| answer.thumbprint.clone())
+        self.book(|book| book.thumbprint_of(&host))
     }
 
     /// Keeps both sides in line until `stop` says so.
     pub async fn run(&self, out: mpsc::Sender<Vec<Handout>>, stop: watch::Receiver<bool>) {
-        let (wanted, wants) = watch::channel(Arc::default());
-        tokio::join!(self.keeper.run(wants, self.report.clone(), stop.clone()), self.exchange(wanted, out, stop));
+        let keeping = self.keeper.run(&self.wishlist, self.report.clone(), stop.clone());
+        tokio::join!(keeping, self.exchange(out, stop));
     }
 
-    async fn exchange(
-        &self,
-        wanted: watch::Sender<Arc<Vec<Wanted>>>,
-        out: mpsc::Sender<Vec<Handout>>,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let mut wishes = self.wishes.subscribe();
+    async fn exchange(&self, out: mpsc::Sender<Vec<Handout>>, mut stop: watch::Receiver<bool>) {
         let mut certificates = self.keeper.changes();
         let mut report = self.report.subscribe();
         let mut demands = self.sockets.demands();
         let mut nudges = self.nudge.subscribe();
         while !*stop.borrow() {
-            let wished = wishes.borrow_and_update().clone();
+            nudges.mark_unchanged();
             certificates.mark_unchanged();
-            self.open_own(&wished).await;
-            let all = self.wanted(&wished);
-            wanted.send_if_modified(|known| {
-                let other = **known != all;
-                if other {
-                    *known = Arc::new(all);
-                }
-                other
-            });
+            self.open_own().await;
             let pass = report.borrow_and_update().clone();
             self.forget_ended(&pass).await;
             let handouts = self.settle();
@@ -215,7 +263,6 @@ impl Desk {
             }
             tokio::select! {
                 // None of the senders can be gone: `self` and the keeper hold them.
-                _ = wishes.changed() => {}
                 _ = certificates.changed() => {}
                 _ = report.changed() => {}
                 _ = demands.changed() => {}
@@ -230,37 +277,30 @@ impl Desk {
     }
 
     /// Opens the issuers that objects describe, and closes those that no object describes any more.
-    async fn open_own(&self, wishes: &[Wish]) {
-        let mut described: BTreeMap<&ObjectName, &Arc<IssuerSettings>> = BTreeMap::new();
-        for wish in wishes {
-            if let IssuerRef::Own { owner, settings } = &wish.issuer {
-                described.insert(owner, settings);
+    async fn open_own(&self) {
+        for (owner, settings) in self.book(Book::owners) {
+            let known = {
+                let own = self.own.lock().expect("nobody panics while holding it");
+                own.get(&owner).map(|own| own.settings.clone())
+            };
+            if known == settings {
+                continue;
             }
-        }
-        let (stale, missing) = {
-            let own = self.own.lock().expect("nobody panics while holding it");
-            let is_current =
-                |(owner, own): &(&ObjectName, &Own)| described.get(owner).is_some_and(|s| **s == own.settings);
-            let stale: Vec<ObjectName> =
-                own.iter().filter(|entry| !is_current(entry)).map(|(o, _)| o.clone()).collect();
-            let has = |owner: &ObjectName| own.contains_key(owner) && !stale.contains(owner);
-            let missing = described.iter().filter(|(owner, _)| !has(owner));
-            let missing: Vec<_> = missing.map(|(owner, settings)| ((*owner).clone(), (*settings).clone())).collect();
-            (stale, missing)
-        };
-        for owner in stale {
             let gone = self.own.lock().expect("nobody panics while holding it").remove(&owner);
             if let Some(Own { opened: Ok(opened), .. }) = gone {
                 self.keeper.dismiss(&opened.id);
             }
-        }
-        for (owner, settings) in missing {
-            let opened = open(&owner.to_string(), &settings, &self.storage, &self.sockets).await;
-            let opened = opened.map_err(|error| error.to_string());
-            if let Ok(opened) = &opened {
-                self.keeper.employ(listed(opened, Vec::new()));
+            let whose = Whose::Own(owner.clone());
+            self.thumbprints.lock().expect("nobody panics while holding it").remove(&whose);
+            if let Some(settings) = settings {
+                let opened = open(&owner.to_string(), &settings, &self.storage, &self.sockets).await;
+                let opened = opened.map_err(|error| error.to_string());
+                if let Ok(opened) = &opened {
+                    self.keeper.employ(listed(opened, Vec::new()));
+                }
+                self.own.lock().expect("nobody panics while holding it").insert(owner, Own { settings, opened });
             }
-            self.own.lock().expect("nobody panics while holding it").insert(owner, Own { settings, opened });
+            self.book(|book| book.touch_issuer(&whose));
         }
     }
 
@@ -288,88 +328,27 @@ impl Desk {
         }
     }
 
-    /// What the keeper is to get.
-    fn wanted(&self, wishes: &[Wish]) -> Vec<Wanted> {
-        self.sockets.learn(wishes);
-        let mut seen = BTreeSet::new();
-        let mut all = Vec::with_capacity(wishes.len());
-        for wish in wishes {
-            let (Ok(names), Ok(issuer)) = (wish.names(), self.resolve(&wish.issuer)) else { continue };
-            let id = id_of(wish, &names);
-            if seen.insert(id.clone()) {
-                all.push(Wanted {
-                    renew_now: false,
-                    id,
-                    tenant: wish.secret.namespace.to_string(),
-                    issuer: issuer.id,
-                    names,
-                    validity: None,
-                    may_share: wish.hostnames.len() == 1,
-                    hold: None,
-                });
-            }
-        }
-        all
-    }
-
-    fn supply(&self, now: Timestamp) -> Supply {
-        let wishes = self.wishes.borrow().clone();
-        let shelf = Shelf::of(self.keeper.certificates(), now);
-        let pass = self.report.borrow().clone();
-        let reasons: BTreeMap<&CertificateId, String> = pass.outlook.iter().filter_map(reason).collect();
-        let mut supply = Supply::default();
-        for wish in wishes.iter() {
-            let secret = wish.secret.clone();
-            let names = match wish.names() {
-                Ok(names) => names,
-                Err(error) => {
-                    supply.troubles.insert(secret.clone(), error.to_string());
-                    supply.certificates.insert(secret, None);
-                    continue;
-                }
-            };
-            let held = shelf.find(&wish.secret.namespace, &names).cloned();
-            match self.resolve(&wish.issuer) {
-                Ok(Resolved { challenge: Some(answer), .. }) => {
-                    for host in wish.hostnames.iter().filter(|host| host.is_exact()) {
-                        let thumbprint = self.sockets.demanded(host.as_str());
-                        let thumbprint = thumbprint.unwrap_or_else(|| answer.thumbprint.clone());
-                        supply.challenges.insert(host.clone(), ChallengeAnswer { thumbprint, ..answer });
-                    }
-                }
-                Ok(_) => {}
-                Err(text) => drop(supply.troubles.insert(secret.clone(), text)),
-            }
-            if held.is_none()
-                && let Some(text) = reasons.get(&id_of(wish, &names))
-            {
-                supply.troubles.entry(secret.clone()).or_insert_with(|| text.clone());
-            }
-            supply.certificates.insert(secret, held);
-        }
-        supply
-    }
-
     /// Certificates that nobody wants stay until they end: a name that comes back costs no order.
     async fn forget_ended(&self, pass: &Pass) {
         let now = Timestamp::now();
-        for stored in self.keeper.certificates() {
-            if stored.certificate.not_after <= now
-                && pass.retired.contains(&stored.id)
-                && let Err(error) = self.keeper.forget(&stored.id).await
+        for id in &pass.retired {
+            if self.keeper.held_as(id).is_some_and(|stored| stored.certificate.not_after <= now)
+                && let Err(error) = self.keeper.forget(id).await
             {
-                warn!("{}: {error}", stored.id);
+                warn!("{id}: {error}");
             }
         }
     }
 
     /// Everything there is to tell about certificates.
     pub fn tell(&self) -> Report {
-        let wishes = self.wishes.borrow().clone();
         let now = Timestamp::now();
         let resolve = |wish: &Wish| self.resolve(&wish.issuer).map(|issuer| issuer.id);
-        let shelf = Shelf::of(self.keeper.certificates(), now);
-        Report::of(&wishes, &self.report.borrow(), &shelf, &self.keeper.budgets(), &resolve, now)
+        let (pass, budgets) = (self.report.borrow().clone(), self.keeper.budgets());
+        self.book(|book| {
+            book.expire(now);
+            Report::of(&book.wishes(), &pass, book.shelf(), &budgets, &resolve, now)
+        })
     }
 
     /// Asks for new certificates for a host, whatever is held. How many.
@@ -377,7 +356,7 @@ impl Desk {
     /// # Errors
     /// When nobody wishes for one.
     pub fn renew(&self, host: &str) -> Result<usize, String> {
-        let asked = wished_for(host, &self.wishes.borrow())?;
+        let asked = wished_for(host, &self.book(|book| book.wishes()))?;
         for wish in &asked {
             let names = wish.names().map_err(|error| error.to_string())?;
             self.keeper.renew(&id_of(wish, &names));
@@ -390,7 +369,7 @@ impl Desk {
     /// # Errors
     /// When nobody wishes for one.
     pub async fn check(&self, host: &str) -> Result<Vec<Check>, String> {
-        let asked = wished_for(host, &self.wishes.borrow())?;
+        let asked = wished_for(host, &self.book(|book| book.wishes()))?;
         let mut checks = Vec::new();
         for wish in asked {
             let opened = match &wish.issuer {
@@ -427,6 +406,7 @@ impl Desk {
         let old = opened.issuer.thumbprint();
         opened.issuer.roll_over_key().await.map_err(|failure| failure.message)?;
         self.sockets.release(&old);
+        // The new thumbprint is handed out.
         self.nudge.send_modify(|n| *n += 1);
         Ok(())
     }
@@ -457,13 +437,12 @@ fn id_of(wish: &Wish, names: &Names) -> CertificateId {
 }
 
 /// Why there is no certificate yet, where there is more to say than that it is being got.
-fn reason(line: &acme::keeper::Outlook) -> Option<(&CertificateId, String)> {
-    let text = match (&line.last_error, &line.next) {
-        (Some(error), _) => error.clone(),
-        (None, Next::Wait(because)) => because.clone(),
-        (None, Next::Issue(_) | Next::Renew) => return None,
-    };
-    Some((&line.id, text))
+fn reason(line: &Outlook) -> Option<String> {
+    match (&line.last_error, &line.next) {
+        (Some(error), _) => Some(error.clone()),
+        (None, Next::Wait(because)) => Some(because.clone()),
+        (None, Next::Issue(_) | Next::Renew) => None,
+    }
 }
 
 fn wished_for(host: &str, wishes: &[Wish]) -> Result<Vec<Wish>, String> {
@@ -489,14 +468,14 @@ mod tests {
             secret: ObjectName::new("alice", format!("{host}-tls").replace('*', "wildcard")),
             hostnames: BTreeSet::from([Hostname::parse(host).expect("a hostname")]),
             issuer: IssuerRef::Named(Arc::from(issuer)),
-            addresses: BTreeSet::new(),
         }
     }
 
     async fn desk(dir: &std::path::Path) -> Desk {
         let authority = Authority::open(dir.join("ca"), Timestamp::now()).expect("opens");
         let storage = Arc::new(Directory::open(dir.join("acme")).expect("opens"));
-        let config = DeskConfig { storage, authority: Arc::new(authority), issuers: BTreeMap::new(), at_once: 4 };
+        let config =
+            DeskConfig { storage, authority: Arc::new(authority), issuers: BTreeMap::new(), at_once: 4, places: None };
         Desk::open(config).await.expect("opens")
     }
 

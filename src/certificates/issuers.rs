@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use acme::account::{ExternalAccount, Registration};
 use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
-use acme::challenge::{DnsSolver, Solvers};
+use acme::challenge::{DnsSolver, Persist, Solvers};
 use acme::client::{Proxy, Roots};
 use acme::dns::{
     Authorities, AwsKeys, AwsSource, Cloudflare, CloudflareConfig, DigitalOcean, DigitalOceanConfig, Exec, ExecConfig,
@@ -17,6 +17,7 @@ use acme::preflight::{Gate, Strictness};
 use acme::{Failure, Storage};
 use async_trait::async_trait;
 
+use super::door::Doorway;
 use super::lookout::{Lookout, Sockets, is_public};
 use super::settings::{Credential, DnsSettings, IssuerSettings, Preflight, SettingsError, Token};
 
@@ -29,7 +30,7 @@ pub struct Opened {
     pub trial: Option<Arc<AcmeIssuer>>,
     /// Its name with the keeper: another directory is another issuer.
     pub id: String,
-    /// The port where HTTP-01 questions come in; `None` where names are proven by DNS.
+    /// The port where HTTP-01 questions come in; `None` where names are proven otherwise.
     pub http_port: Option<u16>,
 }
 
@@ -64,8 +65,8 @@ pub async fn open(
         None => None,
     };
     let id = issuer_id(name, &settings.directory);
-    let by_dns = settings.dns.is_some() || settings.dns_persist;
-    let http_port = (!by_dns).then(|| settings.http_port.unwrap_or(80));
+    let otherwise = settings.dns.is_some() || settings.dns_persist || settings.tls_alpn_port.is_some();
+    let http_port = (!otherwise).then(|| settings.http_port.unwrap_or(80));
     Ok(Opened { issuer: Arc::new(main), trial, id, http_port })
 }
 
@@ -116,12 +117,16 @@ async fn one(
     config.solvers = match &settings.dns {
         Some(dns) => {
             let solver = solver(dns, settings)?;
-            let persist = dns.persist.then(|| solver.view.clone());
+            let persist = dns.persist.then(|| Persist { view: solver.view.clone(), days: dns.persist_days });
             Solvers { dns: Some(solver), persist, ..Solvers::default() }
         }
         None if settings.dns_persist => {
-            let view: Arc<dyn DnsView> = Arc::new(Authorities::new(resolver(settings)?));
-            Solvers { persist: Some(view), ..Solvers::default() }
+            let view = Arc::new(Authorities::new(resolver(settings)?));
+            Solvers { persist: Some(Persist { view, days: None }), ..Solvers::default() }
+        }
+        None if let Some(port) = settings.tls_alpn_port => {
+            let (door, sockets, strictness) = (sockets.door.clone(), sockets.clone(), settings.preflight);
+            Solvers { alpn: Some(Arc::new(Doorway { door, sockets, port, strictness })), ..Solvers::default() }
         }
         None => Solvers { http: Some(lookout.clone()), ..Solvers::default() },
     };
@@ -242,6 +247,10 @@ impl DnsView for Unchecked {
 
     async fn seen(&self, _: &TxtRecord) -> Result<Seen, DnsError> {
         Ok(Seen::Everywhere { silent: Vec::new() })
+    }
+
+    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
+        self.0.values(name).await
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use acme::challenge::ChallengeKind;
@@ -14,34 +14,53 @@ use acme::failure::{Class, Failure};
 use acme::preflight::{Preflight as AcmePreflight, Question, SelfCheckError, self_check};
 use acme::{DnsName, Names};
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
+use super::door::Door;
 use super::settings::Preflight;
-use super::wish::Wish;
+use crate::model::Hostname;
 
 /// How long an Envoy may need to answer for a host that was published just now.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What issuers share: where Envoys serve hosts, as far as known, and which account is about to prove a host.
+/// A question to whoever runs the gateway: at which addresses is a host served?
+#[derive(Debug)]
+pub struct Where {
+    /// The host.
+    pub host: Hostname,
+    /// Who wants to know.
+    pub answer: oneshot::Sender<BTreeSet<IpAddr>>,
+}
+
+/// What issuers share: who knows where Envoys serve hosts, and which account is about to prove a host.
 #[derive(Debug)]
 pub struct Sockets {
-    addresses: RwLock<BTreeMap<String, BTreeSet<IpAddr>>>,
+    /// Nobody: no Envoy is looked at.
+    places: Option<mpsc::Sender<Where>>,
+    /// Where challenges of TLS-ALPN-01 are shown.
+    pub(super) door: Arc<Door>,
     /// Thumbprints by host, where it is not the one of the host's own issuer: a trial, a fallback, a new key.
     demanded: RwLock<BTreeMap<String, Arc<str>>>,
+    /// Hosts for which it is another one than when this was last asked.
+    news: Mutex<BTreeSet<String>>,
     demands: watch::Sender<u64>,
 }
 
-impl Default for Sockets {
-    fn default() -> Self {
-        Self { addresses: RwLock::default(), demanded: RwLock::default(), demands: watch::channel(0).0 }
-    }
-}
-
 impl Sockets {
+    pub(super) fn new(places: Option<mpsc::Sender<Where>>) -> Self {
+        let (door, demands) = (Arc::default(), watch::channel(0).0);
+        Self { places, door, demanded: RwLock::default(), news: Mutex::default(), demands }
+    }
+
+    /// Hosts for which [`Self::demanded`] is another one than when this was last asked.
+    pub(super) fn news(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.news.lock().expect("nobody panics while holding it"))
+    }
+
     /// Changes whenever another account is about to prove a host.
     pub(super) fn demands(&self) -> watch::Receiver<u64> {
         self.demands.subscribe()
@@ -54,7 +73,20 @@ impl Sockets {
 
     /// Forgets that an account was about to prove hosts: it has another key.
     pub(super) fn release(&self, thumbprint: &str) {
-        self.demanded.write().expect("nobody panics while holding it").retain(|_, demanded| **demanded != *thumbprint);
+        let mut released = BTreeSet::new();
+        self.demanded.write().expect("nobody panics while holding it").retain(|host, demanded| {
+            let keep = **demanded != *thumbprint;
+            if !keep {
+                released.insert(host.clone());
+            }
+            keep
+        });
+        self.tell(released);
+    }
+
+    /// Forgets a host that nobody wishes for.
+    pub(super) fn forget(&self, host: &str) {
+        self.demanded.write().expect("nobody panics while holding it").remove(host);
     }
 
     fn demand(&self, host: &str, thumbprint: &str) {
@@ -62,24 +94,24 @@ impl Sockets {
         if demanded.get(host).is_none_or(|known| **known != *thumbprint) {
             demanded.insert(host.to_owned(), Arc::from(thumbprint));
             drop(demanded);
-            self.demands.send_modify(|n| *n += 1);
+            self.tell([host.to_owned()]);
         }
     }
 
-    /// Learns addresses from wishes, and forgets hosts that nobody wishes for.
-    pub(super) fn learn(&self, wishes: &[Wish]) {
-        let mut all: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
-        for wish in wishes {
-            for host in wish.hostnames.iter().filter(|host| host.is_exact()) {
-                all.entry(host.to_string()).or_default().extend(&wish.addresses);
-            }
-        }
-        self.demanded.write().expect("nobody panics while holding it").retain(|host, _| all.contains_key(host));
-        *self.addresses.write().expect("nobody panics while holding it") = all;
+    fn tell(&self, hosts: impl IntoIterator<Item = String>) {
+        self.news.lock().expect("nobody panics while holding it").extend(hosts);
+        self.demands.send_modify(|n| *n += 1);
     }
 
-    fn of(&self, host: &str) -> BTreeSet<IpAddr> {
-        self.addresses.read().expect("nobody panics while holding it").get(host).cloned().unwrap_or_default()
+    /// Where Envoys serve a host now.
+    pub(super) async fn of(&self, host: &str) -> BTreeSet<IpAddr> {
+        let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else { return BTreeSet::new() };
+        let (answer, answered) = oneshot::channel();
+        // Whoever runs the gateway may be ending.
+        if places.send(Where { host, answer }).await.is_err() {
+            return BTreeSet::new();
+        }
+        answered.await.unwrap_or_default()
     }
 }
 
@@ -111,7 +143,7 @@ impl Lookout {
     async fn answered(&self, name: &DnsName, thumbprint: &str) -> Vec<SelfCheckError> {
         self.sockets.demand(name.as_str(), thumbprint);
         let until = Instant::now() + PATIENCE;
-        let asked = self.sockets.of(name.as_str()).into_iter().map(|ip| async move {
+        let asked = self.sockets.of(name.as_str()).await.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             loop {
                 match self_check(name, thumbprint, socket, ANSWER).await {
@@ -127,7 +159,7 @@ impl Lookout {
 }
 
 /// An Envoy that listens on all addresses is asked on the loopback one.
-fn reachable(ip: IpAddr) -> IpAddr {
+pub(super) fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

@@ -11,24 +11,30 @@
 
 mod admin;
 mod authority;
+mod book;
 mod desk;
+mod door;
 mod handout;
 mod issuers;
 mod lookout;
 mod report;
 mod responder;
 mod settings;
+mod shelf;
 mod tenant;
 mod wish;
+mod wishing;
 
 pub use admin::routes;
 pub use authority::Authority;
 pub use desk::{Desk, DeskConfig, DeskError};
+pub use door::Door;
 pub use handout::Handout;
 pub use issuers::{IssuerError, Opened, open};
-pub use lookout::{Lookout, Sockets};
+pub use lookout::{Lookout, Sockets, Where};
 pub use report::{Check, Report, Row, limits, table};
 pub use responder::respond;
 pub use settings::{Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from};
 pub use tenant::of_tenant;
 pub use wish::{IssuerRef, Wish};
+pub use wishing::Wishing;

@@ -8,7 +8,7 @@ use acme::plan::{Budgets, Reason};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::handout::Shelf;
+use super::shelf::Shelf;
 use super::wish::{IssuerRef, Wish};
 
 /// Everything there is to tell.

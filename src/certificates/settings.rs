@@ -42,6 +42,8 @@ pub struct IssuerSettings {
     pub preflight: Preflight,
     /// The port where HTTP-01 questions reach Envoy; 80 unless something in front maps it.
     pub http_port: Option<u16>,
+    /// TLS-ALPN-01 in place of HTTP-01; the port where its connections reach Envoy: 443 unless something in front maps it.
+    pub tls_alpn_port: Option<u16>,
     /// Addresses that names should have in public DNS; none: they are not compared.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -95,6 +97,8 @@ pub struct DnsSettings {
     /// Prefer dns-persist-01 where the CA offers it: a record that stays; one that is missing is written.
     #[serde(default)]
     pub persist: bool,
+    /// For how many days such a record binds; without it, for ever.
+    pub persist_days: Option<u32>,
     /// Seconds that a record may need to be seen everywhere; 120 unless set.
     pub propagation_seconds: Option<u64>,
     /// Do not ask authoritative servers whether a record can be seen.
@@ -258,6 +262,9 @@ impl DnsSettings {
     }
 
     fn check(&self, field: &str) -> Result<(), SettingsError> {
+        if self.persist_days == Some(0) || self.persist_days.is_some() && !self.persist {
+            return Err(SettingsError::value(format!("{field}.persistDays"), "expected days, beside persist: true"));
+        }
         let Self { cloudflare, digitalocean, route53, rfc2136, webhook, exec, .. } = self;
         let given = [
             cloudflare.is_some(),
@@ -296,6 +303,10 @@ impl IssuerSettings {
                 let text = format!("{contact:?}: expected mailto:NAME@DOMAIN");
                 return Err(SettingsError::value(format!("{field}contact"), text));
             }
+        }
+        if self.tls_alpn_port.is_some() && (self.dns.is_some() || self.dns_persist) {
+            let text = "names are proven by DNS already: leave one of the two out";
+            return Err(SettingsError::value(format!("{field}tlsAlpnPort"), text));
         }
         match &self.dns {
             Some(dns) => dns.check(&format!("{field}dns")),

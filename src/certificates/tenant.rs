@@ -1,6 +1,6 @@
 //! What TenantGateways wish for, as the desk takes it: each has an account and credentials of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
@@ -30,12 +30,7 @@ pub fn of_tenant(
             IssuerRef::Own { owner: acme.tenant.clone(), settings }
         }
     };
-    Wish {
-        secret: wish.secret.clone(),
-        hostnames: wish.names.iter().cloned().collect(),
-        issuer,
-        addresses: BTreeSet::new(),
-    }
+    Wish { secret: wish.secret.clone(), hostnames: wish.names.iter().cloned().collect(), issuer }
 }
 
 fn settings(
@@ -51,8 +46,19 @@ fn settings(
         external_account: None,
         dns: match &acme.solver {
             Solver::Http01 => None,
-            Solver::Dns01(provider) => Some(dns(provider, &acme.account.namespace, credential)),
+            Solver::Dns01(provider) => {
+                // How DNS is looked at is the installation's to say.
+                let of = known.as_ref().and_then(|known| known.dns.clone()).unwrap_or_default();
+                Some(DnsSettings {
+                    propagation_seconds: of.propagation_seconds,
+                    skip_propagation_check: of.skip_propagation_check,
+                    authority_port: of.authority_port,
+                    ..dns(provider, &acme.account.namespace, credential)
+                })
+            }
         },
+        dns_persist: false,
+        tls_alpn_port: known.as_ref().and_then(|known| known.tls_alpn_port).filter(|_| acme.solver == Solver::Http01),
         fallback: Vec::new(),
         ..known.unwrap_or_default()
     }

@@ -1,7 +1,6 @@
 //! What is wished for: a certificate for some names, by an issuer, into a Secret.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use acme::names::NameError;
@@ -19,8 +18,6 @@ pub struct Wish {
     pub hostnames: BTreeSet<Hostname>,
     /// Who makes it.
     pub issuer: IssuerRef,
-    /// Where Envoys serve the names, as far as known: port 80 is looked at there before an order is placed.
-    pub addresses: BTreeSet<IpAddr>,
 }
 
 /// Who makes a certificate.
@@ -58,7 +55,6 @@ impl From<&crate::translate::Wish> for Wish {
             secret: wish.secret.clone(),
             hostnames: BTreeSet::from([wish.hostname.clone()]),
             issuer: IssuerRef::Named(Arc::from(wish.issuer.as_str())),
-            addresses: BTreeSet::new(),
         }
     }
 }

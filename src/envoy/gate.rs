@@ -2,29 +2,45 @@
 
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::ServerNameInput;
+use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::{
+    ApplicationProtocolInput, ServerNameInput,
+};
 use envoy_types::pb::google::protobuf::{Any, StringValue};
 use envoy_types::pb::xds::core::v3::TypedExtensionConfig;
 use envoy_types::pb::xds::r#type::matcher::v3::{
     Matcher,
-    matcher::{MatcherTree, MatcherType, OnMatch, matcher_tree::TreeType, on_match},
+    matcher::{
+        MatcherTree, MatcherType, OnMatch,
+        matcher_tree::{MatchMap, TreeType},
+        on_match,
+    },
 };
 
 use super::proto::any;
 use super::{DomainMatcher, ServerNameMatcher};
-use crate::model::{ChainName, Hostname};
+use crate::model::{Chain, ChainName, Hostname, TLS_CHALLENGES};
+
+/// What a validation connection of TLS-ALPN-01 offers, and nothing else (RFC 8737, 3), as Envoy writes such a list.
+const ACME_TLS: &str = "'acme-tls/1'";
 
 /// The `filter_chain_matcher` of a gate: a trie over the SNI, about 20 bytes a name.
 ///
 /// A connection whose SNI no entry covers finds no chain and is closed before anything is allocated for it. The entry of
 /// [`Hostname::any`] is the matcher's no-match action, which also takes connections without SNI. `None` when the gate
 /// leads nowhere.
-pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>) -> Option<Matcher> {
+///
+/// With a chain for TLS-ALPN-01, the way to each chain that ends TLS is forked once more, whatever the number of names.
+pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>, chains: &BTreeMap<ChainName, Chain>) -> Option<Matcher> {
+    let challenges = chains.get_key_value(TLS_CHALLENGES).map(|(name, _)| name);
+    let lead = |chain: &ChainName| match challenges {
+        Some(challenges) if chains.get(chain).is_some_and(|chain| chain.tls.is_some()) => fork(challenges, chain),
+        _ => to(chain),
+    };
     let mut names: BTreeMap<&ChainName, Vec<String>> = BTreeMap::new();
     let mut catch_all = None;
     for (hostname, chain) in gate {
         if hostname.is_any() {
-            catch_all = Some(Box::new(to(chain)));
+            catch_all = Some(Box::new(lead(chain)));
         } else {
             names.entry(chain).or_default().push(hostname.as_str().to_owned());
         }
@@ -33,7 +49,7 @@ pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>) -> Option<Matcher> {
         return None;
     }
     let domain_matchers: Vec<DomainMatcher> =
-        names.into_iter().map(|(chain, domains)| DomainMatcher { domains, on_match: Some(to(chain)) }).collect();
+        names.into_iter().map(|(chain, domains)| DomainMatcher { domains, on_match: Some(lead(chain)) }).collect();
     let tree = (!domain_matchers.is_empty()).then(|| {
         MatcherType::MatcherTree(MatcherTree {
             input: Some(extension("envoy.matching.inputs.server_name", any(&ServerNameInput {}))),
@@ -50,6 +66,19 @@ pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>) -> Option<Matcher> {
 fn to(chain: &ChainName) -> OnMatch {
     let name = StringValue { value: chain.to_string() };
     OnMatch { on_match: Some(on_match::OnMatch::Action(extension(chain, any(&name)))), ..Default::default() }
+}
+
+/// Validation connections go to one chain, all others to another.
+fn fork(challenges: &ChainName, others: &ChainName) -> OnMatch {
+    // One entry: a protobuf map with more has no stable encoding.
+    let map = MatchMap { map: [(ACME_TLS.to_owned(), to(challenges))].into() };
+    let tree = MatcherTree {
+        input: Some(extension("envoy.matching.inputs.application_protocol", any(&ApplicationProtocolInput {}))),
+        tree_type: Some(TreeType::ExactMatchMap(map)),
+    };
+    let matcher =
+        Matcher { matcher_type: Some(MatcherType::MatcherTree(tree)), on_no_match: Some(Box::new(to(others))) };
+    OnMatch { on_match: Some(on_match::OnMatch::Matcher(Box::new(matcher))), ..Default::default() }
 }
 
 /// As [`super::proto::extension`], in the `xds` package's own type.
@@ -85,7 +114,8 @@ mod tests {
 
     #[test]
     fn names_are_grouped_by_chain_in_a_stable_order() {
-        let made = matcher(&gate(&[("b.org", "https"), ("a.org", "https"), ("*.w.org", "wild")])).expect("a matcher");
+        let entries = gate(&[("b.org", "https"), ("a.org", "https"), ("*.w.org", "wild")]);
+        let made = matcher(&entries, &BTreeMap::new()).expect("a matcher");
         let texts = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         let expected = [("https".to_owned(), texts(&["a.org", "b.org"])), ("wild".to_owned(), texts(&["*.w.org"]))];
         assert_eq!(opened(&made), expected);
@@ -94,15 +124,15 @@ mod tests {
 
     #[test]
     fn the_catch_all_is_the_no_match_action() {
-        let made = matcher(&gate(&[("", "any"), ("a.org", "https")])).expect("a matcher");
+        let made = matcher(&gate(&[("", "any"), ("a.org", "https")]), &BTreeMap::new()).expect("a matcher");
         assert!(made.on_no_match.is_some());
         assert_eq!(opened(&made).len(), 1);
-        let only = matcher(&gate(&[("", "any")])).expect("a matcher");
+        let only = matcher(&gate(&[("", "any")]), &BTreeMap::new()).expect("a matcher");
         assert!(only.on_no_match.is_some() && only.matcher_type.is_none());
     }
 
     #[test]
     fn an_empty_gate_has_no_matcher() {
-        assert_eq!(matcher(&BTreeMap::new()), None);
+        assert_eq!(matcher(&BTreeMap::new(), &BTreeMap::new()), None);
     }
 }

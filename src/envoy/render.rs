@@ -165,20 +165,20 @@ mod tests {
     use super::*;
     use crate::envoy::testdata::{certificate, host};
     use crate::envoy::{secret, testdata};
-    use crate::model::{self, SecretName, TlsParams};
+    use crate::model::{self, SecretName};
 
     #[test]
     fn a_private_key_is_never_shown() {
         let made = secret(&model::Secret {
             name: SecretName::Sni(host("a.org")),
             certificate: certificate("a.org"),
-            params: TlsParams::default(),
+            params: std::sync::Arc::default(),
         });
         let text = serde_yaml_ng::to_string(&render(&made).expect("shown")).expect("YAML");
         assert_eq!(
             text,
-            "name: a.org\ntls_certificate:\n  certificate_chain:\n    inline_string: '-----BEGIN CERTIFICATE-----'\n  \
-             private_key: '[redacted]'\n"
+            "name: a.org\ntls_certificate:\n  certificate_chain:\n    inline_string: |\n      -----BEGIN CERTIFICATE-----\n      \
+             bGVhZg==\n      -----END CERTIFICATE-----\n  private_key: '[redacted]'\n"
         );
     }
 

@@ -14,11 +14,11 @@ use crate::model::{self, SecretName, TlsParams, TlsVersion};
 /// hosts with different ones share a chain. They replace the chain's as a whole, and are therefore complete or absent.
 pub fn secret(secret: &model::Secret) -> Secret {
     let by_sni = matches!(secret.name, SecretName::Sni(_));
-    let tls_params = (by_sni && secret.params != TlsParams::default()).then(|| tls_parameters(&secret.params));
+    let tls_params = (by_sni && *secret.params != TlsParams::default()).then(|| tls_parameters(&secret.params));
     Secret {
         name: secret.resource_name(),
         r#type: Some(Type::TlsCertificate(TlsCertificate {
-            certificate_chain: Some(inline(&secret.certificate.chain)),
+            certificate_chain: Some(inline(secret.certificate.chain())),
             private_key: Some(inline(secret.certificate.key.expose())),
             tls_params,
             ..Default::default()
@@ -26,8 +26,8 @@ pub fn secret(secret: &model::Secret) -> Secret {
     }
 }
 
-fn inline(text: &str) -> DataSource {
-    DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..Default::default() }
+fn inline(text: String) -> DataSource {
+    DataSource { specifier: Some(Specifier::InlineString(text)), ..Default::default() }
 }
 
 /// Complete TLS parameters: what is not asked for has our default.
@@ -60,7 +60,7 @@ mod tests {
     use crate::model::TlsVersion;
 
     fn params_of(name: SecretName, params: TlsParams) -> Option<TlsParameters> {
-        let made = secret(&model::Secret { name, certificate: certificate("a.example.org"), params });
+        let made = secret(&model::Secret { name, certificate: certificate("a.example.org"), params: params.into() });
         let Some(Type::TlsCertificate(certificate)) = made.r#type else { panic!("a certificate") };
         certificate.tls_params
     }
@@ -78,9 +78,8 @@ mod tests {
 
     #[test]
     fn names_by_sni_and_fixed_names_differ() {
-        let of = |name| {
-            secret(&model::Secret { name, certificate: certificate("a.org"), params: TlsParams::default() }).name
-        };
+        let of =
+            |name| secret(&model::Secret { name, certificate: certificate("a.org"), params: Default::default() }).name;
         assert_eq!(of(SecretName::Sni(host("a.org"))), "a.org");
         assert_eq!(of(SecretName::Fixed("infra/edge:443/a.org".into())), "sds/infra/edge:443/a.org");
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::object::GATEWAY_GROUP;
-use super::{Meta, NamespaceRule, ParseError, Selector};
+use super::{Meta, NamespaceRule, ParametersRef, ParseError, Selector};
 use crate::gateway_api::gatewayclasses::GatewayClassSpec;
 use crate::gateway_api::gateways::{self as gw, GatewaySpec};
 use crate::gateway_api::listenersets::ListenerSetSpec;
@@ -21,13 +21,19 @@ pub struct GatewayClass {
     pub meta: Meta,
     /// `spec.controllerName`.
     pub controller: String,
-    /// Whether it refers to parameters.
-    pub has_parameters: bool,
+    /// `spec.parametersRef`.
+    pub parameters: Option<ParametersRef>,
 }
 
 impl GatewayClass {
     pub(super) fn read(meta: Meta, spec: GatewayClassSpec) -> Self {
-        Self { meta, controller: spec.controller_name, has_parameters: spec.parameters_ref.is_some() }
+        let parameters = spec.parameters_ref.map(|r| ParametersRef {
+            group: r.group,
+            kind: r.kind,
+            namespace: r.namespace.map(Arc::from),
+            name: Arc::from(r.name),
+        });
+        Self { meta, controller: spec.controller_name, parameters }
     }
 }
 
@@ -46,8 +52,19 @@ pub struct Gateway {
     pub listeners: Vec<Arc<Listener>>,
     /// A part of the specification that is not supported, by its path.
     pub unsupported: Option<&'static str>,
-    /// Whether `spec.infrastructure.parametersRef` is set.
-    pub has_parameters: bool,
+    /// `spec.infrastructure`.
+    pub infrastructure: Option<Box<Infrastructure>>,
+}
+
+/// `spec.infrastructure` of a Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Infrastructure {
+    /// Labels of what is made for it.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of what is made for it.
+    pub annotations: BTreeMap<String, String>,
+    /// `parametersRef`, in its own namespace.
+    pub parameters: Option<ParametersRef>,
 }
 
 /// An address that a Gateway asks for.
@@ -150,7 +167,16 @@ impl Gateway {
             },
         };
         let listeners = read_listeners(&meta, spec.listeners)?;
-        let has_parameters = spec.infrastructure.is_some_and(|infrastructure| infrastructure.parameters_ref.is_some());
+        let infrastructure = spec.infrastructure.map(|infrastructure| {
+            let parameters = infrastructure.parameters_ref.map(|r| ParametersRef {
+                group: r.group,
+                kind: r.kind,
+                namespace: Some(meta.name.namespace.clone()),
+                name: Arc::from(r.name),
+            });
+            let labels = infrastructure.labels.unwrap_or_default();
+            Box::new(Infrastructure { labels, annotations: infrastructure.annotations.unwrap_or_default(), parameters })
+        });
         Ok(Self {
             meta,
             class: spec.gateway_class_name,
@@ -158,12 +184,20 @@ impl Gateway {
             allowed_listeners,
             listeners,
             unsupported,
-            has_parameters,
+            infrastructure,
         })
     }
 }
 
 impl Address {
+    /// The one to bind, where it names one.
+    pub fn ip(&self) -> Option<&IpAddr> {
+        match self {
+            Address::Ip(ip) => Some(ip),
+            Address::Any | Address::Unsupported(_) | Address::Malformed(_) => None,
+        }
+    }
+
     fn read(address: gw::GatewayAddresses) -> Self {
         let value = address.value.unwrap_or_default();
         match address.r#type.as_deref().unwrap_or("IPAddress") {

@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use super::Meta;
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
 
 /// A Secret, of which only a TLS certificate is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,9 +99,9 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     let ders = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| SecretError::Chain(format!("not PEM: {error}")))?;
-    let leaf = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
+    let leaf_der = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
     let (_, leaf) =
-        X509Certificate::from_der(&leaf).map_err(|error| SecretError::Chain(format!("not X.509: {error}")))?;
+        X509Certificate::from_der(&leaf_der).map_err(|error| SecretError::Chain(format!("not X.509: {error}")))?;
     let private =
         PrivateKeyDer::from_pem_slice(key).map_err(|_| SecretError::Key("not a PEM private key".to_owned()))?;
     let signer = any_supported_type(&private)
@@ -123,18 +123,30 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     names.sort();
     names.dedup();
     names.shrink_to_fit();
-    let utf8 = |bytes: &[u8], error: fn(String) -> SecretError| {
-        std::str::from_utf8(bytes).map(Arc::<str>::from).map_err(|_| error("not UTF-8".to_owned()))
+    let chain = std::str::from_utf8(chain).map_err(|_| SecretError::Chain("not UTF-8".to_owned()))?;
+    let form = match &private {
+        PrivateKeyDer::Sec1(_) => KeyForm::Sec1,
+        PrivateKeyDer::Pkcs1(_) => KeyForm::Pkcs1,
+        _ => KeyForm::Pkcs8,
     };
     Ok(Certificate {
-        chain: utf8(chain, SecretError::Chain)?,
-        key: PrivateKey::new(utf8(key, SecretError::Key)?),
+        leaf: Arc::from(leaf_der.as_ref()),
+        issuers: Arc::from(&chain[end_of_first(chain)..]),
+        key: PrivateKey::new(form, private.secret_der()),
         names,
         not_before: time(leaf.validity().not_before.timestamp()),
         not_after: time(leaf.validity().not_after.timestamp()),
         issuer: Arc::from(leaf.issuer().to_string()),
         serial: Arc::from(leaf.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
     })
+}
+
+/// Where the first certificate of a PEM text ends, its line included.
+fn end_of_first(chain: &str) -> usize {
+    const END: &str = "-----END CERTIFICATE-----";
+    let end = chain.find(END).map_or(chain.len(), |at| at + END.len());
+    let line = chain[end..].find(|c: char| !c.is_ascii_whitespace()).unwrap_or(chain.len() - end);
+    end + line
 }
 
 fn time(seconds: i64) -> SystemTime {

@@ -39,7 +39,9 @@ impl Outcome {
         let key = |change: &Change| match change {
             Change::Put(object) => object.key(),
             Change::Delete(key) => key.clone(),
-            Change::Challenge(..) | Change::Trouble(..) | Change::Awaited(..) => unreachable!("files hold objects"),
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => {
+                unreachable!("files hold objects")
+            }
         };
         let last: BTreeMap<ObjectKey, usize> =
             self.changes.iter().enumerate().map(|(place, change)| (key(change), place)).collect();
@@ -186,7 +188,9 @@ mod tests {
         let change = |change: &Change| match change {
             Change::Put(object) => format!("put {}", object.key()),
             Change::Delete(key) => format!("delete {key}"),
-            Change::Challenge(..) | Change::Trouble(..) | Change::Awaited(..) => unreachable!("files hold objects"),
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => {
+                unreachable!("files hold objects")
+            }
         };
         (outcome.changes.iter().map(change).collect(), outcome.problems.iter().map(ToString::to_string).collect())
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct ObjectName(Arc<Parts>);
 
 /// What an [`ObjectName`] consists of.
-#[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash)]
 pub struct Parts {
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: Arc<str>,
@@ -25,6 +25,11 @@ impl ObjectName {
     /// Joins a namespace and a name.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self(Arc::new(Parts { namespace: namespace.into(), name: name.into() }))
+    }
+
+    /// Whether another copy of this pointer is around.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 }
 
@@ -52,7 +57,13 @@ impl PartialOrd for ObjectName {
 
 impl Ord for ObjectName {
     fn cmp(&self, other: &Self) -> Ordering {
-        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+        // Names that are held are shared, and so are their namespaces: most comparisons end at a pointer.
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
+        let namespaces = || self.namespace.cmp(&other.namespace);
+        let same = Arc::ptr_eq(&self.namespace, &other.namespace);
+        if same { Ordering::Equal } else { namespaces() }.then_with(|| self.name.cmp(&other.name))
     }
 }
 

@@ -48,7 +48,7 @@ fn gone(change: Change) -> Change {
         Change::Namespace(name, _) => Change::Namespace(name, None),
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
-        Change::Class(..) | Change::Recorded(..) => unreachable!("these do not go"),
+        Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("these do not go"),
     }
 }
 
@@ -195,6 +195,41 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("ForeignObject"));
 }
 
+/// What stands in a cluster is read back, but not what somebody else put there.
+#[test]
+fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_comes_back() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
+    let before = listeners(&engine);
+    let hosts = [("extra", "y.a.org"), ("https-x-2b6b8ae4", "x.a.org")];
+    let hosts = hosts.map(|(name, host)| (name.to_owned(), Hostname::parse(host).expect("a name"))).into();
+    let gateway = Derived { kind: DerivedKind::Gateway, name: name() };
+    engine.apply(vec![Change::Existing(gateway, Some(Existing { owner: "tenant-a".into(), hosts }))]);
+    assert_eq!(listeners(&engine), before);
+
+    let secret = super::names::host_certificate("cozystack", "x.a.org");
+    let certificate = Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", secret) };
+    assert!(engine.objects().contains_key(&certificate));
+    engine.apply(vec![Change::Existing(certificate.clone(), Some(Existing::default()))]);
+    assert!(!engine.objects().contains_key(&certificate));
+    engine.apply(vec![Change::Existing(certificate.clone(), None)]);
+    assert!(engine.objects().contains_key(&certificate));
+}
+
+/// ListenerSets may be defined later, and hosts that found no room have it then.
+#[test]
+fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
+    let mut engine = engine();
+    engine.apply(vec![Change::ListenerSets(false)]);
+    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply((0..70).map(host).collect());
+    let sets = |engine: &Tenancy| engine.objects().keys().filter(|d| d.kind == DerivedKind::ListenerSet).count();
+    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 0));
+    engine.apply(vec![Change::ListenerSets(true)]);
+    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
+}
+
 fn host(n: usize) -> Change {
     http("tenant-a", &format!("r{n}"), &[&format!("h{n}.a.org")])
 }
@@ -275,7 +310,7 @@ proptest! {
                 Change::Namespace(name, _) => format!("n{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
-                Change::Class(..) | Change::Recorded(..) => unreachable!("none is made"),
+                Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("none is made"),
             };
             last.insert(id, change.clone());
             engine.apply(vec![change]);

@@ -125,6 +125,8 @@ pub enum Change {
     Existing(Derived, Option<Existing>),
     /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
     Class(Arc<str>, bool),
+    /// Whether ListenerSets can be written.
+    ListenerSets(bool),
     /// What an earlier run recorded; read once, with everything else, at the start.
     Recorded(Hostname, Record),
 }

@@ -274,6 +274,13 @@ impl Tenancy {
                 self.now = self.now.max(record.since + 1);
                 self.records.insert(hostname, record);
             }
+            Change::ListenerSets(can) => {
+                self.settings.listener_sets = can;
+                // Whoever waits for room may have it now.
+                let full = |tenant: &ObjectName| (tenant.clone(), Arc::from(""));
+                let waiting = self.given.keys().flat_map(|tenant| self.waiting.of(&full(tenant)));
+                dirty.hosts.extend(waiting.cloned());
+            }
             Change::Class(class, ours) => {
                 let changed = if ours { self.own.insert(class.clone()) } else { self.own.remove(&class) };
                 if changed {

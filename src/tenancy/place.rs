@@ -16,6 +16,7 @@ const LISTENERS: usize = 64;
 impl Tenancy {
     /// Takes note of an object under a derived name: whose it is, and which hosts stand there.
     pub(super) fn observe(&mut self, key: Derived, new: Option<Existing>, dirty: &mut Dirty) {
+        self.touch_certified(&key, dirty);
         let Some(new) = new else {
             self.existing.remove(&key);
             dirty.tenants.extend(self.tenants_in.of(&key.name.namespace).cloned());
@@ -36,9 +37,11 @@ impl Tenancy {
             };
             let ours = self.given.get(tenant).is_some_and(|t| !t.uid.is_empty() && t.uid == new.owner);
             for (name, hostname) in new.hosts.iter().filter(|_| ours) {
-                let fixed = *name == "https" || *name == "https-apex" || name.starts_with("tls-");
+                // A listener under another name is none of ours: somebody edited the object.
                 let id = (tenant.clone(), Arc::from(name.as_str()));
-                if fixed || self.listeners.contains_key(&id) {
+                if **name != *names::OfHost::new(&tenant.name, hostname.as_str()).listener
+                    || self.listeners.contains_key(&id)
+                {
                     continue;
                 }
                 let host = Host::new(tenant, hostname);
@@ -48,6 +51,19 @@ impl Tenancy {
         }
         self.existing.insert(key, new);
         dirty.tenants.extend(tenants);
+    }
+
+    /// Marks the host whose Certificate came, went or changed hands.
+    fn touch_certified(&self, key: &Derived, dirty: &mut Dirty) {
+        if key.kind != DerivedKind::Certificate {
+            return;
+        }
+        for tenant in self.tenants_in.of(&key.name.namespace) {
+            let short = key.name.name.strip_prefix(&*tenant.name).and_then(|rest| rest.strip_prefix('-'));
+            let listener = short.and_then(|rest| rest.strip_suffix("-tls")).map(|short| format!("https-{short}"));
+            let hostname = listener.and_then(|listener| self.listeners.get(&(tenant.clone(), Arc::from(listener))));
+            dirty.hosts.extend(hostname.map(|hostname| Host::new(tenant, hostname)));
+        }
     }
 
     /// Gives the listener of a hostname a place, or takes it away.

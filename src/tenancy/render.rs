@@ -161,7 +161,7 @@ impl Frame {
             allowed_listeners: if sets { NamespaceRule::Same } else { NamespaceRule::None },
             listeners,
             unsupported: None,
-            has_parameters: false,
+            infrastructure: None,
         };
         Desired::gateway(&self.owner, gateway)
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::ClaimKey;
 use super::Verdict;
 use super::compile::place_of;
-use super::delta::{Derived, DerivedKind};
+use super::delta::{Derived, DerivedKind, Patch};
 use super::engine::Tenancy;
 use crate::inputs::{Listener, ParentRef};
 use crate::model::{ObjectName, Reason, Status};
@@ -180,6 +180,40 @@ impl Tenancy {
     /// Every verdict on claims, by claim.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
         self.verdicts.iter().map(|((claim, tenant), verdict)| (claim, tenant, verdict))
+    }
+
+    /// The verdicts on one claim, for each TenantGateway that it names.
+    pub fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
+        let first = (claim.clone(), ObjectName::new("", ""));
+        let all = self.verdicts.range(first..).take_while(move |((of, _), _)| of == claim);
+        all.map(|((_, tenant), verdict)| (tenant, verdict))
+    }
+
+    /// The TenantGateway of a namespace that has this UID and is carried out: what is not among the desired objects is
+    /// then not wanted, rather than not decided.
+    pub fn decides(&self, namespace: &Arc<str>, uid: &str) -> Option<&ObjectName> {
+        let named = |name: &&ObjectName| self.given.get(*name).is_some_and(|given| !uid.is_empty() && given.uid == uid);
+        let name = self.tenants_in.of(namespace).find(named)?;
+        let frozen = self.readiness.get(name).is_none_or(|readiness| readiness.frozen);
+        (!frozen && self.valid.contains_key(name)).then_some(name)
+    }
+
+    /// The TenantGateway that an object under a derived name would belong to, by its name.
+    pub fn tenant_of(&self, derived: &Derived) -> Option<&ObjectName> {
+        self.tenants_in.of(&derived.name.namespace).find(|tenant| match derived.kind {
+            DerivedKind::Gateway => derived.name.name == tenant.name,
+            _ => derived.name.name.strip_prefix(&*tenant.name).is_some_and(|rest| rest.starts_with('-')),
+        })
+    }
+
+    /// The TenantGateways that expect a namespace to be attached, the first of them first.
+    pub fn attaching(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ObjectName> {
+        self.expecting.of(namespace)
+    }
+
+    /// Every namespace whose label or annotation is to be changed.
+    pub fn patches(&self) -> impl Iterator<Item = (&Arc<str>, &Patch)> {
+        self.patches.iter()
     }
 
     /// Whether a TenantGateway's Gateway is of a class that we serve: there `Accepted` is among the conditions of the

@@ -90,7 +90,7 @@ impl Engine {
 /// The listeners that attachment sees differently in two evaluations of one parent, with their hostnames before and
 /// after; `None` where all of them may be.
 fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec<&'a Hostname>>> {
-    if (&old.accepted, &old.gateway) != (&new.accepted, &new.gateway) {
+    if (&old.accepted, &old.stand.gateway, &old.stand.place) != (&new.accepted, &new.stand.gateway, &new.stand.place) {
         return None;
     }
     let seen = |parent: &'a Parent| -> BTreeMap<&'a str, _> {

@@ -3,6 +3,9 @@
 //! What is known of a host is the port where its challenges come in and the thumbprint of the account that asks for
 //! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and
 //! nothing else.
+//!
+//! TLS-ALPN-01 (RFC 8737) has one answerer for all names: every frontend that ends TLS leads connections to it that offer
+//! `acme-tls/1` alone, so that nothing is sent to Envoy for a challenge. What is passed through stays the backend's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,7 +14,10 @@ use std::sync::Arc;
 use super::claims::Family;
 use super::engine::{Dirty, Engine};
 use super::frontend_state::FrontendState;
-use crate::model::{Challenges, FrontendId, Hostname, ObjectName};
+use crate::model::{
+    AppProtocol, BackendId, Chain, ChainName, Challenges, FrontendId, Handler, HeaderEdits, Hostname, ObjectName,
+    Rewrite, ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
+};
 
 /// How the challenges of one host are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +173,28 @@ impl Engine {
         let is_there = self.sni.get(host).is_some_and(|claims| claims.iter().any(|(id, _)| id.gateway == *gateway));
         let id = FrontendId { gateway: gateway.clone(), port: answer.port };
         self.answer_at(id, host, is_there.then_some(answer.thumbprint), dirty);
+    }
+
+    /// Sets who answers TLS-ALPN-01.
+    pub(super) fn set_tls_challenges(&mut self, service: Option<ServicePort>, dirty: &mut Dirty) {
+        if self.tls_challenges != service {
+            self.tls_challenges = service;
+            dirty.frontends.extend(self.frontends.keys().cloned());
+        }
+    }
+
+    /// The chain to whoever answers TLS-ALPN-01, for a frontend with these chains.
+    pub(super) fn tls_challenges(&self, chains: &BTreeMap<ChainName, Chain>) -> Option<(ChainName, Chain)> {
+        let port = self.tls_challenges.clone().filter(|_| chains.values().any(|chain| chain.tls.is_some()))?;
+        let target = Target::Backend(BackendId { port, protocol: AppProtocol::Tcp });
+        let handler = Handler::Tcp(vec![WeightedTarget {
+            target,
+            weight: 1,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            rewrite: Rewrite::default(),
+        }]);
+        Some((TLS_CHALLENGES.into(), Chain { tls: None, handler }))
     }
 
     fn answer_at(&mut self, id: FrontendId, host: &Hostname, thumbprint: Option<Arc<str>>, dirty: &mut Dirty) {

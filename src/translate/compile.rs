@@ -30,6 +30,9 @@ impl Engine {
             is_own: name == hostname,
         });
         let listener = owner.as_ref().and_then(|o| self.listener(&o.listener)).cloned();
+        if let Some(owner) = &owner {
+            self.note_gateway(&id.gateway, &owner.listener, dirty);
+        }
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
         // First, since chains depend on who has the name among all frontends.
@@ -73,7 +76,8 @@ impl Engine {
     }
 
     fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
-        let routes = self.routes(id, hostname, &owner.listener);
+        let mut routes = self.routes(id, hostname, &owner.listener);
+        routes.extend(self.behind_solvers(id, hostname, &owner.listener));
         let table =
             (owner.is_own || !routes.is_empty()).then(|| (None, VirtualHost { hostname: hostname.clone(), routes }));
         Unit { table, ..Unit::default() }
@@ -195,7 +199,7 @@ impl Engine {
         let (certificate, params) = if by_sni {
             (CertificateSource::BySni, TlsParams::default())
         } else {
-            (CertificateSource::Fixed(fixed_name(id, hostname)), listener.tls.params.clone())
+            (CertificateSource::Fixed(fixed_name(id, hostname)), TlsParams::clone(&listener.tls.params))
         };
         Termination { certificate, alpn: listener.tls.alpn.clone(), params }
     }
@@ -247,7 +251,7 @@ impl Engine {
         let fixed = fixed_name(id, hostname);
         let uses_fixed = content.is_some() && self.secret_name(id, hostname) == fixed;
         let held = content.filter(|_| uses_fixed).and_then(|(certificate, _)| certificate);
-        let resource = held.map(|certificate| secret(fixed.clone(), certificate, TlsParams::default()));
+        let resource = held.map(|certificate| secret(fixed.clone(), certificate, Arc::default()));
         self.emit(ResourceKey::Secret(fixed), resource, dirty);
     }
 
@@ -272,12 +276,14 @@ impl Engine {
             _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
             None | Some(Family::Http | Family::Tcp) => return None,
             Some(Family::Tls) if frontend.gate.is_empty() => return None,
-            Some(Family::Tls) => FrontendKind::Tls {
-                chains: frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain))).collect(),
-                gate: frontend.gate.shown().clone(),
-            },
+            Some(Family::Tls) => {
+                let chains = frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain)));
+                let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
+                chains.extend(self.tls_challenges(&chains));
+                FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
+            }
         };
-        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), kind })
+        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
     }
 
     /// Looks up the ready addresses of a Service port that something refers to.
@@ -380,7 +386,7 @@ fn fixed_name(id: &FrontendId, hostname: &Hostname) -> SecretName {
     SecretName::Fixed(Arc::from(format!("{id}/{hostname}")))
 }
 
-fn secret(name: SecretName, certificate: Arc<crate::model::Certificate>, params: TlsParams) -> Resource {
+fn secret(name: SecretName, certificate: Arc<crate::model::Certificate>, params: Arc<TlsParams>) -> Resource {
     Resource::Secret(Secret { name, certificate, params })
 }
 

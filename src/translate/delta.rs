@@ -1,9 +1,9 @@
 //! What goes into a translation and what comes out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{ChallengeAnswer, ObjectStatus};
+use super::{ChallengeAnswer, ObjectStatus, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
     BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
@@ -19,6 +19,8 @@ pub enum Change {
     Delete(ObjectKey),
     /// How the HTTP-01 challenges of an exact hostname are answered by the Gateways that have it.
     Challenge(Hostname, Option<ChallengeAnswer>),
+    /// Which Service answers TLS-ALPN-01 challenges, of all names whose TLS ends here.
+    TlsChallenges(Option<ServicePort>),
     /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).
     Trouble(ObjectName, Option<String>),
     /// Who is about to put a certificate into a Secret that listeners refer to.
@@ -31,7 +33,7 @@ impl Change {
         match self {
             Change::Put(object) => Some(object.key()),
             Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..) | Change::Trouble(..) | Change::Awaited(..) => None,
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => None,
         }
     }
 }
@@ -43,6 +45,13 @@ pub struct Delta {
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
     /// Statuses that are different from before; `None` where the object is gone or no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
+    /// Gateways that have a part in what changed on frontends that many share.
+    pub gateways: BTreeSet<ObjectName>,
+    /// Services that Gateways are to have from now on, or no longer, by Gateway.
+    pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
+    /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wishes for one
+    /// any more.
+    pub wishes: BTreeMap<ObjectName, Option<Wish>>,
 }
 
 /// Identifies a resource.

@@ -14,17 +14,21 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach::{self, Attachment};
-use super::certificate::{Served, Wish};
+use super::certificate::Served;
 use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
+use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
+use super::exposure::ServiceIntent;
+use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{self, Parent};
 use super::resolve::{self, Resolution};
 use super::status::Reported;
+use super::wishes::Wished;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
 use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
 use crate::store::Store;
@@ -36,10 +40,21 @@ pub struct Settings {
     pub controller: String,
     /// Addresses of Gateways that ask for none.
     pub default_addresses: Vec<IpAddr>,
+    /// How Gateways are reached whose parameters do not say.
+    pub fleet: Fleet,
+    /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
+    pub envoys: Option<ObjectName>,
+}
+
+impl Settings {
+    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
+    pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
+        Self { controller: controller.to_owned(), default_addresses, fleet: Fleet::Own, envoys: None }
+    }
 }
 
 /// What each frontend would serve under one hostname, sorted by frontend.
-pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, TlsParams))>;
+pub(super) type SniClaims = Vec<(FrontendId, (Option<Arc<Certificate>>, Arc<TlsParams>))>;
 
 /// Keeps what has been translated.
 pub struct Engine {
@@ -59,57 +74,30 @@ pub struct Engine {
     pub(super) attached: Index<ListenerId, RouteKey>,
     /// For each listener and hostname, the routes that serve it, each with its own hostname that gave it.
     pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
+    /// Hostnames that only routes of cert-manager's solvers give to a listener.
+    pub(super) solved: Index<ListenerId, Hostname>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     /// How the HTTP-01 challenges of hosts are answered.
     pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// Which certificates issuers are to make.
+    pub(super) wished: Wished,
+    /// Who answers TLS-ALPN-01.
+    pub(super) tls_challenges: Option<ServicePort>,
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
     /// Who is about to fill Secrets that listeners refer to.
     pub(super) awaited: BTreeMap<ObjectName, Arc<str>>,
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
+    pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
+    /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
+    pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
+    pub(super) taken: Index<u16, ObjectName>,
     pub(super) counters: Counters,
-}
-
-/// How much work was done since the engine was made: what tests compare to the size of a change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Gateways and ListenerSets evaluated.
-    pub parents: usize,
-    /// Hostnames on ports whose owner was decided.
-    pub claims: usize,
-    /// Routes attached to parents.
-    pub attachments: usize,
-    /// Routes whose rules were resolved.
-    pub routes: usize,
-    /// (frontend, hostname) units compiled.
-    pub units: usize,
-    /// Tables put together.
-    pub tables: usize,
-    /// Frontends put together.
-    pub frontends: usize,
-    /// Statuses made.
-    pub statuses: usize,
-}
-
-impl Counters {
-    /// The work done since an earlier reading.
-    pub fn since(&self, before: &Counters) -> Counters {
-        Counters {
-            parents: self.parents - before.parents,
-            claims: self.claims - before.claims,
-            attachments: self.attachments - before.attachments,
-            routes: self.routes - before.routes,
-            units: self.units - before.units,
-            tables: self.tables - before.tables,
-            frontends: self.frontends - before.frontends,
-            statuses: self.statuses - before.statuses,
-        }
-    }
 }
 
 /// What has to be redone.
@@ -124,6 +112,8 @@ pub(super) struct Dirty {
     pub(super) frontends: BTreeSet<FrontendId>,
     pub(super) endpoints: BTreeSet<ServicePort>,
     pub(super) statuses: BTreeSet<ObjectKey>,
+    pub(super) services: BTreeSet<ObjectName>,
+    pub(super) wishing: BTreeSet<ParentKey>,
     pub(super) delta: Delta,
 }
 
@@ -146,16 +136,22 @@ impl Engine {
             attachments: BTreeMap::new(),
             attached: Index::default(),
             contributions: Index::default(),
+            solved: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
+            wished: Wished::default(),
+            tls_challenges: None,
             troubles: BTreeMap::new(),
             awaited: BTreeMap::new(),
             emitted: HashMap::new(),
+            digest: 0,
             backends: BTreeMap::new(),
             ports: BTreeMap::new(),
             sni_ports: HashMap::new(),
             reported: BTreeMap::new(),
+            exposed: BTreeMap::new(),
+            taken: Index::default(),
             counters: Counters::default(),
         }
     }
@@ -192,31 +188,26 @@ impl Engine {
         while let Some(port) = dirty.endpoints.pop_first() {
             self.compile_endpoints(&port, &mut dirty);
         }
+        while let Some(gateway) = dirty.services.pop_first() {
+            self.wish_service(&gateway, &mut dirty);
+        }
+        while let Some(key) = dirty.wishing.pop_first() {
+            self.settle_wishes(&key, &mut dirty);
+        }
         while let Some(key) = dirty.statuses.pop_first() {
             self.report(&key, &mut dirty);
         }
         dirty.delta
     }
 
-    /// The certificates that issuers are to make, each with the certificate that is there now.
-    pub fn wishes(&self) -> BTreeMap<Wish, Option<Arc<Certificate>>> {
-        let listeners = self.parents.values().filter(|p| p.accepted.is_ok()).flat_map(|parent| {
-            parent.listeners.iter().filter(|l| l.accepted.is_ok()).filter(|l| {
-                // A name that another listener owns gets no certificate.
-                !self.conflicts.contains_key(&parent.id(l))
-            })
-        });
-        listeners
-            .filter_map(|listener| match &listener.served {
-                Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
-                Served::None | Served::Missing(_) | Served::Certificate(_) => None,
-            })
-            .collect()
-    }
-
     /// The objects that were seen.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What is served, in one number: engines that were told the same have the same.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// How much work was done so far.
@@ -226,15 +217,16 @@ impl Engine {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         let (key, replaced) = match change {
-            Change::Put(object) => {
-                let key = object.key();
-                (key, self.store.put(object))
+            Change::Put(mut object) => {
+                self.store.share(&mut object);
+                (object.key(), self.store.put(object))
             }
             Change::Delete(key) => {
                 let replaced = self.store.delete(&key);
                 (key, replaced)
             }
             Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
         };
@@ -247,10 +239,9 @@ impl Engine {
                 dirty.attachments.extend(self.store.routes_in(namespace));
             }
             Kind::GatewayClass => {
-                let class = name.name.to_string();
-                dirty.parents.extend(self.store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
-                dirty.statuses.insert(key);
+                self.touch_class(name, dirty);
             }
+            Kind::GatewayParameters => self.touch_parameters(name, dirty),
             Kind::Gateway => {
                 dirty.parents.insert(ParentKey::Gateway(name.clone()));
                 dirty.statuses.insert(key);
@@ -270,14 +261,16 @@ impl Engine {
             Kind::Service => {
                 dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
                 self.touch_endpoints(name, dirty);
+                self.touch_exposure(name, replaced.exposure.as_deref(), dirty);
             }
             Kind::EndpointSlice => {
                 for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {
                     self.touch_endpoints(&service, dirty);
+                    self.touch_envoys(&service, dirty);
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
-            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway => {}
+            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
         }
     }
 
@@ -317,7 +310,7 @@ impl Engine {
                 .store
                 .gateway(name)
                 .filter(|gateway| self.is_ours(&gateway.class))
-                .map(|gateway| parent::gateway(gateway, &self.store, now)),
+                .map(|gateway| parent::gateway(gateway, &self.store, &self.settings, now)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
@@ -325,11 +318,13 @@ impl Engine {
             }),
         };
         if let ParentKey::Gateway(name) = key {
-            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.admits.clone());
+            // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
+            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
             if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
             }
             self.bind(name, dirty);
+            self.touch_rivals(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);
@@ -347,6 +342,7 @@ impl Engine {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
         };
+        dirty.wishing.insert(key.clone());
     }
 
     /// Whether a GatewayClass is there and names our controller.
@@ -426,12 +422,14 @@ impl Engine {
             let losers: Vec<(ListenerId, Reason)> = losers.into_iter().map(|(l, reason)| (l.clone(), reason)).collect();
             for (loser, reason) in losers {
                 if self.conflicts.insert(loser.clone(), reason) != Some(reason) {
+                    dirty.wishing.insert(loser.parent.clone());
                     dirty.statuses.insert(loser.parent.object());
                 }
             }
             if let Some((listener, _)) = &winner
                 && self.conflicts.remove(listener).is_some()
             {
+                dirty.wishing.insert(listener.parent.clone());
                 dirty.statuses.insert(listener.parent.object());
             }
             let before = frontend.winners.get(hostname).cloned();
@@ -441,6 +439,7 @@ impl Engine {
             let overlapping = frontend.set_winner(hostname, winner.clone());
             dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
             for (listener, _) in [before, winner].into_iter().flatten() {
+                self.note_gateway(&id.gateway, &listener, dirty);
                 dirty.statuses.insert(listener.parent.object());
             }
             dirty.units.insert((id.clone(), hostname.clone()));
@@ -506,6 +505,10 @@ impl Engine {
                 dirty.statuses.insert(come.parent.object());
             }
         }
+        // A label makes a route a solver's.
+        for (listener, hostname, _) in handed_out(key, &new) {
+            self.note_solvers(&listener, &hostname, dirty);
+        }
         if !new.is_empty() {
             self.attachments.insert(key.clone(), new);
         }
@@ -525,7 +528,9 @@ impl Engine {
         } else {
             self.contributions.remove(&key, entry);
         }
+        self.note_solvers(listener, hostname, dirty);
         if let Some(id) = self.frontend_of(listener) {
+            self.touch_solved(&id, listener, hostname, dirty);
             dirty.units.insert((id, hostname.clone()));
         }
     }
@@ -539,8 +544,7 @@ impl Engine {
     /// The frontend of a listener, if its parent is there.
     pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
         let parent = self.parents.get(&listener.parent)?;
-        let port = parent.listener(&listener.name)?.port;
-        Some(FrontendId { gateway: parent.gateway.clone(), port })
+        Some(parent.frontend(parent.listener(&listener.name)?.port))
     }
 
     /// Looks up what a route's rules refer to.
@@ -566,6 +570,7 @@ impl Engine {
                     }
                 }
                 if let Some(id) = self.frontend_of(&listener) {
+                    self.touch_solved(&id, &listener, &hostname, dirty);
                     dirty.units.insert((id, hostname));
                 }
             }

@@ -23,6 +23,12 @@ impl ParentKey {
         }
     }
 
+    pub(crate) fn name_mut(&mut self) -> &mut ObjectName {
+        match self {
+            ParentKey::Gateway(name) | ParentKey::ListenerSet(name) => name,
+        }
+    }
+
     /// Its object.
     pub fn object(&self) -> ObjectKey {
         match self {

@@ -11,12 +11,16 @@ mod claims;
 mod compile;
 #[cfg(test)]
 mod confluence;
+mod counters;
 mod deadline;
 mod delta;
 mod document;
 mod emit;
 mod engine;
 mod explain;
+mod exposure;
+mod features;
+mod fleet;
 mod frontend_state;
 mod gate;
 mod index;
@@ -27,19 +31,26 @@ mod re2;
 mod report;
 mod resolve;
 mod sans;
+mod solver;
 mod status;
 mod tables;
 mod tls_options;
+mod wishes;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
 pub use challenge::ChallengeAnswer;
+pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use document::{parent_ref, status_document};
-pub use engine::{Counters, Engine, Settings};
+pub use engine::{Engine, Settings};
 pub use explain::{Explanation, Host, Link, Question};
+pub use exposure::{ServiceIntent, ServiceWish};
+pub use fleet::{Fleet, Precedence, Reach};
 pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use parent::{Parent, ParentListener, Protocol};
-pub use status::{GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody};
+pub use status::{
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
+};
 pub use tls_options::{INTERNAL_CA, ISSUER};

@@ -15,7 +15,7 @@ pub const INTERNAL_CA: &str = "internal-ca";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
     /// Versions, ciphers and the like.
-    pub params: TlsParams,
+    pub params: Arc<TlsParams>,
     /// ALPN protocols in order of preference.
     pub alpn: Vec<String>,
 }
@@ -26,13 +26,13 @@ impl TlsSettings {
     pub(super) fn shared(params: TlsParams, alpn: Option<Vec<String>>, speaks_http: bool) -> Arc<Self> {
         static HTTP: LazyLock<Arc<TlsSettings>> = LazyLock::new(|| {
             let alpn = vec!["h2".to_owned(), "http/1.1".to_owned()];
-            Arc::new(TlsSettings { params: TlsParams::default(), alpn })
+            Arc::new(TlsSettings { params: Arc::default(), alpn })
         });
         static OTHER: LazyLock<Arc<TlsSettings>> = LazyLock::new(Arc::default);
         let usual: &Arc<Self> = if speaks_http { &HTTP } else { &OTHER };
         match alpn {
             None if params == TlsParams::default() => usual.clone(),
-            alpn => Arc::new(Self { params, alpn: alpn.unwrap_or_else(|| usual.alpn.clone()) }),
+            alpn => Arc::new(Self { params: Arc::new(params), alpn: alpn.unwrap_or_else(|| usual.alpn.clone()) }),
         }
     }
 }

@@ -40,7 +40,7 @@ struct Encoded {
 
 /// How to encode a resource that is not kept encoded, and what must be known of it without that.
 struct Recipe {
-    version: String,
+    version: [u8; VERSION],
     len: usize,
     encode: Box<dyn Fn() -> Encoded + Send + Sync>,
 }
@@ -109,7 +109,7 @@ impl Resource {
         let Content::Kept(encoded) = &kept.content else { unreachable!("a new resource is kept") };
         let (kind, name) = (kept.kind, kept.name.clone());
         let recipe = Recipe {
-            version: kept.version().to_owned(),
+            version: kept.version().as_bytes().try_into().expect("versions are all as long"),
             len: encoded.bytes.len(),
             encode: Box::new(move || Encoded::new(kind, &name, &[], &crate::stable::encode(&make()))),
         };
@@ -176,7 +176,7 @@ impl Resource {
     pub fn version(&self) -> &str {
         match &self.content {
             Content::Kept(encoded) => encoded.version(),
-            Content::Made(recipe) => &recipe.version,
+            Content::Made(recipe) => text_of(&recipe.version),
         }
     }
 
@@ -224,8 +224,12 @@ impl Encoded {
 
     fn version(&self) -> &str {
         let at = self.version_at as usize;
-        std::str::from_utf8(&self.bytes[at..at + VERSION]).expect("a version is hexadecimal")
+        text_of(&self.bytes[at..at + VERSION])
     }
+}
+
+fn text_of(version: &[u8]) -> &str {
+    std::str::from_utf8(version).expect("a version is hexadecimal")
 }
 
 /// Length of a version: half of a SHA-256 in hexadecimal.

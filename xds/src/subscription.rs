@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::view::{Generation, Tables};
+use crate::view::{Entry, Generation, Tables};
 use crate::{Kind, Resource};
 
 /// One thing to tell a client.
@@ -153,19 +153,25 @@ impl Subscription {
         if self.kind == Kind::Secret && !canonical_secret_name(name) {
             return gone();
         }
-        let table = tables.table(self.kind);
-        let Some(current) = table.current(name) else {
-            return gone();
-        };
-        match self.quarantine.get(current.name()) {
-            Some(q) if &*q.version == current.version() => match (&q.held, table.good(name)) {
+        match tables.table(self.kind).entry(name) {
+            Some(entry) => self.item_of(name, entry).unwrap_or_else(gone),
+            None => gone(),
+        }
+    }
+
+    /// The same of a name whose entry is at hand; outer `None` when the entry holds no resource.
+    pub(crate) fn item_of(&self, name: &Arc<str>, entry: &Entry) -> Option<Option<Item>> {
+        let current = entry.current.as_ref()?;
+        let refused = if self.quarantine.is_empty() { None } else { self.quarantine.get(current.name()) };
+        Some(match refused {
+            Some(q) if &*q.version == current.version() => match (&q.held, &entry.good) {
                 (Held::Known(good), _) | (_, Some(good)) => Some(Item::Fallback(good.clone())),
                 // A wildcard client is told nothing; one that asks by name is always answered.
                 _ if self.named.contains_key(name) => Some(Item::Withhold(name.clone())),
                 _ => None,
             },
             _ => Some(Item::Upsert(current.clone())),
-        }
+        })
     }
 }
 

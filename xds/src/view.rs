@@ -46,14 +46,19 @@ pub type Generation = u64;
 pub(crate) struct Entry {
     /// `None` once removed; the entry stays in the log until every stream has passed it.
     pub(crate) current: Option<Arc<Resource>>,
-    /// When `current` was published.
-    pub(crate) generation: Generation,
-    /// Its place in the log.
+    /// When `current` was published, and its place in the log.
     position: (Generation, u32),
     /// Whether some client acknowledged `current`.
     pub(crate) acknowledged: bool,
     /// The last version some client acknowledged, while `current` is not.
-    good: Option<Arc<Resource>>,
+    pub(crate) good: Option<Arc<Resource>>,
+}
+
+impl Entry {
+    /// When `current` was published.
+    pub(crate) fn generation(&self) -> Generation {
+        self.position.0
+    }
 }
 
 /// The resources of one kind.
@@ -128,10 +133,7 @@ impl Table {
             }
         }
         self.log.insert(position, name.clone());
-        self.entries.insert(
-            name.clone(),
-            Entry { current: resource, generation: position.0, position, acknowledged: false, good },
-        );
+        self.entries.insert(name.clone(), Entry { current: resource, position, acknowledged: false, good });
     }
 
     /// Forgets removed names once every stream has passed them.

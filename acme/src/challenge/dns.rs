@@ -52,6 +52,9 @@ pub trait DnsView: Send + Sync {
     ///
     /// The engine repeats it until [`Seen::Everywhere`] or its deadline.
     async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError>;
+
+    /// The values at a name that every authoritative server has; those of servers that do not answer are not missed.
+    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError>;
 }
 
 /// What the authoritative servers say about a value.

@@ -64,6 +64,15 @@ pub struct DnsSolver {
     pub account_label: bool,
 }
 
+/// dns-persist-01: records that bind names to our account.
+#[derive(Clone)]
+pub struct Persist {
+    /// Sees them.
+    pub view: Arc<dyn DnsView>,
+    /// For how many days a record of ours binds; without it, for ever.
+    pub days: Option<u32>,
+}
+
 /// What can be proven, and how.
 #[derive(Clone, Default)]
 pub struct Solvers {
@@ -72,7 +81,7 @@ pub struct Solvers {
     /// Answers DNS-01.
     pub dns: Option<DnsSolver>,
     /// Sees records that stay: dns-persist-01, where the CA offers it. With `dns`, a missing record is written.
-    pub persist: Option<Arc<dyn DnsView>>,
+    pub persist: Option<Persist>,
     /// Answers TLS-ALPN-01.
     pub alpn: Option<Arc<dyn AlpnSolver>>,
 }

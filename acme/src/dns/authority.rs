@@ -152,6 +152,10 @@ impl DnsView for Authorities {
     async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
         bounded(&record.name, self.look(record)).await
     }
+
+    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
+        bounded(name, self.all(name)).await
+    }
 }
 
 impl Authorities {
@@ -179,18 +183,41 @@ impl Authorities {
         ))
     }
 
+    /// What each authoritative server says about the TXT records at a name.
+    async fn texts(&self, name: &Name) -> Result<Vec<(Server, Result<Message, String>)>, DnsError> {
+        let asked = self.servers(name).await?.into_iter().map(|server| async move {
+            let answer = authoritative_answer(&server, name, RecordType::TXT).await;
+            (server, answer)
+        });
+        Ok(join_all(asked).await)
+    }
+
+    async fn all(&self, name: &str) -> Result<Vec<String>, DnsError> {
+        let at = absolute(name)?;
+        let (mut common, mut silent) = (None::<Vec<String>>, Vec::new());
+        for (server, answer) in self.texts(&at).await? {
+            match answer {
+                Ok(answer) => {
+                    let held: Vec<String> =
+                        texts(&answer, &at).filter_map(|text| String::from_utf8(text).ok()).collect();
+                    common = Some(match common {
+                        Some(before) => before.into_iter().filter(|value| held.contains(value)).collect(),
+                        None => held,
+                    });
+                }
+                Err(why) => silent.push(format!("{}: {why}", server.label)),
+            }
+        }
+        common.ok_or_else(|| unavailable(format!("no authoritative server answers for {name}: {}", silent.join("; "))))
+    }
+
     async fn look(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
         let name = absolute(&record.name)?;
-        let servers = self.servers(&name).await?;
-        let name = &name;
-        let asked = servers
-            .iter()
-            .map(|server| async move { (server, authoritative_answer(server, name, RecordType::TXT).await) });
-        let answers = join_all(asked).await;
+        let answers = self.texts(&name).await?;
         let (mut having, mut missing, mut silent) = (0, Vec::new(), Vec::new());
         for (server, answer) in answers {
             match answer {
-                Ok(answer) if holds(&answer, name, &record.value) => having += 1,
+                Ok(answer) if texts(&answer, &name).any(|text| text == record.value.as_bytes()) => having += 1,
                 Ok(_) => missing.push(server.label.clone()),
                 Err(why) => silent.push(format!("{}: {why}", server.label)),
             }
@@ -276,10 +303,11 @@ fn cname(answer: &Message, at: &Name) -> Option<Name> {
     })
 }
 
-fn holds(answer: &Message, at: &Name, value: &str) -> bool {
-    answer.answers.iter().filter(|record| record.name == *at).any(|record| match &record.data {
-        RData::TXT(text) => text.txt_data.concat() == value.as_bytes(),
-        _ => false,
+/// The TXT values at a name.
+fn texts<'a>(answer: &'a Message, at: &'a Name) -> impl Iterator<Item = Vec<u8>> + 'a {
+    answer.answers.iter().filter(|record| record.name == *at).filter_map(|record| match &record.data {
+        RData::TXT(text) => Some(text.txt_data.concat()),
+        _ => None,
     })
 }
 

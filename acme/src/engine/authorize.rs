@@ -28,8 +28,12 @@ struct Task {
 }
 
 /// Meets every open challenge of an order and tells the CA. The records are written down before they are made.
-pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<(), Failure> {
-    let tasks = tasks(run, order).await?;
+/// `false`: there was none.
+pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bool, Failure> {
+    // Reading changes nothing at the CA: the order's URL may be written down meanwhile.
+    let (saved, tasks) = futures::join!(run.save(), tasks(run, order));
+    saved?;
+    let tasks = tasks?;
     if let Some(solver) = run.issuer.config.solvers.dns.clone() {
         prepare_dns(run, &solver, &tasks).await?;
     }
@@ -53,7 +57,8 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<()
             _ => {}
         }
     }
-    accept(run, order, &tasks).await
+    accept(run, order, &tasks).await?;
+    Ok(!tasks.is_empty())
 }
 
 /// The open challenges, one for each name not proven yet.
@@ -130,10 +135,13 @@ async fn prepare_dns(run: &mut Run<'_>, solver: &DnsSolver, tasks: &[Task]) -> R
     for result in presented {
         result.map_err(|e| of_dns(&e, Timestamp::now()))?;
     }
+    // Name servers may take minutes: others talk to the CA meanwhile.
+    run.give_turn();
     let until = Instant::now() + solver.propagation_limit;
     for record in &records {
         seen(solver, record, until).await?;
     }
+    run.take_turn().await;
     Ok(())
 }
 

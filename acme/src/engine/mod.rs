@@ -4,6 +4,7 @@
 //! (`record.rs`); a process killed at any point takes up the same order, with the same key.
 
 mod authorize;
+mod pace;
 mod persist;
 mod problem;
 mod record;
@@ -17,7 +18,7 @@ use async_trait::async_trait;
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{RwLock, Semaphore, watch};
 
 use crate::account::{self, Account, AccountError, Registration};
 use crate::budget::{Budget, Limits};
@@ -31,6 +32,7 @@ use crate::preflight::{Gate, Question, Strictness};
 use crate::renewal::Window;
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
+use pace::Pace;
 use record::OrderRecord;
 use run::Run;
 
@@ -73,6 +75,8 @@ pub struct AcmeConfig {
     pub timeout: Duration,
     /// How long one attempt follows an order; then it is taken up again later.
     pub patience: Duration,
+    /// How many orders talk to the CA at a time.
+    pub at_once: usize,
 }
 
 impl AcmeConfig {
@@ -91,6 +95,7 @@ impl AcmeConfig {
             gate: None,
             timeout: Duration::from_secs(30),
             patience: Duration::from_secs(300),
+            at_once: 16,
         }
     }
 }
@@ -113,6 +118,12 @@ pub struct AcmeIssuer {
     thumbprint: watch::Sender<Arc<str>>,
     /// Orders share it, and a change of the key has it alone: no challenge meets two keys.
     traffic: RwLock<()>,
+    /// Whose turn it is to talk to the CA.
+    turns: Semaphore,
+    /// How long the CA takes to look at a proof.
+    validation: Pace,
+    /// How long the CA takes to sign.
+    issuance: Pace,
     budget: Mutex<Budget>,
     writing_budget: AtomicBool,
 }
@@ -145,6 +156,9 @@ impl AcmeIssuer {
             account: tokio::sync::Mutex::new(None),
             thumbprint: watch::channel(Arc::from(thumbprint)).0,
             traffic: RwLock::new(()),
+            turns: Semaphore::new(config.at_once.max(1)),
+            validation: Pace::default(),
+            issuance: Pace::default(),
             budget: Mutex::new(budget),
             writing_budget: AtomicBool::new(false),
             config,
@@ -353,8 +367,7 @@ impl Issuer for AcmeIssuer {
     async fn abandon(&self, id: &CertificateId) -> Result<(), Failure> {
         let _lock = self.storage.lock(&self.order_key(id)).await.map_err(|e| of_storage(&e))?;
         let key = self.order_key(id);
-        let read = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?;
-        if let Some((OrderRecord { url: Some(url), downloaded: None, .. }, _)) = read {
+        if let Some(OrderRecord { url: Some(url), downloaded: None, .. }) = record::read(self, &key).await? {
             // Pending authorizations count against the account; what the CA answers changes nothing for us.
             let (protocol, _) = self
                 .account()
@@ -371,10 +384,7 @@ impl Issuer for AcmeIssuer {
 
     async fn tidy(&self, known: &Known, now: Timestamp) -> Result<(), Failure> {
         for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
-            let Some((record, _)) = read_json::<OrderRecord>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?
-            else {
-                continue;
-            };
+            let Some(record) = record::read(self, &key).await? else { continue };
             if record.issuer != self.config.name {
                 continue;
             }

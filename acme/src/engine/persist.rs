@@ -1,17 +1,19 @@
 //! dns-persist-01 (draft-ietf-acme-dns-persist): a record that stays binds a name to our account, so that nothing is
 //! written into DNS for an order.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use super::problem::{of_account, of_dns};
 use super::run::Run;
-use crate::challenge::dns::{DnsView, Seen, TxtRecord};
+use crate::challenge::dns::TxtRecord;
 use crate::failure::{Class, Failure};
 use crate::names::DnsName;
 
 /// Nobody changes it: caches may keep it.
 const TTL: u32 = 3600;
+/// A record that ends sooner than this is as good as ended: the CA may look a little later, by another clock.
+const MARGIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// What the challenge says beside what every challenge says.
 #[derive(Deserialize)]
@@ -20,56 +22,137 @@ struct Challenge {
     issuers: Vec<String>,
 }
 
-/// Makes sure that the record of a name is there: found, or written where a provider may. It is never removed.
+/// What a record says: who may issue, to whom, for how much and until when. Written as a CAA property is (RFC 8659, 4.2).
+#[derive(Debug, PartialEq, Eq)]
+struct Binding {
+    issuer: String,
+    account: String,
+    wildcard: bool,
+    until: Option<i64>,
+}
+
+impl Binding {
+    /// Reads a record; `None` is one that binds nobody.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let issuer = parts.next()?.trim_end_matches('.').to_ascii_lowercase();
+        let (mut account, mut wildcard, mut until) = (None, false, None);
+        for (tag, value) in parts.filter(|part| !part.is_empty()).map(|part| part.split_once('=').unwrap_or((part, "")))
+        {
+            match tag.trim().to_ascii_lowercase().as_str() {
+                "accounturi" => account = Some(value.trim().to_owned()),
+                "policy" => wildcard = value.trim().eq_ignore_ascii_case("wildcard"),
+                // One that cannot be read binds nobody: it may say that it has ended.
+                "persistuntil" => until = Some(value.trim().parse().ok()?),
+                // The draft: unknown parameters are ignored.
+                _ => {}
+            }
+        }
+        Some(Self { issuer, account: account?, wildcard, until })
+    }
+
+    /// One for wildcards binds the bare name as well.
+    fn covers(&self, wanted: &Self, now: Timestamp) -> bool {
+        self.issuer == wanted.issuer
+            && self.account == wanted.account
+            && (self.wildcard || !wanted.wildcard)
+            && !self.has_ended(now + MARGIN)
+    }
+
+    fn has_ended(&self, at: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= at.as_second())
+    }
+}
+
+impl std::fmt::Display for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; accounturi={}", self.issuer, self.account)?;
+        if self.wildcard {
+            f.write_str("; policy=wildcard")?;
+        }
+        match self.until {
+            Some(until) => write!(f, "; persistUntil={until}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes sure that the record of a name is there: found, or written where a provider may. One that binds is never
+/// removed; one of ours that has ended is, once its successor is there.
 pub(super) async fn ensure(run: &Run<'_>, name: &DnsName, url: &str) -> Result<(), Failure> {
     let solvers = &run.issuer.config.solvers;
-    let Some(view) = &solvers.persist else { return Ok(()) };
+    let Some(persist) = &solvers.persist else { return Ok(()) };
     let issuer = &run.issuer.config.name;
-    let answer = run.account.post_as_get(url).await.map_err(|e| of_account(issuer, &e, Timestamp::now()))?;
+    let now = Timestamp::now();
+    let answer = run.account.post_as_get(url).await.map_err(|e| of_account(issuer, &e, now))?;
     let challenge: Option<Challenge> = serde_json::from_slice(&answer.body).ok();
     let domain = challenge.and_then(|c| c.issuers.into_iter().next()).filter(|d| DnsName::parse(d).is_ok());
     let Some(domain) = domain else {
         return Err(Failure::new(Class::Bug, format!("{issuer}: the dns-persist-01 challenge names no issuer domain")));
     };
     let failed = |e| of_dns(&e, Timestamp::now()).by(vec![name.to_string()]);
-    let at = view.challenge_target(&format!("_validation-persist.{}", name.base())).await.map_err(failed)?;
-    let record = |value: String| TxtRecord { name: at.clone(), value, ttl: TTL };
-    let values = values(&domain, run.account.url(), name.is_wildcard());
-    for value in &values {
-        if is_seen(&**view, &record(value.clone())).await.map_err(failed)? {
-            return Ok(());
-        }
+    let at = persist.view.challenge_target(&format!("_validation-persist.{}", name.base())).await.map_err(failed)?;
+    let until = persist.days.map(|days| (now + SignedDuration::from_hours(24 * i64::from(days))).as_second());
+    let issuer = domain.trim_end_matches('.').to_ascii_lowercase();
+    let wanted = Binding { issuer, account: run.account.url().to_owned(), wildcard: name.is_wildcard(), until };
+    let there = persist.view.values(&at).await.map_err(failed)?;
+    let binds = |text: &String| Binding::parse(text).is_some_and(|found| found.covers(&wanted, now));
+    if there.iter().any(binds) {
+        return Ok(());
     }
-    let wanted = record(values.into_iter().next().expect("there is one"));
+    let record = |value: String| TxtRecord { name: at.clone(), value, ttl: TTL };
     let Some(dns) = &solvers.dns else {
-        let message = format!("{name} is not bound to our account: create {at} TXT \"{}\"", wanted.value);
+        let message = format!("{name} is not bound to our account: create {at} TXT \"{wanted}\"");
         return Err(Failure::new(Class::HostFault, message).by(vec![name.to_string()]));
     };
     dns.provider.zone_of(&at).await.map_err(failed)?;
-    dns.provider.present(&wanted).await.map_err(failed)?;
-    super::authorize::seen(dns, &wanted, tokio::time::Instant::now() + dns.propagation_limit).await
-}
-
-async fn is_seen(view: &dyn DnsView, record: &TxtRecord) -> Result<bool, crate::challenge::dns::DnsError> {
-    Ok(matches!(view.seen(record).await?, Seen::Everywhere { .. }))
-}
-
-/// The values that bind a name, the one to create first. One for wildcards binds the bare name as well.
-fn values(domain: &str, account_url: &str, wildcard: bool) -> Vec<String> {
-    let plain = format!("{domain}; accounturi={account_url}");
-    let wide = format!("{plain}; policy=wildcard");
-    if wildcard { vec![wide] } else { vec![plain, wide] }
+    let made = record(wanted.to_string());
+    dns.provider.present(&made).await.map_err(failed)?;
+    super::authorize::seen(dns, &made, tokio::time::Instant::now() + dns.propagation_limit).await?;
+    for ended in there.into_iter().filter(|text| {
+        Binding::parse(text).is_some_and(|found| found.account == wanted.account && found.has_ended(now))
+    }) {
+        if let Err(error) = dns.provider.cleanup(&record(ended)).await {
+            tracing::warn!(record = at, %error, "a record that has ended stays for now");
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn wanted(wildcard: bool) -> Binding {
+        let account = "https://ca.example/acct/1".to_owned();
+        Binding { issuer: "ca.example".to_owned(), account, wildcard, until: None }
+    }
+
     #[test]
-    fn a_record_for_wildcards_serves_the_bare_name_and_not_the_other_way_round() {
-        let of = |wildcard| values("ca.example", "https://ca.example/acct/1", wildcard);
-        assert_eq!(of(true), ["ca.example; accounturi=https://ca.example/acct/1; policy=wildcard"]);
-        assert_eq!(of(false)[0], "ca.example; accounturi=https://ca.example/acct/1");
-        assert_eq!(of(false)[1], of(true)[0]);
+    fn a_record_binds_whom_it_names_for_what_it_says_until_it_ends() {
+        let now = Timestamp::from_second(1_800_000_000).expect("in range");
+        let later = now.as_second() + 86_400;
+        let soon = now.as_second() + 60;
+        for (text, bare, wildcard) in [
+            ("ca.example; accounturi=https://ca.example/acct/1".to_owned(), true, false),
+            ("CA.example. ;AccountURI=https://ca.example/acct/1;policy=Wildcard;x=y".to_owned(), true, true),
+            (format!("ca.example; accounturi=https://ca.example/acct/1; persistUntil={later}"), true, false),
+            (format!("ca.example; accounturi=https://ca.example/acct/1; persistUntil={soon}"), false, false),
+            ("ca.example; accounturi=https://ca.example/acct/1; persistUntil=soon".to_owned(), false, false),
+            ("ca.example; accounturi=https://ca.example/acct/2; policy=wildcard".to_owned(), false, false),
+            ("other.example; accounturi=https://ca.example/acct/1".to_owned(), false, false),
+            ("ca.example".to_owned(), false, false),
+        ] {
+            let covers = |wildcard| Binding::parse(&text).is_some_and(|found| found.covers(&wanted(wildcard), now));
+            assert_eq!((covers(false), covers(true)), (bare, wildcard), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for until in [None, Some(1_900_000_000)] {
+            let made = Binding { until, ..wanted(true) };
+            assert_eq!(Binding::parse(&made.to_string()), Some(made));
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::issuer::CertificateId;
 use crate::key::PrivateKeyPem;
 use crate::names::Names;
-use crate::storage::{Expect, read_json, write_json};
+use crate::storage::{Expect, Key, StorageError, read_json, write_json};
 
 /// An order, written before each step that talks to the CA.
 #[derive(Serialize, Deserialize)]
@@ -44,12 +44,24 @@ impl OrderRecord {
     }
 }
 
+/// Reads the record of an order. One that is damaged, or another's, was left by a machine that lost its power: the order is
+/// placed anew.
+pub(super) async fn read(issuer: &AcmeIssuer, key: &Key) -> Result<Option<OrderRecord>, Failure> {
+    match read_json::<OrderRecord>(&*issuer.storage, key).await {
+        Ok(found) => Ok(found.map(|(record, _)| record).filter(|record| issuer.order_key(&record.id) == *key)),
+        Err(error @ StorageError::Damaged { .. }) => {
+            tracing::warn!(issuer = issuer.config.name, %error, "the order is placed anew");
+            Ok(None)
+        }
+        Err(error) => Err(of_storage(&error)),
+    }
+}
+
 /// Ends an order: removes its traces, then its record; where a trace cannot be removed now, the record stays and
 /// says so.
 pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(), Failure> {
     let key = issuer.order_key(id);
-    let read = read_json::<OrderRecord>(&*issuer.storage, &key).await.map_err(|e| of_storage(&e))?;
-    let Some((mut record, _)) = read else { return Ok(()) };
+    let Some(mut record) = read(issuer, &key).await? else { return Ok(()) };
     record.txt = remove_traces(issuer, std::mem::take(&mut record.txt)).await;
     if record.txt.is_empty() {
         return issuer.storage.remove(&key).await.map_err(|e| of_storage(&e));

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order, OrderStatus};
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
+use super::pace::{Looks, Pace};
 use super::problem::{is_kind, of_account, of_problem, of_protocol, scope_of};
 use super::record::{OrderRecord, remove_traces};
 use super::{AcmeIssuer, authorize, of_storage};
@@ -16,12 +18,10 @@ use crate::client::Handle;
 use crate::failure::{Class, Failure};
 use crate::issuer::IssueRequest;
 use crate::key::PrivateKeyPem;
-use crate::storage::{Expect, read_json, write_json};
+use crate::storage::{Expect, write_json};
 
 /// The CA's wish to wait is followed up to here; beyond, the order is taken up later.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const SLOWEST_POLL: Duration = Duration::from_secs(10);
 
 /// Repeats a call whose nonce the CA refused; the protocol crate itself tries three times.
 macro_rules! renonce {
@@ -48,6 +48,10 @@ pub(super) struct Run<'a> {
     pub(super) answering: Vec<(String, String)>,
     request: &'a IssueRequest,
     started: Instant,
+    /// What is written down is what `record` says.
+    written: bool,
+    /// Our turn to talk to the CA, while we have it.
+    turn: Option<SemaphorePermit<'a>>,
 }
 
 impl<'a> Run<'a> {
@@ -59,12 +63,12 @@ impl<'a> Run<'a> {
     ) -> Result<Self, Failure> {
         let key = issuer.order_key(&request.id);
         let profile = profile(issuer).await?;
-        let read = read_json::<OrderRecord>(&*issuer.storage, &key).await.map_err(|e| of_storage(&e))?;
+        let read = super::record::read(issuer, &key).await?;
         let mut traces = Vec::new();
         let record = match read {
-            Some((record, _)) if record.continues(request, profile.as_deref()) => record,
+            Some(record) if record.continues(request, profile.as_deref()) => record,
             other => {
-                if let Some((old, _)) = other {
+                if let Some(old) = other {
                     traces = remove_traces(issuer, old.txt).await;
                 }
                 let key_pem = PrivateKeyPem::generate_p256()
@@ -87,10 +91,9 @@ impl<'a> Run<'a> {
         };
         let (protocol, handle) =
             account.protocol().await.map_err(|e| of_protocol(issuer, &e, None, Timestamp::now()))?;
-        let run =
-            Self { issuer, account, protocol, handle, record, answering: Vec::new(), request, started: Instant::now() };
-        run.save().await?;
-        Ok(run)
+        let started = Instant::now();
+        let answering = Vec::new();
+        Ok(Self { issuer, account, protocol, handle, record, answering, request, started, written: false, turn: None })
     }
 
     /// Follows the order to its end. What is left behind after a failure can be taken up again.
@@ -111,38 +114,86 @@ impl<'a> Run<'a> {
         if let Some(chain) = self.record.downloaded.clone() {
             return self.verified(chain).await;
         }
+        if self.record.url.is_none() {
+            self.prepare().await?;
+        }
+        // Before and after, the disk is waited for: the CA can serve another order meanwhile.
+        self.take_turn().await;
+        let chain = self.converse().await?;
+        self.turn = None;
+        self.record.downloaded = Some(chain.clone());
+        self.save().await?;
+        self.verified(chain).await
+    }
+
+    /// All that is said to the CA, and what must be written down in between.
+    async fn converse(&mut self) -> Result<String, Failure> {
         let mut order = self.order().await?;
-        let mut pause = SHORTEST_PAUSE;
-        let mut accepted = false;
+        let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
+        let (mut accepted, mut finalized): (Option<(Looks, Instant)>, Option<(Looks, Instant)>) = (None, None);
         loop {
-            match order.state().status {
-                OrderStatus::Pending if !accepted => {
-                    authorize::authorize(self, &mut order).await?;
-                    accepted = true;
+            match (order.state().status, &mut accepted, &mut finalized) {
+                (OrderStatus::Pending, None, _) => {
+                    // Nothing to wait for if everything was proven already; the CA says so at once.
+                    let told = authorize::authorize(self, &mut order).await?;
+                    let (mut looks, asked) = (validation.looks(), Instant::now());
+                    if told {
+                        self.wait(&mut looks).await?;
+                    }
+                    accepted = Some((looks, asked));
                 }
-                OrderStatus::Pending | OrderStatus::Processing => {
-                    self.wait(&mut pause).await?;
+                (OrderStatus::Pending, Some((looks, _)), _) | (OrderStatus::Processing, _, Some((looks, _))) => {
+                    self.wait(looks).await?;
                 }
-                OrderStatus::Ready => {
+                (OrderStatus::Ready, ..) => {
+                    learn(validation, accepted.take());
                     // The proofs are in: their traces may go before the certificate comes.
                     self.tidy().await?;
-                    if self.finalize(&mut order).await? {
+                    self.save_if_changed().await?;
+                    let finalized_now = self.finalize(&mut order).await?;
+                    let mut looks = issuance.looks();
+                    let asked = Instant::now();
+                    if finalized_now && order.state().status != OrderStatus::Processing {
+                        finalized = Some((looks, asked));
                         continue;
                     }
-                    self.wait(&mut pause).await?;
+                    self.wait(&mut looks).await?;
+                    finalized = Some((looks, asked));
                 }
-                OrderStatus::Valid => break,
-                OrderStatus::Invalid => return Err(self.invalid(&mut order).await),
+                // Finalized before a restart.
+                (OrderStatus::Processing, _, None) => {
+                    let mut looks = issuance.looks();
+                    self.wait(&mut looks).await?;
+                    finalized = Some((looks, Instant::now()));
+                }
+                (OrderStatus::Valid, ..) => break,
+                (OrderStatus::Invalid, ..) => return Err(self.invalid(&mut order).await),
             }
             if let Err(error) = renonce!(order.refresh().await.map(|_| ())) {
                 return Err(self.failed(&error));
             }
         }
+        learn(issuance, finalized);
         self.tidy().await?;
-        let chain = self.download(&mut order).await?;
-        self.record.downloaded = Some(chain.clone());
-        self.save().await?;
-        self.verified(chain).await
+        self.download(&mut order).await
+    }
+
+    /// Waits for our turn to talk to the CA.
+    pub(super) async fn take_turn(&mut self) {
+        self.turn = Some(self.issuer.turns.acquire().await.expect("nobody closes it"));
+    }
+
+    /// Lets others talk to the CA, while we wait for something else.
+    pub(super) fn give_turn(&mut self) {
+        self.turn = None;
+    }
+
+    pub(super) async fn save_if_changed(&mut self) -> Result<(), Failure> {
+        if !self.written {
+            self.save().await?;
+            self.written = true;
+        }
+        Ok(())
     }
 
     pub(super) async fn save(&self) -> Result<(), Failure> {
@@ -166,17 +217,26 @@ impl<'a> Run<'a> {
                     tracing::info!(issuer = self.issuer.config.name, url, "the CA no longer knows the order");
                     self.record.url = None;
                     self.record.charged = false;
-                    self.save().await?;
+                    self.prepare().await?;
                 }
                 Err(error) => return Err(self.failed(&error)),
             }
         }
-        self.issuer.look_first(&self.record.names).await?;
-        self.charge().await?;
         let order = self.place().await?;
         self.record.url = Some(order.url().to_owned());
-        self.save().await?;
+        // Written while the authorizations are read, and before anything is done about them.
+        self.written = false;
         Ok(order)
+    }
+
+    /// What comes before an order is placed: a look at what could be in its way, its place in the budget, its key;
+    /// and all of it written down.
+    async fn prepare(&mut self) -> Result<(), Failure> {
+        self.issuer.look_first(&self.record.names).await?;
+        self.charge().await?;
+        self.save().await?;
+        self.written = true;
+        Ok(())
     }
 
     /// Counts the order before it is placed: a limit overrun by a crash would be worse than one count too many.
@@ -198,7 +258,7 @@ impl<'a> Run<'a> {
                     self.issuer.write_budget(now).await.map_err(|e| of_storage(&e))?;
                 }
                 self.record.charged = true;
-                self.save().await
+                Ok(())
             }
         }
     }
@@ -375,23 +435,31 @@ impl<'a> Run<'a> {
         failure
     }
 
-    /// Waits as long as the CA asks for, or a little longer each time.
-    async fn wait(&self, pause: &mut Duration) -> Result<(), Failure> {
+    /// Waits as long as the CA asks for, or as long as it took lately, then a little longer each time.
+    async fn wait(&self, looks: &mut Looks) -> Result<(), Failure> {
         let left = self.issuer.config.patience.saturating_sub(self.started.elapsed());
         let asked = self.handle.last().retry_after.filter(|d| !d.is_zero());
         if let Some(asked) = asked.filter(|d| *d > LONGEST_PAUSE) {
             let message = format!("{}: the CA needs longer for this order", self.issuer.config.name);
             return Err(Failure::new(Class::Transient, message).not_before(Timestamp::now() + asked));
         }
-        let wanted = asked.and_then(|d| Duration::try_from(d).ok()).unwrap_or(*pause);
+        let ours = looks.pause();
+        let wanted = asked.and_then(|d| Duration::try_from(d).ok()).unwrap_or(ours);
         if left.is_zero() || wanted > left {
             let message =
                 format!("{}: the CA has not decided yet; the order is taken up again", self.issuer.config.name);
             return Err(Failure::new(Class::Transient, message));
         }
-        tokio::time::sleep(wanted).await;
-        *pause = pause.mul_f64(1.6).min(SLOWEST_POLL);
+        if !wanted.is_zero() {
+            tokio::time::sleep(wanted).await;
+        }
         Ok(())
+    }
+}
+
+fn learn(pace: &Pace, waited: Option<(Looks, Instant)>) {
+    if let Some((looks, since)) = waited {
+        pace.learn(&looks, since.elapsed());
     }
 }
 

@@ -1,23 +1,27 @@
 //! Storage in a directory: folders 0700, files 0600, writes by rename, locks by `flock`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::spares::{LARGEST, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
-/// No entry of ours comes near this.
-const LARGEST_ENTRY: u64 = 4 << 20;
+const KINDS: [Kind; 6] = [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal];
 
 /// A directory of our own.
 #[derive(Clone, Debug)]
 pub struct Directory {
     root: PathBuf,
+    spares: Arc<BTreeMap<Kind, Spares>>,
+    locks: Arc<Spares>,
 }
 
 impl Directory {
@@ -25,11 +29,14 @@ impl Directory {
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         private_folder(&root)?;
-        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
+        let mut spares = BTreeMap::new();
+        for kind in KINDS {
             private_folder(&root.join(kind.as_str()))?;
+            spares.insert(kind, Spares::of(root.join(kind.as_str())));
         }
         private_folder(&root.join("locks"))?;
-        let directory = Self { root };
+        let locks = Arc::new(Spares::of(root.join("locks")));
+        let directory = Self { root, spares: Arc::new(spares), locks };
         directory.sweep();
         Ok(directory)
     }
@@ -47,10 +54,14 @@ impl Directory {
         self.root.join("locks").join(format!("{}-{}", key.kind().as_str(), key.name()))
     }
 
+    fn spares(&self, kind: Kind) -> &Spares {
+        self.spares.get(&kind).expect("there is one for each kind")
+    }
+
     /// Takes away half-written files of a process that died, when nobody can be writing them any more.
     fn sweep(&self) {
-        for kind in [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal] {
-            let Ok(entries) = fs::read_dir(self.root.join(kind.as_str())) else {
+        for folder in KINDS.map(Kind::as_str).into_iter().chain(["locks"]) {
+            let Ok(entries) = fs::read_dir(self.root.join(folder)) else {
                 continue;
             };
             for entry in entries.flatten() {
@@ -58,7 +69,7 @@ impl Directory {
                     .metadata()
                     .and_then(|m| m.modified())
                     .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 3600));
-                if entry.file_name().to_string_lossy().starts_with(".new-") && stale {
+                if entry.file_name().to_string_lossy().starts_with(PREFIX) && stale {
                     // Losing this race to another sweeper is fine.
                     let _ = fs::remove_file(entry.path());
                 }
@@ -68,37 +79,41 @@ impl Directory {
 
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
-        let meta = match fs::metadata(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|e| failed("reading", &path, e))?,
+        let Some((meta, bytes)) = Spares::read(&path).map_err(|e| failed("reading", &path, e))? else {
+            return Ok(None);
         };
+        let bytes = Zeroizing::new(bytes);
         if meta.permissions().mode() & 0o077 != 0 {
             let mode = meta.permissions().mode() & 0o777;
             return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
         }
-        if meta.size() > LARGEST_ENTRY {
+        // What a machine that lost its power may leave of a file that was removed.
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        if meta.size() > LARGEST {
             return Err(failed("reading", &path, io::Error::other("larger than any entry of ours")));
         }
-        match fs::read(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(failed("reading", &path, e)),
-            Ok(bytes) => Ok(Some(Entry { version: version_of(&bytes), bytes: Zeroizing::new(bytes) })),
-        }
+        Ok(Some(Entry { version: version_of(&bytes), bytes }))
     }
 
     fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
         // The compare and the rename must be one: a short lock around both.
-        let _guard = lock_file(&self.lock_file(key).with_extension("write"))?;
-        let there = self.read_now(key)?.map(|e| e.version);
+        let stripe = Sha256::digest(key.name())[0];
+        let _guard = lock_file(&self.root.join("locks").join(format!("write-{}-{stripe:02x}", key.kind().as_str())))?;
+        let there = || Ok::<_, StorageError>(self.read_now(key)?.map(|e| e.version));
         let holds = match expect {
             Expect::Anything => true,
-            Expect::Absent => there.is_none(),
-            Expect::Version(v) => there.as_ref() == Some(v),
+            Expect::Absent => there()?.is_none(),
+            Expect::Version(v) => there()?.as_ref() == Some(v),
         };
         if !holds {
             return Err(StorageError::Conflict { key: key.to_string() });
         }
-        write_whole(&self.file(key), bytes)?;
+        let path = self.file(key);
+        let spares = self.spares(key.kind());
+        let written = if is_forced(key.kind()) { spares.force(&path, bytes) } else { spares.write(&path, bytes) };
+        written.map_err(|e| failed("writing", &path, e))?;
         Ok(version_of(bytes))
     }
 }
@@ -159,7 +174,14 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
     StorageError::Io { doing, object: path.display().to_string(), source }
 }
 
-/// File systems block; their calls run where blocking is allowed.
+/// What may be lost with the power of the machine costs an order; everything else is forced to the disk. Nothing is lost
+/// with the process.
+fn is_forced(kind: Kind) -> bool {
+    kind != Kind::Order
+}
+
+/// Waiting for the disk blocks: it is done where blocking is allowed. What the page cache answers takes microseconds, less
+/// than to hand it over to another thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, StorageError> {
@@ -169,11 +191,13 @@ async fn blocking<T: Send + 'static>(
 #[async_trait]
 impl Storage for Directory {
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
-        let (this, key) = (self.clone(), key.clone());
-        blocking(move || this.read_now(&key)).await
+        self.read_now(key)
     }
 
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        if !is_forced(key.kind()) {
+            return self.write_now(key, bytes, expect);
+        }
         let (this, key, expect) = (self.clone(), key.clone(), expect.clone());
         let bytes = Zeroizing::new(bytes.to_vec());
         blocking(move || this.write_now(&key, &bytes, &expect)).await
@@ -181,11 +205,7 @@ impl Storage for Directory {
 
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
         let path = self.file(key);
-        blocking(move || match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("removing", &path, e)),
-            _ => Ok(()),
-        })
-        .await
+        self.spares(key.kind()).remove(&path).map_err(|e| failed("removing", &path, e))
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
@@ -211,22 +231,7 @@ impl Storage for Directory {
         let path = self.lock_file(key);
         // Polled, not waited for in a thread: hundreds of waiters must not use up the blocking threads.
         loop {
-            let path = path.clone();
-            let taken = blocking(move || {
-                let file = OpenOptions::new()
-                    .create(true)
-                    .truncate(false)
-                    .write(true)
-                    .mode(0o600)
-                    .open(&path)
-                    .map_err(|e| failed("locking", &path, e))?;
-                match file.try_lock() {
-                    Ok(()) => Ok(Some(FileLock { _file: file })),
-                    Err(fs::TryLockError::WouldBlock) => Ok(None),
-                    Err(fs::TryLockError::Error(e)) => Err(failed("locking", &path, e)),
-                }
-            })
-            .await?;
+            let taken = self.locks.try_lock(&path).map_err(|e| failed("locking", &path, e))?;
             if let Some(lock) = taken {
                 return Ok(Box::new(lock));
             }

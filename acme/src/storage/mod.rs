@@ -4,6 +4,7 @@
 //! Everything in it is secret.
 
 pub mod dir;
+mod spares;
 
 use std::fmt;
 

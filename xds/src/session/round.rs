@@ -56,10 +56,7 @@ impl Session {
                 if !sub.wants(name, entry.current.as_deref()) {
                     continue;
                 }
-                let item = match entry.current {
-                    Some(_) => sub.item(tables, name),
-                    None => Some(Item::Remove(name.clone())),
-                };
+                let item = sub.item_of(name, entry).unwrap_or_else(|| Some(Item::Remove(name.clone())));
                 let Some(item) = item else {
                     continue;
                 };
@@ -103,7 +100,7 @@ impl Session {
                 // What changed since the last round came with its clusters; the coming round carries both.
                 let fresh = !free
                     && kind.rank() != Rank::Backends
-                    && tables.table(kind).entry(&name).is_some_and(|e| e.generation > sub.cursor);
+                    && tables.table(kind).entry(&name).is_some_and(|e| e.generation() > sub.cursor);
                 let item = if fresh { None } else { sub.item(tables, &name) };
                 if let Some(item) = item
                     && !page.push(item)

@@ -1,0 +1,7 @@
+//! Certificates by ACME in the program: Pebble asks our Envoy, and what it issues is served.
+
+mod proofs;
+mod refusals;
+mod served;
+mod site;
+mod troubles;

@@ -1,0 +1,176 @@
+//! A CA, an echo, manifests, and the program over them.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use acme::client::Roots;
+use anyhow::{Context, Result, bail};
+use e2e::echo::Echo;
+use e2e::gatewright::Gatewright;
+use e2e::pebble::{Options, Pebble};
+use e2e::probe::{Answer, Failure, Probe};
+use e2e::world::free_port;
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A CA, an echo, a directory of manifests, a private directory, and the program over them.
+pub(crate) struct Site {
+    pub(crate) pebble: Pebble,
+    pub(crate) program: Option<Gatewright>,
+    pub(crate) manifests: TempDir,
+    pub(crate) state: TempDir,
+    pub(crate) port: u16,
+    pub(crate) echo: Echo,
+}
+
+fn listener(name: &str, host: &str, port: u16, issuer: &str) -> String {
+    format!(
+        "  - {{name: {name}, hostname: \"{host}\", protocol: HTTPS, port: {port}, \
+         tls: {{options: {{gatewright.io/issuer: {issuer}}}}}}}\n"
+    )
+}
+
+impl Site {
+    pub(crate) async fn new() -> Result<Self> {
+        Self::with(Pebble::start(&Options::default()).await?).await
+    }
+
+    pub(crate) async fn with(pebble: Pebble) -> Result<Self> {
+        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
+        fs::write(state.path().join("pebble.pem"), ca)?;
+        let site =
+            Self { pebble, program: None, manifests, state, port: free_port()?, echo: Echo::start("web").await? };
+        site.save(
+            "backend.yaml",
+            &format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{ports: [{{port: 80}}]}}\n---\n\
+                 apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                 metadata: {{name: web, labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\n\
+                 endpoints: [{{addresses: [127.0.0.1]}}]\nports: [{{port: {}}}]\n---\n\
+                 apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: ours}}\n\
+                 spec: {{controllerName: gatewright.io/gateway-controller}}\n---\n\
+                 apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: web}}\nspec:\n  \
+                 parentRefs: [{{name: edge}}]\n  rules:\n  - backendRefs: [{{name: web, port: 80}}]\n",
+                site.echo.address().port()
+            ),
+        )?;
+        Ok(site)
+    }
+
+    /// Puts a file in its place, complete.
+    pub(crate) fn save(&self, name: &str, text: &str) -> Result<()> {
+        let new = self.manifests.path().join(format!(".{name}.new"));
+        fs::write(&new, text)?;
+        fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
+    }
+
+    /// The Gateway with these listeners, as (host, issuer), and no listener on port 80.
+    pub(crate) fn publish(&self, hosts: &[(&str, &str)]) -> Result<()> {
+        let listeners: String = hosts
+            .iter()
+            .enumerate()
+            .map(|(i, (host, issuer))| listener(&format!("l{i}"), host, self.port, issuer))
+            .collect();
+        self.save(
+            "gateway.yaml",
+            &format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: edge}}\nspec:\n  \
+                 gatewayClassName: ours\n  listeners:\n{listeners}"
+            ),
+        )
+    }
+
+    pub(crate) fn start(&mut self, more: &[&str]) -> Result<()> {
+        let directory = self.pebble.directory();
+        self.start_at(&directory, more)
+    }
+
+    pub(crate) fn start_at(&mut self, directory: &str, more: &[&str]) -> Result<()> {
+        let ca = self.state.path().join("pebble.pem").display().to_string();
+        let own = ["--acme-directory", directory, "--acme-ca-bundle", &ca, "--acme-agree-to-terms"];
+        self.start_with(&[&own[..], more].concat())
+    }
+
+    /// Starts it with these options, and no CA but those that they name.
+    pub(crate) fn start_with(&mut self, options: &[&str]) -> Result<()> {
+        let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
+        self.start_before(&[&["--envoy", &envoy], options].concat())
+    }
+
+    /// Starts it with these options, before whatever data plane.
+    pub(crate) fn start_before(&mut self, options: &[&str]) -> Result<()> {
+        let text = |path: &Path| path.display().to_string();
+        let (dir, private) = (text(self.manifests.path()), text(self.state.path()));
+        let port = self.pebble.http_port.to_string();
+        let own = ["standalone", &dir, "--state-dir", &private, "--acme-http-port", &port];
+        self.program = Some(Gatewright::start(&[&own[..], options].concat())?);
+        Ok(())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    pub(crate) async fn get(&self, host: &str) -> Result<Answer, Failure> {
+        Probe::https(self.address(), host).send().await
+    }
+
+    /// Waits until a host is served over TLS, with a certificate that Pebble vouches for.
+    pub(crate) async fn served(&self, host: &str) -> Result<Answer> {
+        let mut roots = RootCertStore::empty();
+        let pem = self.pebble.issuing_root(0).await?;
+        roots.add(CertificateDer::from_pem_slice(pem.as_bytes())?)?;
+        let probe = Probe::https(self.address(), host).roots(roots);
+        let until = Instant::now() + LIMIT;
+        loop {
+            match probe.send().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if Instant::now() > until => {
+                    let log = self.program.as_ref().map(Gatewright::output).unwrap_or_default();
+                    let (_, certs) = self.ask(&["certs"])?;
+                    bail!("{host}: {error}\n{certs}\n{log}");
+                }
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    pub(crate) fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
+        let private = self.state.path().display().to_string();
+        let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        Ok((output.status.code().context("it was killed")?, text))
+    }
+
+    /// The row of a host in `certs`, once it is as it should be.
+    pub(crate) async fn row(&self, host: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let (_, text) = self.ask(&["certs", "-o", "json"])?;
+            // At the very start nobody answers.
+            let report: Value = serde_json::from_str(&text).unwrap_or_default();
+            let rows = report["certificates"].as_array().map(Vec::as_slice).unwrap_or_default();
+            match rows.iter().find(|row| row["hosts"][0] == host) {
+                Some(row) if is_so(row) => return Ok(row.clone()),
+                _ if Instant::now() > until => bail!("{host}: {text}"),
+                _ => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+}
+
+/// The serial number of the certificate that was shown.
+pub(crate) fn serial(answer: &Answer) -> Result<String> {
+    Ok(format!("{:?}", answer.peer.as_ref().context("over TLS")?.serial))
+}

@@ -1,0 +1,364 @@
+//! The book of the desk: what is wished for, what is held, and what was handed out of it, by what each is about.
+//!
+//! A change touches the wishes that it concerns, and no other is looked at. Nothing here asks anybody or knows the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use acme::keeper::Stored;
+use acme::{CertificateId, Names, Wanted};
+use jiff::Timestamp;
+
+use super::handout::{Handout, Supply};
+use super::settings::IssuerSettings;
+use super::shelf::Shelf;
+use super::wish::{IssuerRef, Wish};
+use crate::model::{Hostname, ObjectName};
+use crate::translate::{ChallengeAnswer, Index};
+
+/// The issuer of a wish, as far as planning needs it.
+pub(super) struct Resolved {
+    /// Its name with the keeper.
+    pub(super) id: String,
+    /// How HTTP-01 is answered for it.
+    pub(super) challenge: Option<ChallengeAnswer>,
+}
+
+/// Whose issuer: without its settings, for looking up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whose {
+    /// The installation's.
+    Named(Arc<str>),
+    /// An object's.
+    Own(ObjectName),
+}
+
+impl From<&IssuerRef> for Whose {
+    fn from(issuer: &IssuerRef) -> Self {
+        match issuer {
+            IssuerRef::Named(name) => Self::Named(name.clone()),
+            IssuerRef::Own { owner, .. } => Self::Own(owner.clone()),
+        }
+    }
+}
+
+struct Entry {
+    wish: Wish,
+    /// Its names as certificates have them and their stable name, or what is wrong with them.
+    names: Result<(Names, CertificateId), String>,
+}
+
+/// What has to be told after changes.
+#[derive(Default)]
+pub(super) struct Settled {
+    /// To whoever runs the gateway.
+    pub(super) handouts: Vec<Handout>,
+    /// To the keeper.
+    pub(super) wanted: Vec<(CertificateId, Option<Wanted>)>,
+    /// Hosts that nobody wishes for any more.
+    pub(super) gone: Vec<Hostname>,
+}
+
+/// Everything about wishes.
+#[derive(Default)]
+pub(super) struct Book {
+    entries: BTreeMap<ObjectName, Entry>,
+    by_host: Index<Hostname, ObjectName>,
+    by_issuer: Index<Whose, ObjectName>,
+    by_id: Index<CertificateId, ObjectName>,
+    /// By tenant and the first of the names.
+    by_name: Index<(String, String), ObjectName>,
+    shelf: Shelf,
+    reasons: BTreeMap<CertificateId, String>,
+    given: Supply,
+    /// Wishes without a certificate, and without a reason why.
+    pending: BTreeSet<ObjectName>,
+    touched: BTreeSet<ObjectName>,
+    hosts: BTreeSet<Hostname>,
+    ids: BTreeSet<CertificateId>,
+    owners: BTreeSet<ObjectName>,
+    looked: u64,
+}
+
+impl Book {
+    /// Says what is wished for a Secret now.
+    pub(super) fn change(&mut self, secret: ObjectName, wish: Option<Wish>) {
+        if self.entries.get(&secret).map(|entry| &entry.wish) == wish.as_ref() {
+            return;
+        }
+        if let Some(old) = self.entries.remove(&secret) {
+            self.index(&secret, &old, false);
+        }
+        if let Some(wish) = wish {
+            let names = wish.names().map_err(|error| error.to_string());
+            let names = names.map(|names| {
+                let id = CertificateId::of(&secret.namespace, &names);
+                (names, id)
+            });
+            let entry = Entry { wish, names };
+            self.index(&secret, &entry, true);
+            self.entries.insert(secret.clone(), entry);
+        }
+        self.touched.insert(secret);
+    }
+
+    fn index(&mut self, secret: &ObjectName, entry: &Entry, there: bool) {
+        fn set<K: Ord + Clone>(index: &mut Index<K, ObjectName>, key: K, secret: &ObjectName, there: bool) {
+            match there {
+                true => index.insert(key, secret.clone()),
+                false => index.remove(&key, secret),
+            }
+        }
+        for host in &entry.wish.hostnames {
+            set(&mut self.by_host, host.clone(), secret, there);
+            self.hosts.insert(host.clone());
+        }
+        if let IssuerRef::Own { owner, .. } = &entry.wish.issuer {
+            self.owners.insert(owner.clone());
+        }
+        set(&mut self.by_issuer, Whose::from(&entry.wish.issuer), secret, there);
+        if let Ok((names, id)) = &entry.names {
+            set(&mut self.by_id, id.clone(), secret, there);
+            let place = (secret.namespace.to_string(), names.first().as_str().to_owned());
+            set(&mut self.by_name, place, secret, there);
+            self.ids.insert(id.clone());
+        }
+    }
+
+    /// Says what is held under a stable name now, and why there is nothing better.
+    pub(super) fn take_in(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>, reason: Option<String>) {
+        let concerned = self.shelf.set(id, stored);
+        self.touch_places(&concerned);
+        let before = match &reason {
+            Some(reason) => self.reasons.insert(id.clone(), reason.clone()),
+            None => self.reasons.remove(id),
+        };
+        if before != reason {
+            self.touched.extend(self.by_id.of(id).cloned());
+        }
+    }
+
+    /// Takes away what has ended.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let concerned = self.shelf.expire(now);
+        self.touch_places(&concerned);
+    }
+
+    fn touch_places(&mut self, places: &[(String, String)]) {
+        for place in places {
+            self.touched.extend(self.by_name.of(place).cloned());
+        }
+    }
+
+    /// Another account is about to prove a host.
+    pub(super) fn touch_host(&mut self, host: &Hostname) {
+        self.hosts.insert(host.clone());
+    }
+
+    /// An issuer is another one, or has another key.
+    pub(super) fn touch_issuer(&mut self, whose: &Whose) {
+        for secret in self.by_issuer.of(whose).cloned().collect::<Vec<_>>() {
+            if let Some(entry) = self.entries.get(&secret) {
+                self.hosts.extend(entry.wish.hostnames.iter().cloned());
+                self.ids.extend(entry.names.iter().map(|(_, id)| id.clone()));
+            }
+            self.touched.insert(secret);
+        }
+    }
+
+    /// Objects whose own issuers may be other ones than before, each with its settings, if it still has one.
+    pub(super) fn owners(&mut self) -> Vec<(ObjectName, Option<Arc<IssuerSettings>>)> {
+        let owners = std::mem::take(&mut self.owners);
+        let settings = |owner: &ObjectName| {
+            let last = self.by_issuer.of(&Whose::Own(owner.clone())).last()?;
+            match &self.entries.get(last)?.wish.issuer {
+                IssuerRef::Own { settings, .. } => Some(settings.clone()),
+                IssuerRef::Named(_) => None,
+            }
+        };
+        owners.iter().map(|owner| (owner.clone(), settings(owner))).collect()
+    }
+
+    /// What is different from what was told before.
+    pub(super) fn settle(
+        &mut self,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+        demanded: &dyn Fn(&Hostname) -> Option<Arc<str>>,
+    ) -> Settled {
+        let mut settled = Settled::default();
+        for host in std::mem::take(&mut self.hosts) {
+            let answer = self.answer(&host, resolve, demanded);
+            if self.by_host.of(&host).next().is_none() {
+                settled.gone.push(host.clone());
+            }
+            settled.handouts.extend(self.given.answer(host, answer));
+        }
+        let mut troubles = Vec::new();
+        for secret in std::mem::take(&mut self.touched) {
+            self.looked += 1;
+            let Some(entry) = self.entries.get(&secret) else {
+                self.pending.remove(&secret);
+                settled.handouts.extend(self.given.certificate(secret.clone(), None));
+                troubles.extend(self.given.trouble(secret, None));
+                continue;
+            };
+            let (held, trouble) = match &entry.names {
+                Err(error) => (None, Some(error.clone())),
+                Ok((names, id)) => {
+                    let held = self.shelf.find(&secret.namespace, names).cloned();
+                    let reason = || self.reasons.get(id).filter(|_| held.is_none()).cloned();
+                    let trouble = resolve(&entry.wish.issuer).err().or_else(reason);
+                    (held, trouble)
+                }
+            };
+            match held.is_none() && trouble.is_none() {
+                true => self.pending.insert(secret.clone()),
+                false => self.pending.remove(&secret),
+            };
+            settled.handouts.extend(self.given.certificate(secret.clone(), held));
+            troubles.extend(self.given.trouble(secret, trouble));
+        }
+        settled.handouts.extend(troubles);
+        for id in std::mem::take(&mut self.ids) {
+            let wanted = self.wanted(&id, resolve);
+            settled.wanted.push((id, wanted));
+        }
+        settled
+    }
+
+    /// How HTTP-01 is answered for a host: by who is about to prove it, else by its issuer.
+    fn answer(
+        &self,
+        host: &Hostname,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+        demanded: &dyn Fn(&Hostname) -> Option<Arc<str>>,
+    ) -> Option<ChallengeAnswer> {
+        if !host.is_exact() {
+            return None;
+        }
+        let wishes = self.by_host.of(host).filter_map(|secret| self.entries.get(secret));
+        let answers = wishes.filter(|entry| entry.names.is_ok());
+        let answer = answers.filter_map(|entry| resolve(&entry.wish.issuer).ok()?.challenge).last()?;
+        Some(ChallengeAnswer { thumbprint: demanded(host).unwrap_or(answer.thumbprint), ..answer })
+    }
+
+    /// What the keeper is to get under a stable name: for the first wish that can be fulfilled.
+    fn wanted(&self, id: &CertificateId, resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>) -> Option<Wanted> {
+        self.by_id.of(id).find_map(|secret| {
+            let entry = self.entries.get(secret)?;
+            let (names, id) = entry.names.as_ref().ok()?;
+            Some(Wanted {
+                renew_now: false,
+                id: id.clone(),
+                tenant: secret.namespace.to_string(),
+                issuer: resolve(&entry.wish.issuer).ok()?.id,
+                names: names.clone(),
+                validity: None,
+                may_share: entry.wish.hostnames.len() == 1,
+                hold: None,
+            })
+        })
+    }
+
+    /// The account that answers for a known host.
+    pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
+        self.given.challenges.get(host).map(|answer| answer.thumbprint.clone())
+    }
+
+    /// Whether every wish has its certificate, or a reason why not.
+    pub(super) fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.touched.is_empty()
+    }
+
+    /// The Secrets that are wished for.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &ObjectName> {
+        self.entries.keys()
+    }
+
+    /// All wishes.
+    pub(super) fn wishes(&self) -> Vec<Wish> {
+        self.entries.values().map(|entry| entry.wish.clone()).collect()
+    }
+
+    /// What is held.
+    pub(super) fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    /// How many wishes were looked at so far.
+    pub(super) fn looked(&self) -> u64 {
+        self.looked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::translate::INTERNAL_CA;
+
+    fn host(i: usize) -> Hostname {
+        Hostname::parse(&format!("h{i}.example.org")).expect("a hostname")
+    }
+
+    fn wish(i: usize) -> Wish {
+        Wish {
+            secret: ObjectName::new("t", format!("h{i}-tls")),
+            hostnames: BTreeSet::from([host(i)]),
+            issuer: IssuerRef::Named(Arc::from(INTERNAL_CA)),
+        }
+    }
+
+    fn resolve(_: &IssuerRef) -> Result<Resolved, String> {
+        let challenge = Some(ChallengeAnswer { port: 80, thumbprint: "thumb".into() });
+        Ok(Resolved { id: INTERNAL_CA.to_owned(), challenge })
+    }
+
+    fn settle(book: &mut Book) -> Settled {
+        book.settle(&resolve, &|_| None)
+    }
+
+    #[test]
+    fn a_change_looks_at_what_it_concerns_however_many_wishes_there_are() {
+        for n in [100, 1_000, 10_000] {
+            let mut book = Book::default();
+            for i in 0..n {
+                book.change(wish(i).secret, Some(wish(i)));
+            }
+            let first = settle(&mut book);
+            assert_eq!((first.handouts.len(), first.wanted.len(), book.looked()), (n, n, n as u64));
+            assert!(!book.is_settled());
+            let before = book.looked();
+            // The same again, one more, one less, a reason, another account: each touches one wish.
+            book.change(wish(5).secret, Some(wish(5)));
+            assert_eq!((settle(&mut book).handouts.len(), book.looked() - before), (0, 0));
+            book.change(wish(n).secret, Some(wish(n)));
+            let more = settle(&mut book);
+            assert_eq!((more.handouts.len(), more.wanted.len(), book.looked() - before), (1, 1, 1));
+            book.change(wish(7).secret, None);
+            let less = settle(&mut book);
+            assert_eq!((less.handouts.len(), less.wanted.len(), less.gone.len()), (1, 1, 1));
+            assert!(less.wanted[0].1.is_none() && less.gone == [host(7)]);
+            let names = wish(9).names().expect("names");
+            book.take_in(&CertificateId::of("t", &names), None, Some("the CA is gone".to_owned()));
+            assert!(
+                matches!(&settle(&mut book).handouts[..], [Handout::Trouble(secret, Some(_))] if *secret == wish(9).secret)
+            );
+            book.touch_host(&host(11));
+            let other = book.settle(&resolve, &|_| Some("another".into()));
+            assert!(matches!(&other.handouts[..], [Handout::Challenge(h, Some(_))] if *h == host(11)));
+            assert_eq!(book.looked() - before, 3, "{n} wishes");
+        }
+    }
+
+    #[test]
+    fn of_two_wishes_for_one_certificate_the_other_stays_when_one_goes() {
+        let mut book = Book::default();
+        let twin = Wish { secret: ObjectName::new("t", "twin"), ..wish(1) };
+        book.change(wish(1).secret, Some(wish(1)));
+        book.change(twin.secret.clone(), Some(twin));
+        assert_eq!(settle(&mut book).wanted.len(), 1);
+        book.change(wish(1).secret, None);
+        let left = settle(&mut book);
+        assert!(left.gone.is_empty() && left.wanted.iter().all(|(_, wanted)| wanted.is_some()));
+    }
+}

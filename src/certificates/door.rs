@@ -1,0 +1,282 @@
+//! Answers TLS-ALPN-01 (RFC 8737): Envoy leads validation connections here, and here the challenge's certificate is shown.
+//!
+//! Nothing is sent to Envoy for a challenge: which names are being proven is known here alone, and whoever asks for
+//! another name gets no certificate.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use acme::challenge::alpn::{AlpnSolver, ChallengeCertificate, PROTOCOL};
+use acme::failure::{Class, Failure};
+use async_trait::async_trait;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tracing::{debug, warn};
+
+use super::lookout::{PATIENCE, Sockets, reachable};
+use super::settings::Preflight;
+use crate::inputs::Object;
+use crate::model::{ObjectName, ServicePort};
+use crate::translate::Change;
+
+/// How long a validation connection may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// More validate at a time only when somebody floods us.
+const MOST: usize = 256;
+const ANSWER: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_millis(100);
+/// The Service by which Envoys know the way here, and its port.
+const SERVICE: (&str, &str, u16) = ("gatewright", "acme-tls-alpn", 443);
+
+/// The certificates of challenges on their way, by name.
+#[derive(Debug, Default)]
+pub struct Door(Mutex<BTreeMap<String, Arc<CertifiedKey>>>);
+
+impl Door {
+    fn of(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        self.0.lock().expect("nobody panics while holding it").get(name).cloned()
+    }
+
+    fn set(&self, name: &str, key: Arc<CertifiedKey>) {
+        self.0.lock().expect("nobody panics while holding it").insert(name.to_owned(), key);
+    }
+
+    fn remove(&self, name: &str) {
+        self.0.lock().expect("nobody panics while holding it").remove(name);
+    }
+
+    /// Serves until `stop` says so.
+    ///
+    /// # Errors
+    /// When the listener breaks.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has TLS 1.2 and 1.3")
+            .with_no_client_auth()
+            .with_cert_resolver(self);
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let room = Arc::new(Semaphore::new(MOST));
+        let mut connections = JoinSet::new();
+        while !*stop.borrow() {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+                _ = stop.changed() => break,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                // Too many open files: those that are open end soon.
+                Err(error) => {
+                    warn!("TLS-ALPN-01: {error}");
+                    sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            let Ok(place) = room.clone().try_acquire_owned() else { continue };
+            let acceptor = acceptor.clone();
+            connections.spawn(async move {
+                // The handshake is all there is to it (RFC 8737, 3): what comes after is nobody's.
+                if let Ok(Err(error)) = timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                    debug!("TLS-ALPN-01: {error}");
+                }
+                drop(place);
+            });
+        }
+        connections.shutdown().await;
+        Ok(())
+    }
+
+    /// What leads Envoys to a listener on this machine.
+    ///
+    /// # Errors
+    /// Never, as far as we know.
+    pub fn way(address: SocketAddr) -> Result<Vec<Change>, String> {
+        let (namespace, name, port) = SERVICE;
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"ports": [{"port": port}]},
+        });
+        let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+            "metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": name}},
+            "endpoints": [{"addresses": [address.ip().to_string()]}], "ports": [{"port": address.port()}],
+        });
+        let put = |object| Object::parse(object).map(Change::Put).map_err(|error| error.to_string());
+        let service_port = ServicePort { service: ObjectName::new(namespace, name), port };
+        Ok(vec![put(service)?, put(slice)?, Change::TlsChallenges(Some(service_port))])
+    }
+}
+
+impl ResolvesServerCert for Door {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let validates = hello.alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == PROTOCOL));
+        let name = hello.server_name()?.to_ascii_lowercase();
+        self.of(&name).filter(|_| validates)
+    }
+}
+
+/// One issuer's way to the door: through the Envoys that serve a name.
+pub(super) struct Doorway {
+    pub(super) door: Arc<Door>,
+    pub(super) sockets: Arc<Sockets>,
+    /// The port where validation connections reach Envoys.
+    pub(super) port: u16,
+    pub(super) strictness: Preflight,
+}
+
+#[async_trait]
+impl AlpnSolver for Doorway {
+    /// The CA is told to look only once the certificate can be seen through every Envoy that we know of: a challenge
+    /// that fails costs the order.
+    async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure> {
+        let key = certified(certificate).map_err(|text| Failure::new(Class::Bug, text))?;
+        self.door.set(name, key.clone());
+        if self.strictness == Preflight::Skip {
+            return Ok(());
+        }
+        let until = Instant::now() + PATIENCE;
+        for ip in self.sockets.of(name).await {
+            let address = SocketAddr::new(reachable(ip), self.port);
+            let found = loop {
+                match shown(name, address).await {
+                    Ok(shown) if shown == key.cert[0] => break None,
+                    Ok(_) if Instant::now() >= until => break Some("shows another certificate".to_owned()),
+                    Err(error) if Instant::now() >= until => break Some(error.to_string()),
+                    // It has not heard of the host yet.
+                    Ok(_) | Err(_) => sleep(AGAIN).await,
+                }
+            };
+            let Some(found) = found else { continue };
+            let text = format!(
+                "{name}: {address} does not show the TLS-ALPN-01 certificate: {found}; is the listener on port 443 \
+                 programmed?"
+            );
+            if self.strictness == Preflight::Strict {
+                // The order stays: it is taken up again when Envoy answers.
+                return Err(Failure::new(Class::Transient, text).by(vec![name.to_owned()]));
+            }
+            warn!("{text}; the CA is asked to look all the same");
+        }
+        Ok(())
+    }
+
+    async fn cleanup(&self, name: &str) {
+        self.door.remove(name);
+    }
+}
+
+fn certified(made: &ChallengeCertificate) -> Result<Arc<CertifiedKey>, String> {
+    let text = |error: &dyn std::fmt::Display| format!("a TLS-ALPN-01 certificate cannot be shown: {error}");
+    let certificate = CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).map_err(|e| text(&e))?;
+    let key = PrivateKeyDer::from_pem_slice(made.key_pem.expose().as_bytes()).map_err(|e| text(&e))?;
+    let key = ring::sign::any_supported_type(&key).map_err(|e| text(&e))?;
+    Ok(Arc::new(CertifiedKey::new(vec![certificate], key)))
+}
+
+/// The certificate that an address shows to a validation connection.
+async fn shown(name: &str, address: SocketAddr) -> std::io::Result<CertificateDer<'static>> {
+    let provider = Arc::new(ring::default_provider());
+    let schemes = provider.signature_verification_algorithms.supported_schemes();
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has TLS 1.2 and 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Whoever(schemes)))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let server = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
+    let connect = async {
+        let stream = TcpStream::connect(address).await?;
+        TlsConnector::from(Arc::new(config)).connect(server, stream).await
+    };
+    let stream = timeout(ANSWER, connect).await.map_err(std::io::Error::other)??;
+    let (_, session) = stream.get_ref();
+    if session.alpn_protocol() != Some(PROTOCOL) {
+        return Err(std::io::Error::other("it does not speak acme-tls/1"));
+    }
+    let chain = session.peer_certificates().unwrap_or_default();
+    chain.first().map(|leaf| leaf.clone().into_owned()).ok_or_else(|| std::io::Error::other("it shows no certificate"))
+}
+
+/// Takes any certificate, which is then compared with the one expected. Nothing is said on the connection, and no
+/// verifier reads a certificate with the critical extension of RFC 8737.
+#[derive(Debug)]
+struct Whoever(Vec<SignatureScheme>);
+
+impl ServerCertVerifier for Whoever {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_is_shown_its_challenge_and_to_nobody_before_or_after() {
+        let door = Arc::new(Door::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("bound");
+        let (stopper, stop) = watch::channel(false);
+        let serving = tokio::spawn(door.clone().serve(listener, stop));
+        let sockets = Arc::new(Sockets::new(None));
+        let doorway = Doorway { door, sockets, port: address.port(), strictness: Preflight::Strict };
+        shown("a.example.org", address).await.expect_err("nobody proves it");
+        let made = acme::challenge::alpn::certificate("a.example.org", "token.thumb").expect("made");
+        doorway.present("a.example.org", &made).await.expect("presented");
+        let seen = shown("a.example.org", address).await.expect("shown");
+        assert_eq!(seen, CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).expect("PEM"));
+        shown("b.example.org", address).await.expect_err("another name");
+        doorway.cleanup("a.example.org").await;
+        shown("a.example.org", address).await.expect_err("it is over");
+        stopper.send_replace(true);
+        serving.await.expect("joined").expect("ended well");
+    }
+}
