@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,12 +86,13 @@ impl Run {
 }
 
 /// Measures something, again while it does not come to an end.
-async fn measured<F: Future<Output = Result<()>>>(what: &str, run: impl Fn(Pebble) -> F) -> Result<Run> {
+async fn measured<F: Future<Output = Result<()>>>(what: &str, run: impl Fn(Pebble, PathBuf) -> F) -> Result<Run> {
     for _ in 0..3 {
         let options = Options { always_valid: true, eager: true, ..Options::default() };
         let pebble = Pebble::start(&options).await?;
+        let dir = tempfile::tempdir()?;
         let (start, work) = (Instant::now(), processor_time()?);
-        match tokio::time::timeout(WATCHDOG, run(pebble)).await {
+        match tokio::time::timeout(WATCHDOG, run(pebble, dir.path().to_owned())).await {
             Ok(done) => {
                 done?;
                 return Ok(Run { took: start.elapsed(), work: processor_time()? - work });
@@ -133,9 +134,8 @@ fn pem(pebble: &Pebble) -> Result<String> {
     }
 }
 
-async fn keeper(pebble: Pebble) -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let storage = Arc::new(Directory::open(dir.path().join("acme"))?);
+async fn keeper(pebble: Pebble, dir: PathBuf) -> Result<()> {
+    let storage = Arc::new(Directory::open(dir.join("acme"))?);
     let mut config = AcmeConfig::new("pebble", &pebble.directory());
     config.roots = pebble.roots();
     config.registration.terms_agreed = true;
@@ -159,7 +159,7 @@ async fn keeper(pebble: Pebble) -> Result<()> {
 }
 
 /// As little as the protocol allows: nothing is kept, nothing is checked, nobody waits.
-async fn trivial_client(pebble: Pebble) -> Result<()> {
+async fn trivial_client(pebble: Pebble, _: PathBuf) -> Result<()> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pem(&pebble)?.as_bytes())?)?;
     let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -19,7 +19,7 @@ use e2e::cluster::Cluster;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use site::{GATEWAY, namespace, objects, owned, quiet, route, tenant, until};
+use site::{GATEWAY, namespace, objects, owned, route, tenant};
 
 /// Writes at the same time, as many as the controller makes.
 const AT_ONCE: usize = 8;
@@ -47,6 +47,31 @@ fn main() -> Result<()> {
 async fn put_all(cluster: &Cluster, all: Vec<Value>) -> Result<()> {
     let puts = all.into_iter().map(|object| async { cluster.server.put(object).await.map(|_| ()) });
     stream::iter(puts).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Waits until something holds, however long the machine takes.
+async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(900);
+    while !good().await? {
+        if Instant::now() > deadline {
+            bail!("not in time: {what}");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
+
+/// What was written since, once nothing was written for longer than a status waits.
+async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
+    let mut before = cluster.writes()?.len();
+    loop {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let now = cluster.writes()?;
+        if now.len() == before {
+            return Ok(now[since..].to_vec());
+        }
+        before = now.len();
+    }
 }
 
 fn median(mut all: Vec<Duration>) -> Duration {

@@ -161,7 +161,7 @@ impl Gateway {
                 Some(gw::GatewayAllowedListenersNamespacesFrom::All) => NamespaceRule::All,
                 Some(gw::GatewayAllowedListenersNamespacesFrom::Same) => NamespaceRule::Same,
                 Some(gw::GatewayAllowedListenersNamespacesFrom::Selector) => {
-                    NamespaceRule::Selector(selector(rule.selector)?)
+                    NamespaceRule::Selector(Box::new(selector(rule.selector)?))
                 }
                 Some(gw::GatewayAllowedListenersNamespacesFrom::None) | None => NamespaceRule::None,
             },
@@ -268,7 +268,7 @@ impl Listener {
                 allowed.namespaces = match rule.from {
                     Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::All) => NamespaceRule::All,
                     Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Selector) => {
-                        NamespaceRule::Selector(selector(rule.selector)?)
+                        NamespaceRule::Selector(Box::new(selector(rule.selector)?))
                     }
                     Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Same) | None => NamespaceRule::Same,
                 };

@@ -429,11 +429,7 @@ impl Cluster {
     pub fn write(&mut self, term: Term) {
         let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
         self.tenants.write(known, self.serving && leads(term));
-        let seen = &self.seen;
-        let uid = |gateway: &ObjectName| {
-            seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
-        };
-        self.services.write(self.live.engine().store(), uid, self.serving && leads(term));
+        self.services.write(self.live.engine().store(), &self.seen, self.serving && leads(term));
         while let Some(key) = self.writer.take(Instant::now()) {
             if !self.serving || !leads(term) {
                 self.writer.nothing(&key);
@@ -555,9 +551,7 @@ impl Cluster {
                  # TYPE gatewright_writes_pending gauge\n";
         let _ = writeln!(text, "gatewright_writes_pending {}", self.writer.pending());
         text += &self.tenants.metrics();
-        text += "# HELP gatewright_service_writes Services and slices of Gateways written.\n\
-                 # TYPE gatewright_service_writes counter\n";
-        let _ = writeln!(text, "gatewright_service_writes_total {}", self.services.writes());
+        text += &self.services.metrics();
         text += "# HELP gatewright_leader Whether this replica writes.\n# TYPE gatewright_leader gauge\n";
         let _ = writeln!(text, "gatewright_leader {}", u8::from(leads(term)));
         text + "# EOF\n"

@@ -102,7 +102,7 @@ fn metadata(wish: &ServiceWish, name: &ObjectName, gateway_uid: &str) -> Value {
         "labels": wish.labels, "annotations": wish.annotations,
         "ownerReferences": [{
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": &*wish.gateway.name,
-            "uid": gateway_uid, "controller": true, "blockOwnerDeletion": true,
+            "uid": gateway_uid, "controller": true,
         }],
     })
 }

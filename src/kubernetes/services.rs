@@ -16,7 +16,8 @@ use super::FIELD_MANAGER;
 use super::exposure::{Step, steps};
 use super::failure::Failure;
 use super::queue::Queue;
-use crate::inputs::Object;
+use super::seen::Seen;
+use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::store::Store;
 use crate::translate::ServiceIntent;
@@ -126,8 +127,11 @@ impl Services {
         }
     }
 
-    /// Begins what can be begun. `uid` tells the UID of a Gateway that is there.
-    pub(super) fn write(&mut self, store: &Store, uid: impl Fn(&ObjectName) -> Option<String>, may_write: bool) {
+    /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there.
+    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Seen>, may_write: bool) {
+        let uid = |gateway: &ObjectName| {
+            seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
+        };
         while self.tasks.len() < AT_ONCE
             && let Some(gateway) = self.queue.take(Instant::now())
         {
@@ -217,9 +221,13 @@ impl Services {
         }
     }
 
-    /// How many writes were begun.
-    pub(super) fn writes(&self) -> u64 {
-        self.writes
+    /// The metrics, in the text format of Prometheus.
+    pub(super) fn metrics(&self) -> String {
+        format!(
+            "# HELP gatewright_service_writes Services and slices of Gateways written.\n\
+             # TYPE gatewright_service_writes counter\ngatewright_service_writes_total {}\n",
+            self.writes
+        )
     }
 
     /// Ends what is being written. Nothing more is begun.

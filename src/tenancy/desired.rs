@@ -162,7 +162,8 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
         let kinds = kinds.iter().map(|(group, kind)| json!({"group": group, "kind": kind}));
         value.insert("kinds".to_owned(), kinds.collect());
     }
-    if let NamespaceRule::Selector(Selector { labels, expressions }) = &allowed.namespaces {
+    if let NamespaceRule::Selector(selector) = &allowed.namespaces {
+        let Selector { labels, expressions } = &**selector;
         let mut selector = Map::new();
         if !labels.is_empty() {
             selector.insert("matchLabels".to_owned(), json!(labels));

@@ -201,7 +201,7 @@ fn plain(namespace: &str, port: u16) -> Listener {
         open.push(CERT_MANAGER.to_owned());
     }
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
-    let namespaces = NamespaceRule::Selector(Selector { labels: BTreeMap::new(), expressions });
+    let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
     Listener {
         name: Arc::from("http"),
         port,
@@ -221,7 +221,7 @@ fn allowed(own: bool, kind: &str, namespace: &str, only: Option<&str>) -> Allowe
     }
     AllowedRoutes {
         kinds: Some(kinds),
-        namespaces: NamespaceRule::Selector(Selector { labels, expressions: Vec::new() }),
+        namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions: Vec::new() })),
     }
 }
 

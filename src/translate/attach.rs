@@ -1,10 +1,10 @@
 //! Which listeners of a parent take a route, and for which names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::engine::{Dirty, Engine};
-use super::key::{ParentKey, RouteKey, Verdict};
+use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
 use crate::inputs::Route;
 use crate::model::{Hostname, Reason};
@@ -167,4 +167,20 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     }
     listeners.shrink_to_fit();
     Attachment { listeners, accepted: Ok(()) }
+}
+
+/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
+pub(super) type Handed = (ListenerId, Hostname, (RouteKey, Hostname));
+
+pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Handed> {
+    let mut all = BTreeSet::new();
+    for (_, parent, attachment) in attachments {
+        for attached in &attachment.listeners {
+            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            for (hostname, own) in &attached.names {
+                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+            }
+        }
+    }
+    all
 }

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::attach::{self, Attachment};
+use super::attach::{self, Attachment, Handed, handed_out};
 use super::certificate::Served;
 use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
@@ -576,20 +576,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
-type Handed = (ListenerId, Hostname, (RouteKey, Hostname));
-
-fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Handed> {
-    let mut all = BTreeSet::new();
-    for (_, parent, attachment) in attachments {
-        for attached in &attachment.listeners {
-            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
-            for (hostname, own) in &attached.names {
-                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
-            }
-        }
-    }
-    all
 }

@@ -12,8 +12,9 @@ impl Engine {
     pub(super) fn note_solvers(&mut self, listener: &ListenerId, hostname: &Hostname, dirty: &mut Dirty) {
         let solves = |key: &RouteKey| self.store.route(key).is_some_and(|route| route.challenge);
         let routes = || self.contributors(hostname, listener);
+        // Nearly always the first is no solver's, and nothing was.
         let only = hostname.is_exact() && routes().next().is_some() && routes().all(|(key, _)| solves(key));
-        if only != self.solved.contains(listener, hostname) {
+        if (only || !self.solved.is_empty()) && only != self.solved.contains(listener, hostname) {
             self.solved.set(listener, hostname, only);
             if let Some(id) = self.frontend_of(listener) {
                 dirty.units.insert((id, hostname.clone()));

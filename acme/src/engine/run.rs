@@ -130,7 +130,8 @@ impl<'a> Run<'a> {
     async fn converse(&mut self) -> Result<String, Failure> {
         let mut order = self.order().await?;
         let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
-        let (mut accepted, mut finalized): (Option<(Looks, Instant)>, Option<(Looks, Instant)>) = (None, None);
+        let mut accepted: Option<(Looks, Instant)> = None;
+        let mut finalized: Option<(Looks, Instant)> = None;
         loop {
             match (order.state().status, &mut accepted, &mut finalized) {
                 (OrderStatus::Pending, None, _) => {

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::spares::{LARGEST, PREFIX, Spares};
+use super::spares::{LARGEST, LEFT, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
 const KINDS: [Kind; 6] = [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal];
@@ -88,7 +88,7 @@ impl Directory {
             return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
         }
         // What a machine that lost its power may leave of a file that was removed.
-        if bytes.is_empty() {
+        if bytes.is_empty() || *bytes == LEFT {
             return Ok(None);
         }
         if meta.size() > LARGEST {

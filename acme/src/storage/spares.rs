@@ -18,6 +18,9 @@ use super::Lock;
 
 /// No entry of ours comes near this.
 pub(super) const LARGEST: u64 = 4 << 20;
+/// What is left of a file that waits for the next write: not nothing, since ext4 hurries to write what comes into a file
+/// that was emptied. No text of ours has such a byte.
+pub(super) const LEFT: &[u8] = &[0xff];
 /// More are not kept.
 const MOST: usize = 64;
 /// Files that begin with this are nobody's entries.
@@ -55,8 +58,9 @@ impl Spares {
     fn place(&self, path: &Path, bytes: &[u8], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         let spare = self.take();
         // One that somebody swept away is made again.
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&spare)?;
+        let mut file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&spare)?;
         file.write_all(bytes)?;
+        file.set_len(bytes.len() as u64)?;
         sync(&file)?;
         drop(file);
         let exchanged = renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE).is_ok();
@@ -146,7 +150,9 @@ impl Spares {
     /// Keeps a file for the next write, without what was in it.
     fn keep(&self, spare: PathBuf) {
         // Who opened it while it was in its place goes on reading: then it is no spare.
-        let empty = |file: File| file.try_lock().is_ok() && file.set_len(0).is_ok();
+        let empty = |mut file: File| {
+            file.try_lock().is_ok() && file.write_all(LEFT).is_ok() && file.set_len(LEFT.len() as u64).is_ok()
+        };
         if OpenOptions::new().write(true).open(&spare).is_ok_and(empty) {
             self.put(spare);
         } else {
@@ -273,7 +279,10 @@ mod tests {
         assert!(inodes.len() <= 2, "{inodes:?}");
         for entry in fs::read_dir(dir.path()).expect("lists").flatten() {
             let is_spare = entry.file_name().to_string_lossy().starts_with(PREFIX);
-            assert!(!is_spare || entry.metadata().expect("there").len() == 0, "{entry:?} holds what was removed");
+            assert!(
+                !is_spare || fs::read(entry.path()).expect("there").len() <= LEFT.len(),
+                "{entry:?} holds what was removed"
+            );
         }
         spares.remove(&path).expect("removed");
         spares.remove(&path).expect("removing what is gone is success");

@@ -255,7 +255,7 @@ async fn labels(cluster: &Cluster) -> Result<()> {
         .await?;
     let theirs = api.get("cozy-theirs").await?;
     assert_eq!(theirs.metadata.labels.unwrap_or_default().get(OWNER).map(String::as_str), Some("tenant-other"));
-    assert!(theirs.metadata.annotations.unwrap_or_default().get(ATTACHED).is_none());
+    assert!(!theirs.metadata.annotations.unwrap_or_default().contains_key(ATTACHED));
     Ok(())
 }
 

@@ -19,7 +19,9 @@ fn says(answer: &Answer, name: &str) -> bool {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
-    let cluster = cluster().await?;
+    // A loopback address of its own: others use the well-known ports of the first.
+    let address = format!("127.44.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
+    let cluster = cluster().await?.reached_at(address.parse()?);
     let server = &cluster.server;
     let (winner, loser) = (Echo::start_on("winner", BACKEND).await?, Echo::start_on("loser", BACKEND).await?);
     let mut controller = cluster.controller("one")?;
@@ -37,14 +39,11 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
             server.put(object).await?;
         }
     }
-    // A loopback address of its own: others use the well-known ports of the first.
-    let address = format!("127.44.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
-    let mut object = tenant(
+    let object = tenant(
         "tenant-own",
         json!({"apex": apex, "certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"},
             "gatewayClassName": "gatewright"}),
     );
-    object["metadata"]["annotations"] = json!({"gatewright.io/addresses": address});
     server.put(object).await?;
     let host = "web.own.example.org";
     server.put(route("tenant-own-b", "web", "tenant-own", &[host])).await?;

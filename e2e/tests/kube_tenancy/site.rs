@@ -82,7 +82,7 @@ pub(crate) fn route(namespace: &str, name: &str, owner: &str, hostnames: &[&str]
 
 /// Kind and name of everything in a namespace that a TenantGateway owns.
 pub(crate) async fn owned(server: &ApiServer, namespace: &str) -> Result<BTreeSet<String>> {
-    Ok(objects(server, namespace).await?.iter().map(|object| id(object)).collect())
+    Ok(objects(server, namespace).await?.iter().map(id).collect())
 }
 
 /// Everything in a namespace that a TenantGateway owns, without what differs between two runs.
