@@ -2,7 +2,7 @@
 //! and the one that does sums up.
 //!
 //! A record is an annotation of a Lease of the replica's own that belongs to its pod and goes with it. It is written
-//! when it says something else than before, at most once in [`PAUSE`]: never in a steady state.
+//! when it says something else than before, at most once in `PAUSE`: never in a steady state.
 
 mod record;
 
