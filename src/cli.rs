@@ -102,7 +102,7 @@ pub struct Acme {
     /// Port where HTTP-01 questions reach Envoy
     #[arg(long, value_name = "PORT", default_value_t = 80)]
     pub acme_http_port: u16,
-    /// TLS-ALPN-01 in place of HTTP-01, and the port where its connections reach Envoy [default: 443]
+    /// TLS-ALPN-01 in place of HTTP-01, and the port where its connections reach Envoy (443)
     #[arg(
         long, value_name = "PORT", num_args = 0..=1, default_missing_value = "443", require_equals = true,
         requires = "acme_directory", conflicts_with = "acme_dns"
