@@ -79,10 +79,8 @@ struct Ours {
 
 impl Ours {
     fn new() -> Ours {
-        let settings = Settings {
-            controller: "gatewright.io/gateway-controller".to_owned(),
-            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
-        };
+        let settings =
+            Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")]);
         Ours { engine: Engine::new(settings), cache: Cache::new(), view: View::new("fleet") }
     }
 

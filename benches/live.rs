@@ -348,14 +348,18 @@ impl Classic {
             chains: [("chain".into(), chain)].into(),
             gate: [(hostname.clone(), "chain".into())].into(),
         };
-        Frontend { id: self.id(), addresses: vec![Ipv4Addr::LOCALHOST.into()], kind }
+        Frontend { id: self.id(), addresses: vec![Ipv4Addr::LOCALHOST.into()], port: self.id().port, kind }
     }
 
     fn encode(&self) -> xds::Resource {
         let table = TableId { frontend: self.id(), listener: None };
         let kind = FrontendKind::Http { table };
-        let mut made =
-            gatewright::envoy::listener(&Frontend { id: self.id(), addresses: vec![Ipv4Addr::LOCALHOST.into()], kind });
+        let mut made = gatewright::envoy::listener(&Frontend {
+            id: self.id(),
+            addresses: vec![Ipv4Addr::LOCALHOST.into()],
+            port: self.id().port,
+            kind,
+        });
         let hostname = Hostname::any();
         let chain = Chain { tls: None, handler: Handler::Tcp(Vec::new()) };
         made.listener_filters = gatewright::envoy::listener(&self.frontend(&hostname, chain)).listener_filters;

@@ -206,6 +206,9 @@ pub struct Controller {
     /// This replica's name in the lease
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
+    /// The UID of this replica's pod: what it records goes with it [default: it stays]
+    #[arg(long, env = "POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
     /// How long a replica that is not heard of keeps the lease
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
     pub lease_seconds: u64,
@@ -215,6 +218,12 @@ pub struct Controller {
     /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
     #[arg(long, value_name = "IP")]
     pub bind: Vec<IpAddr>,
+    /// The Service in the same namespace that has the Envoys behind it; Services of Gateways lead to its endpoints
+    #[arg(long, value_name = "NAME", default_value = "gatewright-envoy")]
+    pub envoys: String,
+    /// Leave TenantGateways to another controller
+    #[arg(long)]
+    pub leave_tenant_gateways: bool,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,

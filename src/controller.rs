@@ -19,11 +19,13 @@ use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
-use crate::kubernetes::{Cluster, KINDS, connect, watch_all};
+use crate::kubernetes::replicas::{self, Replica};
+use crate::kubernetes::{Cluster, KINDS, connect, kinds_without_tenants, watch_all};
+use crate::model::ObjectName;
 use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tenancy;
-use crate::translate::Settings;
+use crate::translate::{Fleet, Settings};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -68,18 +70,26 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let client = connect(options.kubeconfig.as_deref()).await?;
     let (stopper, stop) = watch::channel(false);
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    let identity = options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
     let cache = Cache::new();
     let view = View::new("shared");
-    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: addresses(&options.addresses) };
+    let settings = Settings {
+        fleet: Fleet::Shared,
+        envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
+        ..Settings::new(CONTROLLER, addresses(&options.addresses))
+    };
     let live = Live::in_cluster(settings, tenancy::Settings::default(), cache.clone(), view.clone())
         .bind_to(options.bind.clone());
-    let mut cluster = Cluster::new(client.clone(), CONTROLLER, live);
+    let replica =
+        Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
+    let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
+    let mut cluster = Cluster::new(client.clone(), CONTROLLER, replica, live).watching(&kinds);
 
     let (term_sender, mut term) = watch::channel::<Term>(None);
     let candidate = Candidate {
         namespace: options.namespace.clone(),
         name: "gatewright-controller".to_owned(),
-        identity: options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id())),
+        identity,
         duration: Duration::from_secs(options.lease_seconds),
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
@@ -91,7 +101,13 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn(async move {
-        watch_all(for_watches, KINDS.to_vec(), sender).await;
+        watch_all(for_watches, kinds, sender).await;
+        Ok(())
+    });
+    let (tell, mut told) = mpsc::channel(16);
+    let (for_records, namespace) = (client.clone(), options.namespace.clone());
+    tasks.spawn(async move {
+        replicas::watch(for_records, namespace, tell).await;
         Ok(())
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
@@ -119,6 +135,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 Some(told) => cluster.take_in(told, *term.borrow()),
                 None => break Err(anyhow!("the watches ended")),
             },
+            Some(told) = told.recv() => cluster.take_told(told, *term.borrow()),
             ended = cluster.next() => cluster.take_ended(ended, *term.borrow()),
             changed = term.changed() => {
                 // Renewals change it as well.
@@ -146,6 +163,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     // What is being written ends before the Lease is given up.
     cluster.stop().await;
     drop(news);
+    drop(told);
     stopper.send_replace(true);
     let joined = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(Duration::from_secs(5), joined).await.is_err() {

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use crate::inputs::{Object, ObjectKey};
-use crate::model::{Condition, Status};
+use crate::model::{Condition, ObjectName, Status};
 use crate::pipeline::{Pipeline, Written};
-use crate::tenancy;
+use crate::tenancy::{self, GATEWAY_LABEL};
 use crate::translate::{Change, Settings};
 
 /// Something that is wrong with an object.
@@ -45,6 +45,11 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
         add(&key.object(), reason.as_str(), message);
     }
     let tenancy = pipeline.tenancy();
+    for (namespace, gateway) in tenancy.dangling() {
+        let key = ObjectKey::new(crate::inputs::Kind::Namespace, ObjectName::new("", namespace.clone()));
+        let text = format!("label {GATEWAY_LABEL} names {gateway}, where there is no TenantGateway");
+        add(&key, "DanglingInheritance", &text);
+    }
     for name in tenancy.tenants() {
         let key = ObjectKey::new(crate::inputs::Kind::TenantGateway, name.clone());
         if let Some(readiness) = tenancy.readiness(name).filter(|readiness| readiness.reason != "Reconciled") {
@@ -80,8 +85,7 @@ mod tests {
     fn check(text: &str) -> Vec<String> {
         let objects = serde_yaml_ng::Deserializer::from_str(text)
             .map(|document| Object::parse(serde_json::Value::deserialize(document).expect("YAML")).expect("an object"));
-        let settings =
-            Settings { controller: "gatewright.io/gateway-controller".to_owned(), default_addresses: Vec::new() };
+        let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
         let found = lint(objects.collect(), settings, tenancy::Settings::default(), SystemTime::UNIX_EPOCH);
         found.into_iter().map(|f| format!("{} {}: {}", f.object, f.reason, f.message)).collect()
     }
@@ -113,6 +117,17 @@ spec: {ports: [{port: 80}]}
              parentRefs: [{{name: cozystack, namespace: tenant-a}}]\n  hostnames: [{host}]\n  rules:\n  \
              - backendRefs: [{backend}]\n"
         )
+    }
+
+    #[test]
+    fn inheritance_that_leads_nowhere_is_found() {
+        let text = FAMILY.replace(
+            "namespace.cozystack.io/gateway: tenant-a}}\n---\napiVersion: gateway",
+            "namespace.cozystack.io/gateway: gone}}\n---\napiVersion: gateway",
+        );
+        let found = check(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("namespace tenant-b DanglingInheritance: "), "{found:?}");
     }
 
     #[test]

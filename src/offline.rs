@@ -2,6 +2,7 @@
 //!
 //! Pure; `gatewright translate` prints it, and the golden tests compare it.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -11,8 +12,8 @@ use crate::inputs::{Object, ObjectKey};
 use crate::model::{Hostname, Status};
 use crate::pipeline::{Pipeline, Written};
 use crate::statuses::{Context, documents};
-use crate::tenancy::{self, ATTACHED_BY, GATEWAY_LABEL, Issuer, Patch, Solver, Wish};
-use crate::translate::{Change, ObjectStatus, Resource, Settings};
+use crate::tenancy::{self, ATTACHED_BY, Desired, GATEWAY_LABEL, Issuer, Patch, Solver, Wish};
+use crate::translate::{Change, ObjectStatus, Resource, ServiceIntent, Settings};
 
 /// What a set of objects amounts to.
 pub struct Offline {
@@ -22,6 +23,8 @@ pub struct Offline {
     pub statuses: Vec<Value>,
     /// Certificates that an issuer would be asked for.
     pub wishes: Vec<Value>,
+    /// The Services that Gateways are to have, in short.
+    pub services: Vec<Value>,
     /// What tenancy derives: objects, and labels of namespaces.
     pub desired: Vec<Value>,
     /// Whether every condition of every object is as good as it can be.
@@ -53,11 +56,12 @@ pub fn translate(
     let tenants = pipeline.tenancy().wishes().values().map(wish);
     let wishes = own.chain(tenants).collect();
     let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
-    let desired = pipeline.tenancy().objects().values().cloned().chain(namespaces).collect();
+    let services = pipeline.engine().services().values().filter_map(service).collect();
+    let desired = pipeline.tenancy().objects().values().map(Desired::document).chain(namespaces).collect();
     let ok = pipeline.engine().good_and_bad().1 == 0
         && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
         && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());
-    Ok(Offline { resources, statuses, wishes, desired, ok })
+    Ok(Offline { resources, statuses, wishes, services, desired, ok })
 }
 
 /// Nobody is connected, and everything is as of now.
@@ -95,6 +99,17 @@ fn wish(wish: &Wish) -> Value {
         }
     }
     told
+}
+
+/// The Service that a Gateway is to have, in short.
+fn service(intent: &ServiceIntent) -> Option<Value> {
+    let ServiceIntent::Wanted(wish) = intent else { return None };
+    let targets: BTreeMap<String, u16> = wish.targets.iter().map(|(port, to)| (port.to_string(), *to)).collect();
+    Some(json!({
+        "service": wish.name.to_string(), "gateway": wish.gateway.to_string(), "type": wish.kind.as_str(),
+        "address": wish.address, "targets": targets, "labels": wish.labels, "annotations": wish.annotations,
+        "envoys": wish.envoys,
+    }))
 }
 
 fn label(name: &str, patch: &Patch) -> Value {

@@ -11,8 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde_json::Value;
-
 use crate::inputs::{Gate, Kind, ListenerSet, Namespace, Object, ObjectKey, Route};
 use crate::model::ObjectName;
 use crate::tenancy::{
@@ -93,7 +91,9 @@ impl Pipeline {
             self.ask(&change, &mut asked);
             match &change {
                 Change::Put(Object::TenantGateway(_) | Object::GrpcRoute(_)) => {}
-                Change::Delete(key) if matches!(key.kind, Kind::TenantGateway | Kind::GRPCRoute) => {}
+                Change::Delete(key)
+                    if matches!(key.kind, Kind::TenantGateway | Kind::GRPCRoute | Kind::Issuer | Kind::Certificate) => {
+                }
                 Change::Put(Object::Namespace(namespace)) => {
                     self.namespaces.insert(namespace.name.clone(), namespace.clone());
                     batch.namespaces.insert(namespace.name.clone());
@@ -113,6 +113,7 @@ impl Pipeline {
         if self.written == Written::Here {
             self.take_back(&decided, &mut batch);
         }
+        self.tell_who_issues(&decided, &mut batch);
         self.lay_grants(&decided, &mut batch);
         let delta = self.engine.apply(batch.facts.into_iter().chain(batch.changes.into_values()).collect(), now);
         Outcome { delta, tenancy: decided }
@@ -169,7 +170,9 @@ impl Pipeline {
         for (derived, value) in &decided.objects {
             let Some(key) = served(derived) else { continue };
             match value {
-                Some(value) => batch.put(Change::Put(parse(value))),
+                Some(desired) => batch.put(Change::Put(
+                    desired.object().expect("what tenancy makes are valid objects; its tests read every one"),
+                )),
                 None if self.theirs.contains(&key) => {}
                 None => batch.put(Change::Delete(key)),
             }
@@ -180,6 +183,19 @@ impl Pipeline {
                 Some(namespace) => Change::Put(Object::Namespace(self.labelled(namespace))),
                 None => Change::Delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
             });
+        }
+    }
+
+    /// Tells the second stage which Secrets somebody is about to fill.
+    fn tell_who_issues(&self, decided: &tenancy::Delta, batch: &mut Batch) {
+        let certificates = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Certificate);
+        for secret in decided.wishes.keys().chain(certificates.map(|derived| &derived.name)) {
+            let certificate = Derived { kind: DerivedKind::Certificate, name: secret.clone() };
+            let by = match self.tenancy.wishes().get(secret) {
+                Some(wish) => Some(Arc::from(wish.issuer.to_string())),
+                None => self.tenancy.objects().get(&certificate).map(|_| Arc::from("cert-manager")),
+            };
+            batch.facts.push(Change::Awaited(secret.clone(), by));
         }
     }
 
@@ -287,7 +303,14 @@ impl Pipeline {
     }
 
     fn is_theirs(&self, set: &ObjectName) -> bool {
-        self.theirs.contains(&ObjectKey::new(Kind::ListenerSet, set.clone()))
+        match self.written {
+            Written::Here => self.theirs.contains(&ObjectKey::new(Kind::ListenerSet, set.clone())),
+            // In a cluster anybody may take such a name.
+            Written::ToTheCluster => {
+                let derived = Derived { kind: DerivedKind::ListenerSet, name: set.clone() };
+                !self.tenancy.objects().contains_key(&derived)
+            }
+        }
     }
 }
 
@@ -329,8 +352,4 @@ fn derivable(key: &ObjectKey) -> Option<Derived> {
         _ => return None,
     };
     Some(Derived { kind, name: key.name.clone() })
-}
-
-fn parse(value: &Value) -> Object {
-    Object::parse(value.clone()).expect("what tenancy renders are valid objects; its tests parse every one")
 }

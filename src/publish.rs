@@ -64,7 +64,8 @@ mod tests {
         let virtual_host = VirtualHost { hostname: host.clone(), routes: Vec::new() };
         let scope = Scope { frontend: id.clone(), listener: host.clone(), virtual_host };
         let table = TableId { frontend: id.clone(), listener: None };
-        let frontend = Frontend { id: id.clone(), addresses: Vec::new(), kind: FrontendKind::Http { table } };
+        let frontend =
+            Frontend { id: id.clone(), addresses: Vec::new(), port: 443, kind: FrontendKind::Http { table } };
         for (key, resource) in [
             (ResourceKey::SniCluster(id.clone(), host.clone()), Resource::Cluster(cluster)),
             (ResourceKey::Scope(id.clone(), host), Resource::Scope(scope)),

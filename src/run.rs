@@ -90,7 +90,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("standalone");
-    let settings = Settings { controller: CONTROLLER.to_owned(), default_addresses: options.addresses.clone() };
+    let settings = Settings::new(CONTROLLER, options.addresses.clone());
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
     let desk = Arc::new(desk(&options, dir.path(), places).await?);
     let mut tenancy = tenancy_settings(&options.tenants);

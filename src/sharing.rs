@@ -49,8 +49,9 @@ impl Sharing {
         }
     }
 
-    fn listeners(&mut self, listeners: &mut [Listener]) {
-        for listener in listeners {
+    fn listeners(&mut self, listeners: &mut [Arc<Listener>]) {
+        // One that somebody else has as well is shared already.
+        for listener in listeners.iter_mut().filter_map(Arc::get_mut) {
             self.text(&mut listener.name);
             let certificates = listener.tls.iter_mut().flat_map(|tls| &mut tls.certificates);
             certificates.for_each(|certificate| self.name(&mut certificate.name));

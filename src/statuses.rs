@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::inputs::{Kind, ObjectKey};
+use crate::inputs::{Kind, ObjectKey, ParentRef};
 use crate::model::Status;
 use crate::pipeline::Pipeline;
-use crate::tenancy::{self, Derived, DerivedKind, ParentState};
-use crate::translate::{ObjectStatus, parent_ref, status_document};
+use crate::tenancy::{self, ClaimKey, ClaimKind, Derived, DerivedKind, ParentState, Tenancy, Verdict};
+use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
 
 /// Who knows what is not known here.
 pub trait Context {
@@ -66,21 +66,56 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
         let Some(parents) = document["parents"].as_array_mut() else { continue };
         for (index, parent) in tenancy.parents(claim, tenant).into_iter().enumerate() {
             let since = context.since(&key, &format!("claims/{tenant}/{index}/Accepted"), status);
-            parents.push(json!({
-                "controllerName": tenancy::CONTROLLER,
-                "parentRef": parent_ref(parent),
-                "conditions": [{
-                    "type": "Accepted",
-                    "status": if status == Status::True { "True" } else { "False" },
-                    "reason": verdict.reason.as_str(),
-                    "message": verdict.message,
-                    "observedGeneration": verdict.generation,
-                    "lastTransitionTime": since,
-                }],
-            }));
+            parents.push(told(parent, verdict, &since));
         }
     }
     all.into_iter().map(|(key, status)| item(&key, status)).collect()
+}
+
+/// What a route at Gateways that somebody else serves is told of its claims: entries of `status.parents`, and the
+/// generation that they were made from.
+pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64) {
+    let Some(claim) = ClaimKey::of(key).filter(|claim| claim.kind != ClaimKind::ListenerSet) else {
+        return (Vec::new(), i64::MAX);
+    };
+    let (mut entries, mut generation) = (Vec::new(), i64::MAX);
+    for (tenant, verdict) in tenancy.verdicts_of(&claim) {
+        if tenancy.is_own(tenant) && key.kind != Kind::GRPCRoute {
+            continue;
+        }
+        generation = generation.min(verdict.generation);
+        entries.extend(tenancy.parents(&claim, tenant).into_iter().map(|parent| told(parent, verdict, now)));
+    }
+    (entries, generation)
+}
+
+/// Lays what tenancy refuses to a ListenerSet at a Gateway of ours over its status.
+pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
+    let Some(claim) = ClaimKey::of(key) else { return };
+    let StatusBody::ListenerSet(set) = &mut status.body else { return };
+    let verdict =
+        tenancy.verdicts_of(&claim).find(|(tenant, verdict)| tenancy.is_own(tenant) && !verdict.is_accepted());
+    let Some((_, verdict)) = verdict else { return };
+    for condition in set.conditions.iter_mut().filter(|condition| condition.kind == "Accepted") {
+        condition.status = Status::False;
+        condition.reason = verdict.reason;
+        condition.message.clone_from(&verdict.message);
+    }
+}
+
+fn told(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
+    json!({
+        "controllerName": tenancy::CONTROLLER,
+        "parentRef": parent_ref(parent),
+        "conditions": [{
+            "type": "Accepted",
+            "status": if verdict.is_accepted() { "True" } else { "False" },
+            "reason": verdict.reason.as_str(),
+            "message": verdict.message,
+            "observedGeneration": verdict.generation,
+            "lastTransitionTime": since,
+        }],
+    })
 }
 
 /// Lays a refusal over `Accepted`.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::inputs::{
-    EndpointSlice, Gateway, GatewayClass, Kind, ListenerSet, Namespace, Object, ObjectKey, ReferenceGrant, Route,
-    RouteKind, Secret, Service,
+    EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Object, ObjectKey,
+    ReferenceGrant, Route, RouteKind, Secret, Service,
 };
 use crate::model::ObjectName;
 use crate::sharing::Sharing;
@@ -25,8 +25,11 @@ pub struct Store {
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
     config_maps: BTreeSet<ObjectName>,
+    parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
 
     pub(crate) gateways_by_class: Index<String, ObjectName>,
+    /// Gateways and classes that refer to GatewayParameters.
+    pub(crate) users_of_parameters: Index<ObjectName, ObjectKey>,
     pub(crate) sets_by_gateway: Index<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: Index<ParentKey, RouteKey>,
     /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
@@ -63,7 +66,8 @@ impl Store {
                 Replaced::default()
             }
             Object::GatewayClass(o) => {
-                replace!(self.classes, o.meta.name.clone(), o);
+                let (old, new) = replace!(self.classes, o.meta.name.clone(), o);
+                self.index_class(old.as_deref(), Some(&new));
                 Replaced::default()
             }
             Object::Gateway(o) => {
@@ -87,13 +91,13 @@ impl Store {
                 Replaced::default()
             }
             Object::Service(o) => {
-                replace!(self.services, o.meta.name.clone(), o);
-                Replaced::default()
+                let (old, _) = replace!(self.services, o.meta.name.clone(), o);
+                Replaced { exposure: old.and_then(|old| old.exposure.clone()), ..Replaced::default() }
             }
             Object::EndpointSlice(o) => {
                 let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
                 self.index_slice(old.as_deref(), Some(&new));
-                Replaced { service: old.and_then(|old| old.service.clone()) }
+                Replaced { service: old.and_then(|old| old.service.clone()), ..Replaced::default() }
             }
             Object::Secret(o) => {
                 replace!(self.secrets, o.name.clone(), o);
@@ -101,6 +105,10 @@ impl Store {
             }
             Object::ConfigMap(name) => {
                 self.config_maps.insert(name);
+                Replaced::default()
+            }
+            Object::GatewayParameters(o) => {
+                replace!(self.parameters, o.meta.name.clone(), o);
                 Replaced::default()
             }
             // Tenancy's alone.
@@ -118,7 +126,8 @@ impl Store {
                 Replaced::default()
             }
             Kind::GatewayClass => {
-                self.classes.remove(name)?;
+                let old = self.classes.remove(name)?;
+                self.index_class(Some(&old), None);
                 Replaced::default()
             }
             Kind::Gateway => {
@@ -143,13 +152,13 @@ impl Store {
                 Replaced::default()
             }
             Kind::Service => {
-                self.services.remove(name)?;
-                Replaced::default()
+                let old = self.services.remove(name)?;
+                Replaced { exposure: old.exposure.clone(), ..Replaced::default() }
             }
             Kind::EndpointSlice => {
                 let old = self.slices.remove(name)?;
                 self.index_slice(Some(&old), None);
-                Replaced { service: old.service.clone() }
+                Replaced { service: old.service.clone(), ..Replaced::default() }
             }
             Kind::Secret => {
                 self.secrets.remove(name)?;
@@ -159,8 +168,22 @@ impl Store {
                 self.config_maps.take(name)?;
                 Replaced::default()
             }
-            Kind::GRPCRoute | Kind::TenantGateway => return None,
+            Kind::GatewayParameters => {
+                self.parameters.remove(name)?;
+                Replaced::default()
+            }
+            Kind::GRPCRoute | Kind::TenantGateway | Kind::Issuer | Kind::Certificate => return None,
         })
+    }
+
+    fn index_class(&mut self, old: Option<&GatewayClass>, new: Option<&GatewayClass>) {
+        for (class, there) in [(old, false), (new, true)] {
+            let target = class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
+            if let Some((class, target)) = target {
+                let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
+                self.users_of_parameters.set(&target, &key, there);
+            }
+        }
     }
 
     fn index_gateway(&mut self, old: Option<&Gateway>, new: Option<&Gateway>) {
@@ -172,6 +195,10 @@ impl Store {
                 self.gateways_by_class.insert(gateway.class.clone(), name.clone());
             } else {
                 self.gateways_by_class.remove(&gateway.class, name);
+            }
+            let parameters = gateway.infrastructure.as_ref().and_then(|i| i.parameters.as_ref()?.target());
+            if let Some(target) = parameters {
+                self.users_of_parameters.set(&target, &key.object(), there);
             }
             self.index_secrets(&key, &gateway.listeners, there);
         }
@@ -193,7 +220,7 @@ impl Store {
         }
     }
 
-    fn index_secrets(&mut self, key: &ParentKey, listeners: &[crate::inputs::Listener], there: bool) {
+    fn index_secrets(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
         let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
         for reference in references.filter(|r| r.name.namespace != key.name().namespace) {
             if there {
@@ -257,6 +284,11 @@ impl Store {
         self.gateways.get(name)
     }
 
+    /// GatewayParameters by name.
+    pub fn parameters(&self, name: &ObjectName) -> Option<&Arc<GatewayParameters>> {
+        self.parameters.get(name)
+    }
+
     /// A ListenerSet by name.
     pub fn listener_set(&self, name: &ObjectName) -> Option<&Arc<ListenerSet>> {
         self.listener_sets.get(name)
@@ -318,6 +350,8 @@ impl Store {
 pub(crate) struct Replaced {
     /// The Service that an EndpointSlice belonged to.
     pub(crate) service: Option<ObjectName>,
+    /// What was recorded in a Service of ours.
+    pub(crate) exposure: Option<Box<Exposure>>,
 }
 
 fn of_namespace<'a, V>(

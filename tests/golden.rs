@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use gatewright::inputs::Object;
+use gatewright::model::ObjectName;
 use gatewright::offline;
 use gatewright::tenancy;
 use gatewright::translate::Settings;
@@ -26,7 +27,7 @@ fn is_whole(input: &Path) -> bool {
 /// Leaves out what is the same in every case, so that a story stays readable: times, and those settings of listeners,
 /// clusters and tables that no object has a say in.
 fn abridge(value: &mut Value) {
-    const CONSTANT: [&str; 25] = [
+    const CONSTANT: [&str; 26] = [
         "circuit_breakers",
         "common_http_protocol_options",
         "connect_timeout",
@@ -46,6 +47,7 @@ fn abridge(value: &mut Value) {
         "request_headers_timeout",
         "server_header_transformation",
         "stat_prefix",
+        "supportedFeatures",
         "ignore_port_in_host_matching",
         "strip_trailing_host_dot",
         "transport_socket_connect_timeout",
@@ -82,13 +84,15 @@ fn check(input: &Path) -> Result<(), String> {
             Object::parse(value).map_err(|error| error.to_string())
         })
         .collect::<Result<Vec<Object>, String>>()?;
+    let envoys = Some(ObjectName::new("gatewright-system", "gatewright-envoy"));
     let settings = Settings {
-        controller: "gatewright.io/gateway-controller".to_owned(),
-        default_addresses: vec!["127.0.0.1".parse().expect("an address")],
+        envoys,
+        ..Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")])
     };
     let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;
     let mut documents = made.statuses;
     documents.extend(made.wishes);
+    documents.extend(made.services);
     documents.extend(if input.parent().is_some_and(|folder| folder.ends_with("src/tenancy/testdata")) {
         made.desired
     } else {

@@ -1,6 +1,6 @@
 //! A cluster with the controller and one Envoy, each with the rights and arguments that they are deployed with.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ pub struct Cluster {
     /// The API server.
     pub server: ApiServer,
     xds: SocketAddr,
+    address: IpAddr,
 }
 
 impl Cluster {
@@ -46,7 +47,13 @@ impl Cluster {
         for file in ["namespace.yaml", "rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
-        Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)) })
+        Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)), address: Ipv4Addr::LOCALHOST.into() })
+    }
+
+    /// Has Gateways reached at another address of the loopback.
+    pub fn reached_at(mut self, address: IpAddr) -> Self {
+        self.address = address;
+        self
     }
 
     /// Starts the controller, which Envoys find, under its service account's name.
@@ -59,10 +66,26 @@ impl Cluster {
         self.controller_at(identity, SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
+    /// Starts a further replica that Envoys of its own find, and says where.
+    pub fn replica_with_xds(&self, identity: &str) -> Result<(Gatewright, SocketAddr)> {
+        let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        Ok((self.controller_at(identity, xds)?, xds))
+    }
+
+    /// Starts the controller with further arguments.
+    pub fn controller_with(&self, identity: &str, more: &[&str]) -> Result<Gatewright> {
+        self.start_controller(identity, self.xds, more)
+    }
+
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
+        self.start_controller(identity, xds, &[])
+    }
+
+    fn start_controller(&self, identity: &str, xds: SocketAddr, more: &[&str]) -> Result<Gatewright> {
         let kubeconfig = self.server.kubeconfig(ACCOUNT, &[])?;
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
-        Gatewright::start(&[
+        let address = self.address.to_string();
+        let mut arguments = vec![
             "controller",
             "--kubeconfig",
             &kubeconfig,
@@ -73,21 +96,28 @@ impl Cluster {
             "--lease-seconds",
             "3",
             "--address",
-            "127.0.0.1",
+            &address,
             "--xds",
             &xds,
             "--probes",
             "127.0.0.1:0",
-        ])
+        ];
+        arguments.extend(more);
+        Gatewright::start(&arguments)
     }
 
     /// Starts an Envoy with the bootstrap and the Secret that its pod would have.
     pub async fn envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
+        self.envoy_of(node, self.xds).await
+    }
+
+    /// Starts an Envoy of one replica.
+    pub async fn envoy_of(&self, node: &str, xds: SocketAddr) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
         self.bring_keys(tls.path()).await?;
         let dir = tls.path().display().to_string();
         let file = tls.path().join("bootstrap.json").display().to_string();
-        let xds = self.xds.to_string();
+        let xds = xds.to_string();
         let made = Gatewright::run(&[
             "bootstrap",
             "--node",
@@ -156,10 +186,25 @@ impl Cluster {
         }
     }
 
-    /// What the controller wanted to change so far, its Lease aside.
+    /// Waits until the controller has written nothing for a second, and says how much it had written.
+    pub async fn quiet(&self) -> Result<usize> {
+        let mut before = self.writes()?.len();
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            let now = self.writes()?.len();
+            if now == before {
+                return Ok(now);
+            }
+            before = now;
+        }
+    }
+
+    /// What the controller wanted to change so far, its Lease and what it told as Events aside.
     pub fn writes(&self) -> Result<Vec<Request>> {
         let mut all = self.server.requests()?;
-        all.retain(|request| request.user == ACCOUNT && is_write(request) && request.resource != "leases");
+        all.retain(|request| {
+            request.user == ACCOUNT && is_write(request) && !matches!(&*request.resource, "leases" | "events")
+        });
         Ok(all)
     }
 

@@ -2,6 +2,8 @@
 
 pub mod apiserver;
 pub mod bind;
+pub mod certmanager;
+pub mod cilium;
 pub mod cluster;
 pub mod echo;
 pub mod envoy;

@@ -1,7 +1,7 @@
 //! A real Pebble, Let's Encrypt's test CA, with its DNS server; and answers to its challenges.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,6 +45,10 @@ pub struct Options {
     pub alternate_roots: u8,
     /// Where it looks names up instead of at its own DNS server.
     pub resolver: Option<SocketAddr>,
+    /// Where it looks for HTTP-01, instead of a free port.
+    pub http_port: Option<u16>,
+    /// Which address every name has to its DNS server, instead of the loopback's first.
+    pub hosts: Option<IpAddr>,
 }
 
 /// A running Pebble and its DNS server; both killed on drop.
@@ -55,6 +59,7 @@ pub struct Pebble {
     listen: SocketAddr,
     management: SocketAddr,
     dns_management: SocketAddr,
+    nameserver: SocketAddr,
     ca_pem: String,
     /// Where it looks for HTTP-01.
     pub http_port: u16,
@@ -70,6 +75,8 @@ impl Pebble {
     pub async fn start(options: &Options) -> Result<Self> {
         let [listen, management, dns_management, dns] = free_ports()?;
         let [http, tls, _, _] = free_ports()?;
+        let http_port = options.http_port.unwrap_or(http.port());
+        let hosts = options.hosts.map_or_else(|| "127.0.0.1".to_owned(), |ip| ip.to_string());
         let dir = tempfile::Builder::new().prefix("pebble").tempdir()?;
         let ca_pem = server_certificate(dir.path())?;
         let config = json!({ "pebble": {
@@ -77,7 +84,7 @@ impl Pebble {
             "managementListenAddress": management.to_string(),
             "certificate": dir.path().join("server.pem"),
             "privateKey": dir.path().join("server.key"),
-            "httpPort": http.port(),
+            "httpPort": http_port,
             "tlsPort": tls.port(),
             "caaIdentities": ["pebble.letsencrypt.org"],
             "externalAccountBindingRequired": !options.external.is_empty(),
@@ -107,7 +114,7 @@ impl Pebble {
             "-doh",
             "",
             "-defaultIPv4",
-            "127.0.0.1",
+            &hosts,
             "-defaultIPv6",
             "",
         ]
@@ -134,8 +141,9 @@ impl Pebble {
             listen,
             management,
             dns_management,
+            nameserver: dns,
             ca_pem,
-            http_port: http.port(),
+            http_port,
             tls_port: tls.port(),
         };
         pebble.ready().await?;
@@ -158,6 +166,11 @@ impl Pebble {
             ensure!(Instant::now() < until, "Pebble is not up: {trouble}\n{}", self.pebble.tail());
             sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Its DNS server.
+    pub fn nameserver(&self) -> SocketAddr {
+        self.nameserver
     }
 
     /// Its directory URL.

@@ -43,8 +43,7 @@ impl World {
         let socket = dir.path().join("xds.sock");
         let cache = Cache::new();
         let view = View::new("test");
-        let settings =
-            Settings { controller: CONTROLLER.to_owned(), default_addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)] };
+        let settings = Settings::new(CONTROLLER, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]);
         let mut engine = Engine::new(settings);
         let delta = engine.apply(changes, SystemTime::now());
         let generation = cache.publish(&view, publish::update(&delta));

@@ -107,7 +107,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     until("the new certificate is served", async || Ok(serial().await? != old)).await?;
 
     // A steady state writes nothing: wait until the last write is over, then look again later.
-    let quiet = quiet(&cluster).await?;
+    let quiet = cluster.quiet().await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(cluster.writes()?.len(), quiet);
 
@@ -154,19 +154,6 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
         .collect();
     assert!(read.iter().all(|object| object == "default/cert"), "only what is referred to is read: {read:?}");
     Ok(())
-}
-
-/// Waits until the controller has written nothing for a second, and says how much it had written.
-async fn quiet(cluster: &Cluster) -> Result<usize> {
-    let mut before = cluster.writes()?.len();
-    loop {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let now = cluster.writes()?.len();
-        if now == before {
-            return Ok(now);
-        }
-        before = now;
-    }
 }
 
 async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {

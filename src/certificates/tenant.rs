@@ -125,7 +125,7 @@ mod tests {
     fn wish(solver: Solver) -> tenancy::Wish {
         let (tenant, account) = (ObjectName::new("tenant-a", "t"), ObjectName::new("tenant-a", "acme-account"));
         let acme = AcmeIssuer { tenant, directory: "https://ca.test/dir".into(), account, solver };
-        let issuer = Issuer::Acme(Box::new(acme));
+        let issuer = Issuer::Acme(std::sync::Arc::new(acme));
         let names = vec![Hostname::parse("a.example.org").expect("a hostname")];
         tenancy::Wish { secret: ObjectName::new("tenant-a", "app-tls"), names, issuer }
     }

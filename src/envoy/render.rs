@@ -177,8 +177,8 @@ mod tests {
         let text = serde_yaml_ng::to_string(&render(&made).expect("shown")).expect("YAML");
         assert_eq!(
             text,
-            "name: a.org\ntls_certificate:\n  certificate_chain:\n    inline_string: '-----BEGIN CERTIFICATE-----'\n  \
-             private_key: '[redacted]'\n"
+            "name: a.org\ntls_certificate:\n  certificate_chain:\n    inline_string: |\n      -----BEGIN CERTIFICATE-----\n      \
+             bGVhZg==\n      -----END CERTIFICATE-----\n  private_key: '[redacted]'\n"
         );
     }
 

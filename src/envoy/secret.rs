@@ -19,7 +19,7 @@ pub fn secret(secret: &model::Secret) -> Secret {
         name: secret.resource_name(),
         r#type: Some(Type::TlsCertificate(TlsCertificate {
             certificate_chain: Some(inline(secret.certificate.chain())),
-            private_key: Some(inline(secret.certificate.key.expose().to_owned())),
+            private_key: Some(inline(secret.certificate.key.expose())),
             tls_params,
             ..Default::default()
         })),

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use crate::model::{
     Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Elsewhere, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route, Rule,
-    ServicePort, Target, Termination, Timeouts, TlsParams, WeightedTarget,
+    FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route,
+    Rule, ServicePort, Target, Termination, Timeouts, TlsParams, WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
@@ -37,9 +37,9 @@ pub(super) fn to(name: &str, weight: u32) -> WeightedTarget {
 
 pub(super) fn certificate(name: &str) -> Arc<Certificate> {
     Arc::new(Certificate {
-        leaf: "-----BEGIN CERTIFICATE-----".into(),
+        leaf: b"leaf".as_slice().into(),
         issuers: Arc::from(""),
-        key: PrivateKey::new("-----BEGIN PRIVATE KEY-----"),
+        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
         names: vec![host(name)],
         not_before: SystemTime::UNIX_EPOCH,
         not_after: SystemTime::UNIX_EPOCH,
@@ -79,6 +79,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
     };
     super::listener(&Frontend {
         id: frontend(443),
+        port: 443,
         addresses: vec!["127.0.0.1".parse().expect("an address")],
         kind: FrontendKind::Tls {
             chains: [("https".into(), https)].into(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::object::GATEWAY_GROUP;
-use super::{Meta, NamespaceRule, ParseError, Selector};
+use super::{Meta, NamespaceRule, ParametersRef, ParseError, Selector};
 use crate::gateway_api::gatewayclasses::GatewayClassSpec;
 use crate::gateway_api::gateways::{self as gw, GatewaySpec};
 use crate::gateway_api::listenersets::ListenerSetSpec;
@@ -21,13 +21,19 @@ pub struct GatewayClass {
     pub meta: Meta,
     /// `spec.controllerName`.
     pub controller: String,
-    /// Whether it refers to parameters.
-    pub has_parameters: bool,
+    /// `spec.parametersRef`.
+    pub parameters: Option<ParametersRef>,
 }
 
 impl GatewayClass {
     pub(super) fn read(meta: Meta, spec: GatewayClassSpec) -> Self {
-        Self { meta, controller: spec.controller_name, has_parameters: spec.parameters_ref.is_some() }
+        let parameters = spec.parameters_ref.map(|r| ParametersRef {
+            group: r.group,
+            kind: r.kind,
+            namespace: r.namespace.map(Arc::from),
+            name: Arc::from(r.name),
+        });
+        Self { meta, controller: spec.controller_name, parameters }
     }
 }
 
@@ -42,12 +48,23 @@ pub struct Gateway {
     pub addresses: Vec<Address>,
     /// Which namespaces may bring ListenerSets.
     pub allowed_listeners: NamespaceRule,
-    /// Its own listeners.
-    pub listeners: Vec<Listener>,
+    /// Its own listeners: shared, so that one that changes leaves the others as they are.
+    pub listeners: Vec<Arc<Listener>>,
     /// A part of the specification that is not supported, by its path.
     pub unsupported: Option<&'static str>,
-    /// Whether `spec.infrastructure.parametersRef` is set.
-    pub has_parameters: bool,
+    /// `spec.infrastructure`.
+    pub infrastructure: Option<Box<Infrastructure>>,
+}
+
+/// `spec.infrastructure` of a Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Infrastructure {
+    /// Labels of what is made for it.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of what is made for it.
+    pub annotations: BTreeMap<String, String>,
+    /// `parametersRef`, in its own namespace.
+    pub parameters: Option<ParametersRef>,
 }
 
 /// An address that a Gateway asks for.
@@ -71,7 +88,7 @@ pub struct ListenerSet {
     /// The Gateway it extends; `None` when the parent is no Gateway.
     pub parent: Option<ObjectName>,
     /// Its listeners.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<Arc<Listener>>,
 }
 
 /// A listener of a Gateway or ListenerSet.
@@ -87,8 +104,8 @@ pub struct Listener {
     pub hostname: Result<Hostname, HostnameError>,
     /// Its TLS settings.
     pub tls: Option<ListenerTls>,
-    /// Which routes it takes.
-    pub allowed: AllowedRoutes,
+    /// Which routes it takes: mostly what the others of its parent take.
+    pub allowed: Arc<AllowedRoutes>,
 }
 
 /// TLS settings of a listener.
@@ -144,13 +161,22 @@ impl Gateway {
                 Some(gw::GatewayAllowedListenersNamespacesFrom::All) => NamespaceRule::All,
                 Some(gw::GatewayAllowedListenersNamespacesFrom::Same) => NamespaceRule::Same,
                 Some(gw::GatewayAllowedListenersNamespacesFrom::Selector) => {
-                    NamespaceRule::Selector(selector(rule.selector)?)
+                    NamespaceRule::Selector(Box::new(selector(rule.selector)?))
                 }
                 Some(gw::GatewayAllowedListenersNamespacesFrom::None) | None => NamespaceRule::None,
             },
         };
         let listeners = read_listeners(&meta, spec.listeners)?;
-        let has_parameters = spec.infrastructure.is_some_and(|infrastructure| infrastructure.parameters_ref.is_some());
+        let infrastructure = spec.infrastructure.map(|infrastructure| {
+            let parameters = infrastructure.parameters_ref.map(|r| ParametersRef {
+                group: r.group,
+                kind: r.kind,
+                namespace: Some(meta.name.namespace.clone()),
+                name: Arc::from(r.name),
+            });
+            let labels = infrastructure.labels.unwrap_or_default();
+            Box::new(Infrastructure { labels, annotations: infrastructure.annotations.unwrap_or_default(), parameters })
+        });
         Ok(Self {
             meta,
             class: spec.gateway_class_name,
@@ -158,12 +184,20 @@ impl Gateway {
             allowed_listeners,
             listeners,
             unsupported,
-            has_parameters,
+            infrastructure,
         })
     }
 }
 
 impl Address {
+    /// The one to bind, where it names one.
+    pub fn ip(&self) -> Option<&IpAddr> {
+        match self {
+            Address::Ip(ip) => Some(ip),
+            Address::Any | Address::Unsupported(_) | Address::Malformed(_) => None,
+        }
+    }
+
     fn read(address: gw::GatewayAddresses) -> Self {
         let value = address.value.unwrap_or_default();
         match address.r#type.as_deref().unwrap_or("IPAddress") {
@@ -187,8 +221,9 @@ impl ListenerSet {
     }
 }
 
-fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Listener>, ParseError> {
-    let listeners = super::route::exact(listeners.into_iter().map(|listener| Listener::read(meta, listener)))?;
+fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Arc<Listener>>, ParseError> {
+    let listeners =
+        super::route::exact(listeners.into_iter().map(|listener| Listener::read(meta, listener).map(Arc::new)))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -233,7 +268,7 @@ impl Listener {
                 allowed.namespaces = match rule.from {
                     Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::All) => NamespaceRule::All,
                     Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Selector) => {
-                        NamespaceRule::Selector(selector(rule.selector)?)
+                        NamespaceRule::Selector(Box::new(selector(rule.selector)?))
                     }
                     Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Same) | None => NamespaceRule::Same,
                 };
@@ -245,7 +280,7 @@ impl Listener {
             protocol: listener.protocol,
             hostname: Hostname::parse(listener.hostname.as_deref().unwrap_or_default()),
             tls,
-            allowed,
+            allowed: Arc::new(allowed),
         })
     }
 }

@@ -78,7 +78,7 @@ fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, Par
         filters: filters.map(|filters| (filters != Filters::default()).then(|| Box::new(filters))),
         backends: exact(backends.into_iter().map(|b| backend(namespace, b)))?,
         timeouts: rule.timeouts.map(timeouts).transpose()?.unwrap_or_default(),
-        retry: rule.retry.map(retry).transpose()?,
+        retry: rule.retry.map(retry).transpose()?.map(Box::new),
     })
 }
 

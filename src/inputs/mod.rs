@@ -4,12 +4,14 @@
 //! a *value* (a hostname in upper case, a filter we do not know) is kept as a value and becomes a condition on the
 //! object; only what the API server's schema would refuse is an error here.
 
+mod exposure;
 mod gateway;
 mod grant;
 mod grpcroute;
 mod httproute;
 mod namespace;
 mod object;
+mod parameters;
 mod route;
 mod schema;
 mod secret;
@@ -18,13 +20,18 @@ mod service;
 mod tenantgateway;
 mod tlsroute;
 
+pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER};
 pub use gateway::{
-    Address, AllowedRoutes, Gateway, GatewayClass, Listener, ListenerSet, ListenerTls, LocalRef, TlsMode,
+    Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
+    TlsMode,
 };
 pub use grant::ReferenceGrant;
 pub use grpcroute::GrpcRoute;
 pub use namespace::Namespace;
 pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
+pub use parameters::{
+    FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef, ServiceParameters, ServiceType,
+};
 pub use route::{BackendRef, Filters, Gate, ParentRef, Route, RouteKind, RouteRule, Unsupported};
 pub use secret::{Secret, SecretError, parse_certificate};
 pub use selector::{NamespaceRule, Selector};

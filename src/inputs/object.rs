@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    EndpointSlice, Gateway, GatewayClass, GrpcRoute, ListenerSet, Namespace, ReferenceGrant, Route, Secret, Service,
-    TenantGateway,
+    EndpointSlice, Gateway, GatewayClass, GatewayParameters, GrpcRoute, ListenerSet, Namespace, ReferenceGrant, Route,
+    Secret, Service, TenantGateway,
 };
 use crate::gateway_api as gw;
 use crate::model::ObjectName;
@@ -28,15 +28,20 @@ pub enum Kind {
     TLSRoute,
     ReferenceGrant,
     TenantGateway,
+    GatewayParameters,
     Service,
     EndpointSlice,
     Secret,
     ConfigMap,
+    /// cert-manager's, which we write and do not read from files.
+    Issuer,
+    /// The same.
+    Certificate,
 }
 
 impl Kind {
-    /// All kinds, in the order in which they are best read.
-    pub const ALL: [Kind; 13] = [
+    /// All kinds that are parsed, in the order in which they are best read.
+    pub const ALL: [Kind; 14] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -46,6 +51,7 @@ impl Kind {
         Kind::TLSRoute,
         Kind::ReferenceGrant,
         Kind::TenantGateway,
+        Kind::GatewayParameters,
         Kind::Service,
         Kind::EndpointSlice,
         Kind::Secret,
@@ -64,10 +70,13 @@ impl Kind {
             Kind::TLSRoute => "TLSRoute",
             Kind::ReferenceGrant => "ReferenceGrant",
             Kind::TenantGateway => "TenantGateway",
+            Kind::GatewayParameters => "GatewayParameters",
             Kind::Service => "Service",
             Kind::EndpointSlice => "EndpointSlice",
             Kind::Secret => "Secret",
             Kind::ConfigMap => "ConfigMap",
+            Kind::Issuer => "Issuer",
+            Kind::Certificate => "Certificate",
         }
     }
 
@@ -77,6 +86,8 @@ impl Kind {
             Kind::Namespace | Kind::Service | Kind::Secret | Kind::ConfigMap => "",
             Kind::EndpointSlice => "discovery.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
+            Kind::Issuer | Kind::Certificate => "cert-manager.io",
+            Kind::GatewayParameters => super::OWN_GROUP,
             _ => GATEWAY_GROUP,
         }
     }
@@ -95,7 +106,7 @@ impl Kind {
             Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
             // What we read of it has the same shape in all of them.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
-            Kind::TenantGateway => &["v1alpha1"],
+            Kind::TenantGateway | Kind::GatewayParameters => &["v1alpha1"],
             _ => &["v1"],
         }
     }
@@ -173,6 +184,7 @@ pub enum Object {
     GrpcRoute(GrpcRoute),
     ReferenceGrant(ReferenceGrant),
     TenantGateway(Box<TenantGateway>),
+    GatewayParameters(GatewayParameters),
     Service(Service),
     EndpointSlice(EndpointSlice),
     Secret(Secret),
@@ -280,6 +292,7 @@ impl Object {
             }
             Kind::GRPCRoute => Object::GrpcRoute(GrpcRoute::parse(value, fields)?),
             Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse(&value)?)),
+            Kind::GatewayParameters => Object::GatewayParameters(GatewayParameters::parse(value, fields)?),
             Kind::TLSRoute => {
                 let object: gw::tlsroutes::TlsRoute = read(value, fields)?;
                 Object::Route(Route::read_tls(Meta::read(known, &object.metadata)?, object.spec)?)
@@ -290,7 +303,7 @@ impl Object {
             }
             Kind::Service => {
                 let object: core::Service = read(value, fields)?;
-                Object::Service(Service::read(Meta::read(known, &object.metadata)?, object.spec.unwrap_or_default())?)
+                Object::Service(Service::read(Meta::read(known, &object.metadata)?, object)?)
             }
             Kind::EndpointSlice => {
                 let object: K8sEndpointSlice = read(value, fields)?;
@@ -305,6 +318,7 @@ impl Object {
                 let object: core::ConfigMap = read(value, fields)?;
                 Object::ConfigMap(Meta::read(known, &object.metadata)?.name)
             }
+            Kind::Issuer | Kind::Certificate => unreachable!("they are not among the kinds that are parsed"),
         })
     }
 
@@ -319,6 +333,7 @@ impl Object {
             Object::GrpcRoute(o) => (Kind::GRPCRoute, o.meta.name.clone()),
             Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
             Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
+            Object::GatewayParameters(o) => (Kind::GatewayParameters, o.meta.name.clone()),
             Object::Service(o) => (Kind::Service, o.meta.name.clone()),
             Object::EndpointSlice(o) => (Kind::EndpointSlice, o.meta.name.clone()),
             Object::Secret(o) => (Kind::Secret, o.name.clone()),
@@ -328,7 +343,7 @@ impl Object {
     }
 }
 
-fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value.get(field)?.as_str().filter(|text| !text.is_empty())
 }
 

@@ -120,7 +120,7 @@ pub struct RouteRule {
     /// Time limits.
     pub timeouts: Timeouts,
     /// Retries.
-    pub retry: Option<Retry>,
+    pub retry: Option<Box<Retry>>,
 }
 
 /// What the filters of a rule or backend ask for.

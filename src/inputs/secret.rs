@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use super::Meta;
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
 
 /// A Secret, of which only a TLS certificate is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,9 +99,9 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     let ders = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| SecretError::Chain(format!("not PEM: {error}")))?;
-    let leaf = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
+    let leaf_der = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
     let (_, leaf) =
-        X509Certificate::from_der(&leaf).map_err(|error| SecretError::Chain(format!("not X.509: {error}")))?;
+        X509Certificate::from_der(&leaf_der).map_err(|error| SecretError::Chain(format!("not X.509: {error}")))?;
     let private =
         PrivateKeyDer::from_pem_slice(key).map_err(|_| SecretError::Key("not a PEM private key".to_owned()))?;
     let signer = any_supported_type(&private)
@@ -124,12 +124,15 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     names.dedup();
     names.shrink_to_fit();
     let chain = std::str::from_utf8(chain).map_err(|_| SecretError::Chain("not UTF-8".to_owned()))?;
-    let key = std::str::from_utf8(key).map_err(|_| SecretError::Key("not UTF-8".to_owned()))?;
-    let (leaf_pem, issuers) = chain.split_at(end_of_first(chain));
+    let form = match &private {
+        PrivateKeyDer::Sec1(_) => KeyForm::Sec1,
+        PrivateKeyDer::Pkcs1(_) => KeyForm::Pkcs1,
+        _ => KeyForm::Pkcs8,
+    };
     Ok(Certificate {
-        leaf: Arc::from(leaf_pem),
-        issuers: Arc::from(issuers),
-        key: PrivateKey::new(key),
+        leaf: Arc::from(leaf_der.as_ref()),
+        issuers: Arc::from(&chain[end_of_first(chain)..]),
+        key: PrivateKey::new(form, private.secret_der()),
         names,
         not_before: time(leaf.validity().not_before.timestamp()),
         not_after: time(leaf.validity().not_after.timestamp()),

@@ -10,7 +10,7 @@ pub enum NamespaceRule {
     /// The object's own.
     Same,
     /// Those whose labels match.
-    Selector(Selector),
+    Selector(Box<Selector>),
     /// No namespace.
     None,
 }

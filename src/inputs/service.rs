@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ServiceSpec;
+use k8s_openapi::api::core::v1::Service as K8sService;
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 
-use super::{Meta, ParseError};
+use super::{Exposure, Meta, ParseError};
 use crate::model::{AppProtocol, ObjectName};
 
 /// A Service.
@@ -18,6 +18,8 @@ pub struct Service {
     pub ports: Vec<ServicePortSpec>,
     /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
     pub external_name: bool,
+    /// What is to be known of one that we made for a Gateway.
+    pub exposure: Option<Box<Exposure>>,
 }
 
 /// A port of a Service.
@@ -32,7 +34,9 @@ pub struct ServicePortSpec {
 }
 
 impl Service {
-    pub(super) fn read(meta: Meta, spec: ServiceSpec) -> Result<Self, ParseError> {
+    pub(super) fn read(meta: Meta, object: K8sService) -> Result<Self, ParseError> {
+        let exposure = Exposure::read(&object);
+        let spec = object.spec.unwrap_or_default();
         let mut ports = Vec::new();
         for port in spec.ports.unwrap_or_default() {
             if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
@@ -45,7 +49,7 @@ impl Service {
             let number = super::gateway::port(port.port, "spec.ports.port")?;
             ports.push(ServicePortSpec { name: Arc::from(port.name.unwrap_or_default()), port: number, protocol });
         }
-        Ok(Self { meta, ports, external_name: spec.type_.as_deref() == Some("ExternalName") })
+        Ok(Self { meta, ports, external_name: spec.type_.as_deref() == Some("ExternalName"), exposure })
     }
 }
 

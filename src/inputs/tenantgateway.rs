@@ -251,7 +251,15 @@ impl TenantGateway {
             Ok(_) => return invalid("spec.apex", "is a wildcard: write the name without *."),
             Err(error) => return invalid("spec.apex", error.to_string()),
         };
+        // Objects that are made from it carry its name in a label, whose value has room for so much.
+        if self.name.name.len() > 63 {
+            return invalid("metadata.name", "is longer than 63 characters: make one with a shorter name");
+        }
         let mode = self.mode()?;
+        if !mode.per_host() && apex.as_str().len() > 251 {
+            let fix = format!("is longer than 251 characters, so that *.{apex} is no hostname: use certMode http01");
+            return invalid("spec.apex", fix);
+        }
         if mode == Mode::ExistingSecret && self.spec.wildcard_secret_ref.as_ref().is_none_or(|s| s.name.is_empty()) {
             return invalid("spec.wildcardSecretRef.name", "is needed by certMode existingSecret");
         }
@@ -340,6 +348,27 @@ mod tests {
         assert_eq!(tenant.check().expect("valid").1, Mode::Http01);
     }
 
+    /// A hostname of so many characters.
+    fn long(length: usize) -> String {
+        let mut name = "a.".repeat(length / 2 - 1);
+        name.extend(std::iter::repeat_n('a', length - name.len()));
+        name
+    }
+
+    #[test]
+    fn names_are_taken_up_to_what_labels_and_hostnames_hold() {
+        let named = |length: usize| {
+            let name = "n".repeat(length);
+            let value = json!({"metadata": {"namespace": "a", "name": name}, "spec": {"apex": long(253)}});
+            TenantGateway::parse(&value).expect("of the right shape").check()
+        };
+        assert!(named(63).is_ok());
+        let refused = named(64).expect_err("a label has no room").to_string();
+        assert!(refused.starts_with("metadata.name: is longer than 63"), "{refused}");
+        let spec = json!({"apex": long(251), "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}});
+        assert!(tenant(spec).check().is_ok());
+    }
+
     #[test]
     fn what_can_never_work_names_its_field() {
         for (spec, message) in [
@@ -353,6 +382,8 @@ mod tests {
             (json!({"apex": "a.org", "certMode": "existingSecret"}), "spec.wildcardSecretRef.name: is needed"),
             (json!({"apex": "a.org", "issuerName": "x"}), "spec.issuerName: \"x\""),
             (json!({"apex": "a.org", "tlsPassthroughServices": ["a.b"]}), "spec.tlsPassthroughServices: \"a.b\""),
+            (json!({"apex": long(252), "certMode": "existingSecret"}), "spec.apex: is longer than 251"),
+            (json!({"apex": long(254)}), "spec.apex: hostname"),
         ] {
             let found = tenant(spec.clone()).check().expect_err("invalid").to_string();
             assert!(found.starts_with(message), "{spec}: {found}");

@@ -9,22 +9,26 @@ use kube::Client;
 use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::core::DynamicObject;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
+use super::body::body;
 use super::damper::Damper;
 use super::failure::Failure;
 use super::lease::{Term, leads};
+use super::replicas::{Record, Replica, Replicas, Told};
 use super::secrets::{Secrets, Step};
 use super::seen::Seen;
-use super::status;
+use super::services::{self, Services};
+use super::status::{self, Us};
+use super::tenants::{self, Herald, Tenants};
 use super::view::View;
 use super::watch::{News, Update};
 use super::writer::{Done, Writer};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::standalone::Live;
-use crate::tenancy;
+use crate::statuses::{claims, refused};
+use crate::tenancy::{self, ClaimKey};
 use crate::translate::Change;
 
 /// How long a status waits for Envoys that are connected to acknowledge, so that it is written once.
@@ -37,18 +41,29 @@ const COUNTING: Duration = Duration::from_secs(2);
 const FIRST: Duration = Duration::from_secs(30);
 
 /// The kinds that are watched.
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 15] = [
     Kind::Namespace,
+    Kind::TenantGateway,
     Kind::GatewayClass,
+    Kind::GatewayParameters,
     Kind::Gateway,
     Kind::ListenerSet,
     Kind::HTTPRoute,
+    Kind::GRPCRoute,
     Kind::TLSRoute,
     Kind::ReferenceGrant,
     Kind::Service,
     Kind::EndpointSlice,
     Kind::Secret,
+    Kind::Issuer,
+    Kind::Certificate,
 ];
+
+/// The kinds that are watched where somebody else carries out TenantGateways.
+pub fn kinds_without_tenants() -> Vec<Kind> {
+    let of_tenants = [Kind::TenantGateway, Kind::GRPCRoute, Kind::Issuer, Kind::Certificate];
+    KINDS.into_iter().filter(|kind| !of_tenants.contains(kind)).collect()
+}
 
 /// The cluster, as we see it.
 pub struct Cluster {
@@ -60,7 +75,12 @@ pub struct Cluster {
     seen: BTreeMap<ObjectKey, Seen>,
     unreadable: BTreeMap<ObjectKey, String>,
     writer: Writer,
-    damper: Damper,
+    /// What TenantGateways lead to.
+    tenants: Tenants,
+    herald: Herald,
+    services: Services,
+    replicas: Replicas,
+    damper: Damper<ObjectKey>,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
     /// The Secrets whose bodies are being fetched.
     in_flight: BTreeSet<ObjectName>,
@@ -69,6 +89,8 @@ pub struct Cluster {
     deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
     early: Vec<Change>,
+    /// Whose the objects are that stand under derived names, as long as tenancy has not been told.
+    known: Vec<tenancy::Change>,
     serving: bool,
     /// Until when each status may wait for Envoys.
     held: BTreeMap<ObjectKey, Instant>,
@@ -83,10 +105,14 @@ pub struct Cluster {
 
 impl Cluster {
     /// Nothing seen yet.
-    pub fn new(client: Client, controller: &str, live: Live) -> Self {
+    pub fn new(client: Client, controller: &str, replica: Replica, live: Live) -> Self {
         let now = Instant::now();
         Self {
             writer: Writer::new(client.clone()),
+            tenants: Tenants::new(client.clone()),
+            herald: Herald::new(client.clone()),
+            services: Services::new(client.clone()),
+            replicas: Replicas::new(client.clone(), replica),
             client,
             controller: controller.to_owned(),
             live,
@@ -99,6 +125,7 @@ impl Cluster {
             in_flight: BTreeSet::new(),
             deferred: BTreeMap::new(),
             early: Vec::new(),
+            known: Vec::new(),
             serving: false,
             held: BTreeMap::new(),
             counted: (0, now),
@@ -107,6 +134,12 @@ impl Cluster {
             writes: 0,
             failures: BTreeMap::new(),
         }
+    }
+
+    /// Watches these kinds only.
+    pub fn watching(mut self, kinds: &[Kind]) -> Self {
+        self.view = View::new(kinds);
+        self
     }
 
     /// What is served.
@@ -126,17 +159,26 @@ impl Cluster {
 
     /// Takes in what a watch tells.
     pub fn take_in(&mut self, news: News, term: Term) {
-        let line = match news {
+        let (kind, line) = match news {
             News::Changed(updates) => {
                 self.change(updates, term);
-                None
+                self.begin(term);
+                return;
             }
-            News::Complete(kind) => self.view.complete(kind),
-            News::Trouble(kind, text) => self.view.trouble(kind, text),
-            News::Missing(kind) => self.view.missing(kind),
+            News::Complete(kind) => (kind, self.view.complete(kind)),
+            News::Trouble(kind, text) => (kind, self.view.trouble(kind, text)),
+            News::Missing(kind) => (kind, self.view.missing(kind)),
+            News::Listing(kind) => (kind, self.view.listing(kind)),
         };
         if let Some(line) = line {
             info!("{line}");
+            if kind == Kind::ListenerSet {
+                self.known.push(tenancy::Change::ListenerSets(!self.view.is_missing(kind)));
+                self.apply(Vec::new(), term);
+            }
+            if self.serving {
+                self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
+            }
         }
         self.begin(term);
     }
@@ -150,6 +192,7 @@ impl Cluster {
                     let key = object.key();
                     self.unreadable.remove(&key);
                     steps.extend(self.secrets.put(&object));
+                    self.services.see(&object);
                     if let Some(seen) = seen {
                         self.see(key.clone(), *seen, term);
                     }
@@ -160,6 +203,10 @@ impl Cluster {
                         self.deferred.remove(&key);
                         changes.push(Change::Put(*object));
                     }
+                }
+                Update::Held(derived, held, existing) => {
+                    self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
+                    self.tenants.see(derived, *held);
                 }
                 Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
                 Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
@@ -197,6 +244,15 @@ impl Cluster {
     }
 
     fn forget(&mut self, key: &ObjectKey) {
+        if let Some(derived) = tenants::derived(key) {
+            self.known.push(tenancy::Change::Existing(derived, None));
+        }
+        self.tenants.forget(key);
+        match key.kind {
+            Kind::Service => self.services.forget(&key.name),
+            Kind::EndpointSlice => self.services.forget_slice(&key.name),
+            _ => {}
+        }
         self.unreadable.remove(key);
         self.deferred.remove(key);
         self.seen.remove(key);
@@ -209,7 +265,10 @@ impl Cluster {
         let old = self.seen.insert(key.clone(), seen);
         // Somebody wrote to it, maybe over what we wrote.
         if self.serving && leads(term) && old.as_ref() != self.seen.get(&key) {
-            self.writer.want(key, Instant::now());
+            self.tenants.look_at(&key, self.live.pipeline().tenancy());
+            if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
+                self.writer.want(key, Instant::now());
+            }
         }
     }
 
@@ -237,6 +296,9 @@ impl Cluster {
         tokio::select! {
             fetched = fetched => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
+            written = self.tenants.next() => Ended(Request::Tenants(written)),
+            ended = self.services.next() => Ended(Request::Service(ended)),
+            () = self.replicas.next() => Ended(Request::Record),
         }
     }
 
@@ -245,6 +307,10 @@ impl Cluster {
         match ended.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
             Request::Write(written) => self.take_written(written),
+            Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
+            Request::Tenants(None) => {}
+            Request::Service(ended) => self.services.take_ended(ended),
+            Request::Record => {}
         }
     }
 
@@ -268,6 +334,10 @@ impl Cluster {
         let early = std::mem::take(&mut self.early);
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
+        if leads(term) {
+            // What an earlier run left, and nobody wants any more.
+            self.tenants.look_at_everything(self.live.pipeline().tenancy());
+        }
     }
 
     /// Applies changes, or keeps them until the view is complete.
@@ -276,9 +346,13 @@ impl Cluster {
             self.early.extend(changes);
             return;
         }
-        // What tenancy decides is recorded nowhere else.
-        let record = &mut |_: &tenancy::Delta| Ok::<_, Infallible>(());
-        let lines = match self.live.apply(changes, Vec::new(), record, SystemTime::now(), self.started.elapsed()) {
+        let known = std::mem::take(&mut self.known);
+        let mut decided = tenancy::Delta::default();
+        let record = &mut |delta: &tenancy::Delta| {
+            decided = delta.clone();
+            Ok::<_, Infallible>(())
+        };
+        let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
             Ok(lines) => lines,
             Err(never) => match never {},
         };
@@ -286,6 +360,11 @@ impl Cluster {
             // A cluster is full of changes that lead to nothing.
             if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
         }
+        if leads(term) {
+            self.tenants.take_in(&decided, self.live.pipeline().tenancy());
+            self.want(decided.verdicts.keys().map(|(claim, _)| claim.object()).collect());
+        }
+        self.services.take_in(self.live.take_services());
         self.settle(term);
     }
 
@@ -296,8 +375,24 @@ impl Cluster {
         }
     }
 
+    /// Takes in what another replica says of its Envoys.
+    pub fn take_told(&mut self, told: Told, term: Term) {
+        self.replicas.take_in(told);
+        self.settle(term);
+    }
+
     /// Looks at what Envoys said since the last time.
     pub fn settle(&mut self, term: Term) {
+        let own = self.live.own_progress();
+        let names = own.nodes.iter().map(|node| node.node.clone()).collect();
+        let nodes = self.replicas.nodes(&names, |state| self.live.generation_of(state));
+        let refused = self.replicas.refused(self.live.view());
+        self.live.set_others(nodes, refused);
+        // Whoever writes statuses knows its own Envoys.
+        if self.serving && !leads(term) {
+            let (state, since) = self.live.state();
+            self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
+        }
         for line in self.live.settled(self.started.elapsed()) {
             info!("{line}");
         }
@@ -324,11 +419,17 @@ impl Cluster {
         if self.leading && !before && self.serving {
             // Everything is compared once with what there is; our own entries of routes that left us are found so.
             self.want(self.seen.keys().cloned().collect());
+            self.tenants.look_at_everything(self.live.pipeline().tenancy());
+            self.services.look_at_everything();
         }
+        self.settle(term);
     }
 
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
+        let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
+        self.tenants.write(known, self.serving && leads(term));
+        self.services.write(self.live.engine().store(), &self.seen, self.serving && leads(term));
         while let Some(key) = self.writer.take(Instant::now()) {
             if !self.serving || !leads(term) {
                 self.writer.nothing(&key);
@@ -345,10 +446,14 @@ impl Cluster {
                 }
                 Decision::Write(document) => {
                     self.held.remove(&key);
-                    let Some(resource) = self.seen.get(&key).map(|seen| resource(&key, &seen.api_version)) else {
+                    let Some(seen) = self.seen.get(&key) else {
                         self.writer.nothing(&key);
                         continue;
                     };
+                    let resource = resource(&key, &seen.api_version);
+                    if ClaimKey::of(&key).is_some() {
+                        self.herald.note(&key, &seen.uid, &seen.status(), &document["status"], &["Accepted"]);
+                    }
                     self.damper.wrote(&key, &document, Instant::now());
                     if self.damper.times(&key) == 5 {
                         warn!("{key}: somebody changes the status that we write back again and again");
@@ -363,9 +468,15 @@ impl Cluster {
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         let Some(seen) = self.seen.get(key) else { return Decision::Nothing };
         let now = Instant::now();
-        let said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
+        let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let Some(document) = status::patch(key, said.as_ref(), seen, &self.controller, &time) else {
+        let tenancy = self.live.pipeline().tenancy();
+        if let Some(status) = &mut said {
+            refused(tenancy, key, status);
+        }
+        let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
+        let us = Us { controller: &self.controller, claims };
+        let Some(document) = status::patch(key, said.as_ref(), seen, &us, &time) else {
             return Decision::Nothing;
         };
         if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
@@ -397,6 +508,7 @@ impl Cluster {
 
     fn take_written(&mut self, done: Option<Done>) {
         let Some(Done { key, outcome }) = done else { return };
+        self.herald.written(&key, outcome.is_ok());
         match outcome {
             Ok(object) => {
                 if let Some(seen) = self.seen.get_mut(&key) {
@@ -438,6 +550,8 @@ impl Cluster {
         text += "# HELP gatewright_writes_pending Statuses that wait or are being written.\n\
                  # TYPE gatewright_writes_pending gauge\n";
         let _ = writeln!(text, "gatewright_writes_pending {}", self.writer.pending());
+        text += &self.tenants.metrics();
+        text += &self.services.metrics();
         text += "# HELP gatewright_leader Whether this replica writes.\n# TYPE gatewright_leader gauge\n";
         let _ = writeln!(text, "gatewright_leader {}", u8::from(leads(term)));
         text + "# EOF\n"
@@ -447,6 +561,10 @@ impl Cluster {
     pub async fn stop(mut self) {
         self.fetches.shutdown().await;
         self.writer.stop().await;
+        self.tenants.stop().await;
+        self.herald.stop().await;
+        self.services.stop().await;
+        self.replicas.stop().await;
     }
 }
 
@@ -456,6 +574,9 @@ pub struct Ended(Request);
 enum Request {
     Fetch(Option<(ObjectName, Option<Object>)>),
     Write(Option<Done>),
+    Tenants(Option<tenants::Written>),
+    Service(services::Ended),
+    Record,
 }
 
 enum Decision {
@@ -471,39 +592,6 @@ fn resource(key: &ObjectKey, api_version: &str) -> ApiResource {
 }
 
 /// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
-fn newer(one: &str, other: &str) -> bool {
+pub(super) fn newer(one: &str, other: &str) -> bool {
     (one.len(), one) > (other.len(), other)
-}
-
-/// Fetches a Secret; `None` when it is gone.
-async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Option<Object> {
-    let mut told = false;
-    for failures in 0.. {
-        match api.get_opt(&name.name).await {
-            Ok(found) => {
-                let mut object = found?;
-                object.metadata.managed_fields = None;
-                let value = serde_json::to_value(object).ok()?;
-                return match Object::parse_admitted(value) {
-                    Ok(object) => Some(object),
-                    Err(error) => {
-                        warn!("secret {name} is passed over: {error}");
-                        None
-                    }
-                };
-            }
-            Err(error) => {
-                let failure = Failure::of(&error);
-                if !std::mem::replace(&mut told, true) {
-                    warn!("reading secret {name}: {failure}");
-                }
-                // Without the right it is as good as gone; the next version of the Secret is asked for again.
-                if failures > 2 && matches!(failure, Failure::Forbidden(_) | Failure::Refused(_)) {
-                    return None;
-                }
-                sleep(failure.pause(failures)?).await;
-            }
-        }
-    }
-    None
 }

@@ -1,4 +1,4 @@
-//! Keeps us from fighting: a status that another changes back again and again is put right ever more rarely. Pure.
+//! Keeps us from fighting: what another changes back again and again is put right ever more rarely. Pure.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,16 +6,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::inputs::ObjectKey;
-
 /// The first edit of another is put right at once.
 const FREE: u32 = 2;
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// What was written how often.
-#[derive(Debug, Default)]
-pub struct Damper(BTreeMap<ObjectKey, Written>);
+#[derive(Debug)]
+pub struct Damper<K>(BTreeMap<K, Written>);
+
+impl<K> Default for Damper<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 #[derive(Debug)]
 struct Written {
@@ -24,10 +28,10 @@ struct Written {
     at: Instant,
 }
 
-impl Damper {
+impl<K: Ord + Clone> Damper<K> {
     /// When a document may be written; `None` is now. The same document, but for times and versions, written before
     /// means that somebody else changed it since.
-    pub fn not_before(&self, key: &ObjectKey, document: &Value, now: Instant) -> Option<Instant> {
+    pub fn not_before(&self, key: &K, document: &Value, now: Instant) -> Option<Instant> {
         let written =
             self.0.get(key).filter(|written| written.content == content(document) && written.times >= FREE)?;
         let pause = (FIRST * 2_u32.saturating_pow((written.times - FREE).min(16))).min(LONGEST);
@@ -35,7 +39,7 @@ impl Damper {
     }
 
     /// A document was written.
-    pub fn wrote(&mut self, key: &ObjectKey, document: &Value, now: Instant) {
+    pub fn wrote(&mut self, key: &K, document: &Value, now: Instant) {
         let content = content(document);
         let entry = self.0.entry(key.clone()).or_insert(Written { content, times: 0, at: now });
         if entry.content != content || now.duration_since(entry.at) > LONGEST * 2 {
@@ -45,19 +49,25 @@ impl Damper {
     }
 
     /// A document was not written after all.
-    pub fn failed(&mut self, key: &ObjectKey) {
+    pub fn failed(&mut self, key: &K) {
         if let Some(written) = self.0.get_mut(key) {
             written.times = written.times.saturating_sub(1);
         }
     }
 
     /// How often the same was written to an object in a row.
-    pub fn times(&self, key: &ObjectKey) -> u32 {
+    pub fn times(&self, key: &K) -> u32 {
         self.0.get(key).map_or(0, |written| written.times)
     }
 
+    /// From when on it is no fight any more, if nobody changes it until then.
+    pub fn over(&self, key: &K) -> Option<Instant> {
+        let written = self.0.get(key)?;
+        Some(written.at + (FIRST * 2_u32.saturating_pow(written.times.min(16))).min(LONGEST))
+    }
+
     /// An object is gone.
-    pub fn forget(&mut self, key: &ObjectKey) {
+    pub fn forget(&mut self, key: &K) {
         self.0.remove(key);
     }
 }
@@ -65,7 +75,9 @@ impl Damper {
 /// A hash of a document without what differs between two writings of the same.
 fn content(document: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
-    walk(&document["status"], &mut hasher);
+    for (_, part) in document.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
+        walk(part, &mut hasher);
+    }
     hasher.finish()
 }
 
@@ -87,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::inputs::Kind;
+    use crate::inputs::{Kind, ObjectKey};
     use crate::model::ObjectName;
 
     #[test]

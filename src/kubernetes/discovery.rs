@@ -18,12 +18,12 @@ impl Served {
     }
 }
 
-/// Asks the API server.
+/// Asks the API server about these kinds.
 ///
 /// # Errors
 /// When it does not answer. A group that cannot be told now (an aggregated server that is down) is none of ours.
-pub async fn discover(client: &Client) -> Result<Served, kube::Error> {
-    let groups: BTreeSet<&str> = Kind::ALL.into_iter().map(Kind::group).collect();
+pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, kube::Error> {
+    let groups: BTreeSet<&str> = wanted.iter().map(|kind| kind.group()).collect();
     let mut served: BTreeMap<Kind, ApiResource> = BTreeMap::new();
     let all = client.list_api_groups().await?;
     for group in groups {
@@ -34,7 +34,7 @@ pub async fn discover(client: &Client) -> Result<Served, kube::Error> {
         };
         for version in versions {
             let kinds: Vec<Kind> =
-                Kind::ALL.into_iter().filter(|k| k.group() == group && k.versions().contains(&version)).collect();
+                wanted.iter().copied().filter(|k| k.group() == group && k.versions().contains(&version)).collect();
             if kinds.is_empty() {
                 continue;
             }

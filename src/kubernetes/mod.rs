@@ -1,34 +1,39 @@
 //! Everything that talks to the API server: watches in, writes out.
 //!
-//! In: objects of the kinds in [`crate::inputs::Kind`], slim. Out: statuses by server-side apply, and a Lease. What is
-//! written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `secrets`,
+//! In: objects of the kinds in [`crate::inputs::Kind`], slim. Out: statuses and what TenantGateways lead to, by
+//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `secrets`,
 //! `status`, `failure`, `queue`); the rest moves bytes.
 
+mod body;
 mod client;
 mod cluster;
 mod damper;
 mod discovery;
+mod exposure;
 mod failure;
 pub mod keys;
 pub mod lease;
 mod queue;
+pub mod replicas;
 mod secrets;
 mod seen;
+mod services;
 mod status;
+pub mod tenants;
 mod view;
 mod watch;
 mod watches;
 mod writer;
 
 pub use client::{ClientError, connect};
-pub use cluster::{Cluster, KINDS};
+pub use cluster::{Cluster, KINDS, kinds_without_tenants};
 pub use damper::Damper;
 pub use discovery::{Served, discover};
 pub use failure::Failure;
 pub use queue::Queue;
 pub use secrets::{Secrets, Step};
 pub use seen::Seen;
-pub use status::patch as status_patch;
+pub use status::{Us, patch as status_patch};
 pub use view::{State, View};
 pub use watch::{Lists, News, Update, watch};
 pub use watches::run as watch_all;

@@ -1,6 +1,7 @@
 //! Which Secrets' bodies we hold: only those that a listener refers to. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::inputs::{Listener, Object, ObjectKey};
 use crate::model::ObjectName;
@@ -28,7 +29,7 @@ pub enum Step {
 impl Secrets {
     /// Takes in an object that may refer to Secrets.
     pub fn put(&mut self, object: &Object) -> Vec<Step> {
-        let listeners: &[Listener] = match object {
+        let listeners: &[Arc<Listener>] = match object {
             Object::Gateway(gateway) => &gateway.listeners,
             Object::ListenerSet(set) => &set.listeners,
             _ => return Vec::new(),

@@ -8,24 +8,32 @@ use serde_json::{Value, json};
 
 use super::seen::Seen;
 use crate::inputs::{Kind, ObjectKey};
+use crate::tenancy::CONTROLLER;
 use crate::translate::{ObjectStatus, StatusBody, status_document};
 
 /// The types of conditions that we write; a condition of another type is somebody else's.
 const OWN: [&str; 6] =
     ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", "PartiallyInvalid"];
 
+/// As whom we write.
+#[derive(Clone, Debug)]
+pub struct Us<'a> {
+    /// The controller of our class.
+    pub controller: &'a str,
+    /// What a route is told of its claims at Gateways of others, and the generation that it was made from; `None` where
+    /// there are no TenantGateways, and such entries are none of ours.
+    pub claims: Option<(Vec<Value>, i64)>,
+}
+
 /// The document to apply to the status subresource; `None` when there is nothing to say. `status` is `None` for an
 /// object that is not ours (any more).
-pub fn patch(
-    key: &ObjectKey,
-    status: Option<&ObjectStatus>,
-    seen: &Seen,
-    controller: &str,
-    now: &str,
-) -> Option<Value> {
+pub fn patch(key: &ObjectKey, status: Option<&ObjectStatus>, seen: &Seen, us: &Us<'_>, now: &str) -> Option<Value> {
+    let controller = us.controller;
     let current = seen.status();
     // The object has changed since it was translated; what it leads to is on its way.
-    if status.is_some_and(|status| status.generation < seen.generation) {
+    if status.is_some_and(|status| status.generation < seen.generation)
+        || us.claims.as_ref().is_some_and(|(_, generation)| *generation < seen.generation)
+    {
         return None;
     }
     let mut metadata = json!({"name": &*key.name.name, "uid": seen.uid});
@@ -33,9 +41,9 @@ pub fn patch(
         metadata["namespace"] = json!(&*key.name.namespace);
     }
     let wanted = match (key.kind, status) {
-        (Kind::HTTPRoute | Kind::TLSRoute, status) => {
+        (Kind::HTTPRoute | Kind::TLSRoute | Kind::GRPCRoute, status) => {
             metadata["resourceVersion"] = json!(seen.version);
-            json!({"parents": parents(status, &current, controller, now)?})
+            json!({"parents": parents(status, &current, us, now)?})
         }
         (_, Some(status)) => {
             let mut wanted = status_document(status, controller, &|_, _| now.to_owned());
@@ -56,10 +64,10 @@ pub fn patch(
 }
 
 /// The parents of a route with our own entries as they should be; `None` when they are.
-fn parents(status: Option<&ObjectStatus>, current: &Value, controller: &str, now: &str) -> Option<Vec<Value>> {
+fn parents(status: Option<&ObjectStatus>, current: &Value, us: &Us<'_>, now: &str) -> Option<Vec<Value>> {
     let mut own: Vec<Value> = match status {
         Some(status) if matches!(status.body, StatusBody::Route(_)) => {
-            match status_document(status, controller, &|_, _| now.to_owned())["parents"].take() {
+            match status_document(status, us.controller, &|_, _| now.to_owned())["parents"].take() {
                 Value::Array(parents) => parents,
                 _ => Vec::new(),
             }
@@ -67,8 +75,14 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, controller: &str, now
         _ => Vec::new(),
     };
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let ours = |entry: &Value| entry["controllerName"] == controller;
-    let same = |a: &Value, b: &Value| parent(&a["parentRef"]) == parent(&b["parentRef"]);
+    own.extend(us.claims.iter().flat_map(|(entries, _)| entries.iter().cloned()));
+    let ours = |entry: &Value| {
+        let controller = &entry["controllerName"];
+        controller == us.controller || us.claims.is_some() && controller == CONTROLLER
+    };
+    let same = |a: &Value, b: &Value| {
+        a["controllerName"] == b["controllerName"] && parent(&a["parentRef"]) == parent(&b["parentRef"])
+    };
     let agree = there.iter().filter(|entry| ours(entry)).count() == own.len()
         && own.iter().all(|entry| there.iter().any(|t| ours(t) && same(t, entry) && agrees("", entry, t)));
     if agree {
@@ -161,7 +175,7 @@ mod tests {
     use super::*;
     use crate::inputs::{Object, ParentRef};
     use crate::model::{Condition, ObjectName, Reason, Status};
-    use crate::translate::{GatewayStatus, ListenerStatus, RouteStatus};
+    use crate::translate::{ClassStatus, GatewayStatus, ListenerStatus, RouteStatus};
 
     const US: &str = "gatewright.io/gateway-controller";
     const NOW: &str = "2026-01-02T03:04:05Z";
@@ -192,7 +206,8 @@ mod tests {
     }
 
     fn check(kind: Kind, status: Option<&ObjectStatus>, seen: &Seen) -> Option<Value> {
-        patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, US, NOW)
+        let us = Us { controller: US, claims: None };
+        patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, &us, NOW)
     }
 
     #[test]
@@ -229,10 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn a_class_has_conditions_only() {
-        let status = ObjectStatus { generation: 2, body: StatusBody::Class(vec![accepted(Status::True)]) };
+    fn a_class_has_conditions_and_features_only() {
+        let status = ObjectStatus {
+            generation: 2,
+            body: StatusBody::Class(ClassStatus { conditions: vec![accepted(Status::True)], features: Vec::new() }),
+        };
         let written = check(Kind::GatewayClass, Some(&status), &seen(2, Value::Null)).expect("new");
-        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(1), "{written}");
+        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(2), "{written}");
     }
 
     #[test]
@@ -275,5 +293,22 @@ mod tests {
         assert_eq!(left["status"]["parents"], json!([theirs]));
         assert_eq!(check(Kind::HTTPRoute, None, &seen(2, left["status"].clone())), None);
         assert_eq!(check(Kind::HTTPRoute, None, &seen(2, Value::Null)), None, "no route of others is touched");
+    }
+
+    /// Cozystack's controller leaves entries behind; where TenantGateways are ours to carry out, they are ours.
+    #[test]
+    fn what_claims_are_told_is_ours_where_tenant_gateways_are() {
+        let told = |name: &str, status: &str| {
+            json!({"controllerName": CONTROLLER, "parentRef": {"name": name}, "conditions": [
+                {"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
+        };
+        let held = seen(2, json!({"parents": [told("stale", "True"), told("g", "True")]}));
+        let key = ObjectKey::new(Kind::GRPCRoute, ObjectName::new("a", "x"));
+        let check = |claims| patch(&key, None, &held, &Us { controller: US, claims }, NOW);
+        assert_eq!(check(None), None);
+        let written = check(Some((vec![told("g", "False")], 2))).expect("a difference");
+        assert_eq!(written["status"]["parents"], json!([told("g", "False")]));
+        assert_eq!(check(Some((vec![told("g", "False")], 1))), None, "the verdict is older than the route");
+        assert_eq!(check(Some((vec![told("stale", "True"), told("g", "True")], 2))), None);
     }
 }

@@ -53,6 +53,21 @@ impl View {
         self.set(kind, State::Missing)
     }
 
+    /// A kind that was not served is now, and is being listed.
+    pub fn listing(&mut self, kind: Kind) -> Option<String> {
+        self.set(kind, State::Listing)
+    }
+
+    /// Whether what is known of a kind is all there is: only then something is written for it.
+    pub fn is_whole(&self, kind: Kind) -> bool {
+        matches!(self.kinds.get(&kind), Some(State::Complete))
+    }
+
+    /// Whether the server does not serve a kind.
+    pub fn is_missing(&self, kind: Kind) -> bool {
+        matches!(self.kinds.get(&kind), None | Some(State::Missing))
+    }
+
     fn set(&mut self, kind: Kind, state: State) -> Option<String> {
         let old = self.kinds.insert(kind, state.clone());
         (old.as_ref() != Some(&state)).then(|| line(kind, &state))

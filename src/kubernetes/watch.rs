@@ -15,8 +15,10 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::seen::Seen;
+use super::tenants::{Held, derived};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
+use crate::tenancy::{Derived, Existing};
 
 /// How many objects are handed over at once.
 const BATCH: usize = 1024;
@@ -38,6 +40,8 @@ pub enum News {
     Trouble(Kind, String),
     /// The server does not serve the kind.
     Missing(Kind),
+    /// It does now, and the kind is being listed.
+    Listing(Kind),
 }
 
 /// One object.
@@ -45,6 +49,8 @@ pub enum News {
 pub enum Update {
     /// It is there, or different from before.
     Put(Box<Object>, Option<Box<Seen>>),
+    /// It is there under a name that a TenantGateway may lead to.
+    Held(Derived, Box<Held>, Existing),
     /// A Secret is there in this version. Its body was not asked for.
     Secret(ObjectName, String),
     /// It is gone.
@@ -117,7 +123,11 @@ async fn pass_on(
                 Ok(Event::InitApply(object) | Event::Apply(object)) => {
                     let key = key(kind, &object.metadata);
                     now.insert(key.name.clone());
-                    updates.push(update(key, object, resource));
+                    if let Some(derived) = derived(&key) {
+                        let (held, existing) = Held::new(&object);
+                        updates.push(Update::Held(derived, Box::new(held), existing));
+                    }
+                    updates.extend(update(key, object, resource));
                 }
                 Ok(Event::Delete(object)) => {
                     let key = key(kind, &object.metadata);
@@ -166,27 +176,47 @@ fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
 }
 
 /// Parses an object; all that is not needed is dropped here.
-fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> Update {
-    if key.kind == Kind::Secret {
-        return Update::Secret(key.name, object.metadata.resource_version.unwrap_or_default());
+fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> Option<Update> {
+    match key.kind {
+        Kind::Secret => {
+            return Some(Update::Secret(key.name, object.metadata.resource_version.unwrap_or_default()));
+        }
+        // What they lead to is not ours to read.
+        Kind::Issuer | Kind::Certificate => return None,
+        // Whatever still holds it: nothing is made for it any more.
+        Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => return Some(Update::Delete(key)),
+        _ => {}
     }
     object.metadata.managed_fields = None;
     let seen = writes(key.kind).then(|| Box::new(Seen::new(&resource.api_version, &object)));
-    if let Some(fields) = object.data.as_object_mut() {
+    if let Some(fields) = object.data.as_object_mut()
+        // Where a load balancer is reached stands nowhere else.
+        && key.kind != Kind::Service
+    {
         fields.remove("status");
     }
     // Items of a list do not say what they are.
     object.types = Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     let value = serde_json::to_value(object).unwrap_or_else(|_| json!({}));
-    match Object::parse_admitted(value) {
+    Some(match Object::parse_admitted(value) {
         Ok(object) => Update::Put(Box::new(object), seen),
         Err(error) => Update::Unreadable(key, error.to_string()),
-    }
+    })
 }
 
-/// The kinds whose status we write.
+/// The kinds that we write to: statuses, and labels of Namespaces.
 fn writes(kind: Kind) -> bool {
-    matches!(kind, Kind::GatewayClass | Kind::Gateway | Kind::ListenerSet | Kind::HTTPRoute | Kind::TLSRoute)
+    matches!(
+        kind,
+        Kind::Namespace
+            | Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::ListenerSet
+            | Kind::HTTPRoute
+            | Kind::GRPCRoute
+            | Kind::TLSRoute
+            | Kind::TenantGateway
+    )
 }
 
 /// What failed, and what to do about it.
@@ -250,7 +280,7 @@ mod tests {
                 })),
                 News::Complete(_) => told.push("complete".into()),
                 News::Trouble(_, text) => told.push(text),
-                News::Missing(_) => told.push("missing".into()),
+                News::Missing(_) | News::Listing(_) => told.push("not listed".into()),
             }
         }
         told

@@ -28,7 +28,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
     let mut told = BTreeMap::new();
     let mut lists = None;
     loop {
-        let found = match discover(&client).await {
+        let found = match discover(&client, &kinds).await {
             Ok(found) => found,
             Err(error) => {
                 debug!("asking the API server what it serves: {error}");
@@ -59,7 +59,9 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
                     }
                     let task = watch(client.clone(), *kind, resource.clone(), lists, out.clone());
                     running.insert(*kind, (resource.clone(), tasks.spawn(task)));
-                    told.remove(kind);
+                    if told.remove(kind).is_some() && out.send(News::Listing(*kind)).await.is_err() {
+                        return;
+                    }
                 }
                 // What was seen of it stays: that a kind is not served says nothing of its objects.
                 (None, Some((_, handle))) => {

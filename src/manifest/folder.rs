@@ -39,7 +39,7 @@ impl Outcome {
         let key = |change: &Change| match change {
             Change::Put(object) => object.key(),
             Change::Delete(key) => key.clone(),
-            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) => {
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => {
                 unreachable!("files hold objects")
             }
         };
@@ -188,7 +188,7 @@ mod tests {
         let change = |change: &Change| match change {
             Change::Put(object) => format!("put {}", object.key()),
             Change::Delete(key) => format!("delete {key}"),
-            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) => {
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => {
                 unreachable!("files hold objects")
             }
         };

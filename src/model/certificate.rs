@@ -6,20 +6,45 @@ use std::time::SystemTime;
 
 use super::{Hostname, TlsParams};
 
-/// A private key in PEM. Has no `Debug` that prints it, and is compared by value.
+/// A private key. Has no `Debug` that prints it, and is compared by value.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct PrivateKey(Arc<str>);
+pub struct PrivateKey {
+    form: KeyForm,
+    der: Arc<[u8]>,
+}
+
+/// How a private key is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyForm {
+    /// PKCS #8 (RFC 5958).
+    Pkcs8,
+    /// An elliptic curve's own (RFC 5915).
+    Sec1,
+    /// RSA's own (RFC 8017).
+    Pkcs1,
+}
 
 impl PrivateKey {
-    /// Wraps a PEM text.
-    pub fn new(pem: impl Into<Arc<str>>) -> Self {
-        Self(pem.into())
+    /// Wraps the DER of a key.
+    pub fn new(form: KeyForm, der: &[u8]) -> Self {
+        Self { form, der: der.into() }
     }
 
     /// The PEM text, for the one place that sends it to Envoy.
-    pub fn expose(&self) -> &str {
-        &self.0
+    pub fn expose(&self) -> String {
+        let label = match self.form {
+            KeyForm::Pkcs8 => "PRIVATE KEY",
+            KeyForm::Sec1 => "EC PRIVATE KEY",
+            KeyForm::Pkcs1 => "RSA PRIVATE KEY",
+        };
+        text(label, &self.der)
     }
+}
+
+/// DER as PEM (RFC 7468).
+fn text(label: &str, der: &[u8]) -> String {
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new(label, der), lines)
 }
 
 impl fmt::Debug for PrivateKey {
@@ -31,8 +56,8 @@ impl fmt::Debug for PrivateKey {
 /// A certificate chain with its key, checked: the key matches the leaf, and the chain parses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Certificate {
-    /// The leaf in PEM.
-    pub leaf: Arc<str>,
+    /// The leaf in DER, three quarters of what its text takes.
+    pub leaf: Arc<[u8]>,
     /// The rest of the chain in PEM, issuer by issuer; the same for many leaves.
     pub issuers: Arc<str>,
     /// The leaf's key.
@@ -52,7 +77,7 @@ pub struct Certificate {
 impl Certificate {
     /// The chain in PEM, leaf first.
     pub fn chain(&self) -> String {
-        [&*self.leaf, &*self.issuers].concat()
+        text("CERTIFICATE", &self.leaf) + &self.issuers
     }
 }
 

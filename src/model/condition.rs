@@ -47,6 +47,7 @@ reasons!(
     AddressNotAssigned,
     AddressNotUsable,
     BackendNotFound,
+    CertificateLimitReached,
     ForeignObject,
     HostnameConflict,
     HostnameNotAllowed,

@@ -1,4 +1,4 @@
-//! A frontend: one port of one Gateway, which becomes one Envoy listener.
+//! A frontend: one port of one Gateway, or one that many share, which becomes one Envoy listener.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::{Elsewhere, Hostname, ObjectName, SecretName, TableId, TlsParams, WeightedTarget};
 
-/// A port of a Gateway. Printed as `namespace/gateway:port`.
+/// A port of a Gateway, printed as `namespace/gateway:port`; or one that many Gateways share, `shared:port`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrontendId {
-    /// The Gateway.
+    /// The Gateway; for what many share a name without a namespace, which no Gateway has.
     pub gateway: ObjectName,
     /// The port, as the API names it.
     pub port: u16,
@@ -35,6 +35,8 @@ pub struct Frontend {
     pub id: FrontendId,
     /// The addresses to bind, sorted; never empty. The first is the listener's address, the others its additional ones.
     pub addresses: Vec<IpAddr>,
+    /// The port to bind: the Gateway's own, or the one that a Service leads to.
+    pub port: u16,
     /// What is spoken there.
     pub kind: FrontendKind,
 }

@@ -9,17 +9,19 @@ mod condition;
 mod frontend;
 mod hostname;
 mod name;
+mod reached;
 mod route;
 mod tls;
 
 pub use backend::{AppProtocol, BackendId, Cluster, Endpoints, ServicePort};
-pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
+pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub use condition::{Condition, Reason, Status};
 pub use frontend::{
     CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, TLS_CHALLENGES, Termination,
 };
 pub use hostname::{Hostname, HostnameError};
 pub use name::ObjectName;
+pub use reached::Reached;
 pub use route::{
     Action, Challenges, Cors, Elsewhere, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, PathMatch, PathRewrite,
     QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target, Timeouts,

@@ -123,10 +123,7 @@ mod tests {
             _ => None,
         });
         assert_eq!(slice.expect("it is there").ports[0].1, 9);
-        let settings = Settings {
-            controller: crate::run::CONTROLLER.to_owned(),
-            default_addresses: vec![Ipv4Addr::LOCALHOST.into()],
-        };
+        let settings = Settings::new(crate::run::CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]);
         let tenancy = tenancy::Settings { certificates: tenancy::Certificates::Own, ..Default::default() };
         let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
         pipeline.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);

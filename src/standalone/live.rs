@@ -1,14 +1,14 @@
 //! The running state: the engine, what was published of it, and who acknowledged what. One task owns it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
-use xds::{Cache, Generation, View};
+use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
 
 use crate::inputs::{Kind, ObjectKey};
 use crate::metrics::{self, Program};
@@ -19,8 +19,11 @@ use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, Resource, ResourceKey, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, Resource, ResourceKey, ServiceIntent, Settings,
 };
+
+/// So many states are remembered: what another replica tells of an older one says nothing new.
+const STATES: usize = 1024;
 
 /// What is served and by whom.
 pub struct Live {
@@ -41,6 +44,12 @@ pub struct Live {
     changes: u64,
     /// Objects whose status may be different from when it was last asked for.
     touched: BTreeSet<ObjectKey>,
+    /// What other replicas told.
+    others: (Vec<NodeProgress>, Vec<Rejection>),
+    /// The last states, each with the first and the newest generation that had it.
+    states: VecDeque<(u64, Generation, Generation)>,
+    /// What of Services of Gateways is different.
+    services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
     /// Secrets for which something else may be wished than when this was last asked.
@@ -88,6 +97,9 @@ impl Live {
             told: BTreeSet::new(),
             changes: 0,
             touched: BTreeSet::new(),
+            services: BTreeMap::new(),
+            others: (Vec::new(), Vec::new()),
+            states: VecDeque::new(),
             awaited: BTreeSet::new(),
             wished: BTreeSet::new(),
             known: (0, BTreeSet::new()),
@@ -104,6 +116,11 @@ impl Live {
     /// What owns hostnames and what is served, to be looked at.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
+    }
+
+    /// What its Envoys see.
+    pub fn view(&self) -> &View {
+        &self.view
     }
 
     /// What is served, to be looked at.
@@ -139,14 +156,20 @@ impl Live {
         let hosts = hosts(&delta);
         let before = self.generation;
         self.generation = self.cache.publish(&self.view, publish::update(&delta));
+        self.note_state();
         for key in delta.resources.keys() {
             if let Some(gateway) = gateway(key) {
                 self.published.insert(gateway.clone(), self.generation);
                 self.awaited.insert(gateway.clone());
             }
         }
+        for gateway in &delta.gateways {
+            self.published.insert(gateway.clone(), self.generation);
+            self.awaited.insert(gateway.clone());
+        }
         let mut lines: Vec<String> =
             delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
+        self.services.extend(std::mem::take(&mut delta.services));
         self.touched.extend(delta.statuses.keys().cloned());
         lines.extend(crate::standalone::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
@@ -162,9 +185,21 @@ impl Live {
         Ok(lines)
     }
 
+    /// Notes which state the generation has that was just published.
+    fn note_state(&mut self) {
+        let state = self.engine().digest();
+        match self.states.back_mut() {
+            Some((last, _, newest)) if *last == state => *newest = self.generation,
+            _ => self.states.push_back((state, self.generation, self.generation)),
+        }
+        if self.states.len() > STATES {
+            self.states.pop_front();
+        }
+    }
+
     /// What has been acknowledged or refused since the last time.
     pub fn settled(&mut self, at: Duration) -> Vec<String> {
-        let progress = self.cache.progress(&self.view);
+        let progress = self.progress();
         let mut lines = Vec::new();
         let refused: BTreeSet<String> = progress
             .rejections
@@ -187,6 +222,11 @@ impl Live {
         lines
     }
 
+    /// The Services that Gateways are to have, where that is different from when this was last asked.
+    pub fn take_services(&mut self) -> BTreeMap<ObjectName, Option<ServiceIntent>> {
+        std::mem::take(&mut self.services)
+    }
+
     /// Secrets for which something else may be wished than when this was last asked.
     pub fn take_wished(&mut self) -> BTreeSet<ObjectName> {
         std::mem::take(&mut self.wished)
@@ -194,7 +234,7 @@ impl Live {
 
     /// Objects whose status may be different from when this was last asked.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
-        let progress = self.cache.progress(&self.view);
+        let progress = self.progress();
         let refused = progress.rejections.iter().map(|r| format!("{} {:?} {}", r.node, r.kind, r.name)).collect();
         let known = (progress.nodes.len(), refused);
         if known != self.known {
@@ -227,19 +267,47 @@ impl Live {
 
     /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
     pub fn acknowledgement(&self, key: &ObjectKey) -> (usize, usize) {
-        self.cache.progress(&self.view).acknowledged(self.published(key))
+        self.progress().acknowledged(self.published(key))
     }
 
     /// Whether every connected Envoy, and at least one, has acknowledged everything.
     pub fn acknowledged(&self) -> bool {
-        let progress = self.cache.progress(&self.view);
+        let progress = self.progress();
         let (acked, connected) = progress.acknowledged(self.generation);
         connected > 0 && acked == connected && progress.rejections.is_empty()
     }
 
+    /// How far the Envoys are, also those that other replicas told of.
+    fn progress(&self) -> Progress {
+        let mut progress = self.cache.progress(&self.view);
+        progress.nodes.extend(self.others.0.iter().cloned());
+        progress.rejections.extend(self.others.1.iter().cloned());
+        progress
+    }
+
+    /// Notes what other replicas tell of their Envoys: how far they are in generations of ours, and what they refused.
+    pub fn set_others(&mut self, nodes: Vec<NodeProgress>, refused: Vec<Rejection>) {
+        self.others = (nodes, refused);
+    }
+
+    /// How far the Envoys are that are connected here.
+    pub fn own_progress(&self) -> Progress {
+        self.cache.progress(&self.view)
+    }
+
+    /// The newest generation of ours that had a state.
+    pub fn generation_of(&self, state: u64) -> Option<Generation> {
+        self.states.iter().rev().find(|(had, ..)| *had == state).map(|(.., last)| *last)
+    }
+
+    /// The present state, and the generation that it came with.
+    pub fn state(&self) -> (u64, Generation) {
+        self.states.back().map_or((0, 0), |(state, since, _)| (*state, *since))
+    }
+
     /// What is known of the Envoys now.
     fn fleet(&self) -> Fleet {
-        let mut fleet = Fleet::new(self.cache.progress(&self.view));
+        let mut fleet = Fleet::new(self.progress());
         let rejections = fleet.progress.rejections.iter();
         let refused: BTreeMap<_, _> = rejections.map(|r| ((r.kind, r.name.to_string()), r.text.clone())).collect();
         if !refused.is_empty() {
@@ -278,13 +346,15 @@ impl Live {
         let mut told = self.engine().explain(question);
         crate::standalone::tenants::explain(&self.pipeline, question, &mut told);
         let frontend = told.frontend.as_deref().filter(|_| told.ok());
-        if let Some((namespace, name)) =
-            frontend.and_then(|name| name.rsplit_once(':')).and_then(|(name, _)| name.split_once('/'))
-        {
-            let published = self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0);
+        if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
+            // What many Gateways share is as new as the newest of them.
+            let published = match gateway.split_once('/') {
+                Some((namespace, name)) => self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0),
+                None => self.generation,
+            };
             let fleet = self.fleet();
             let (done, all) = fleet.acknowledged(published);
-            let own = format!("{namespace}/{name}:");
+            let own = format!("{gateway}:");
             let refused = fleet.progress.rejections.iter().find(|r| r.name.starts_with(&own));
             let text = match (refused, all) {
                 (Some(refused), _) => format!("refused {}: {}", refused.name, refused.text),
@@ -298,7 +368,7 @@ impl Live {
 
     /// What each Envoy has.
     pub fn clients(&self) -> Value {
-        let progress = self.cache.progress(&self.view);
+        let progress = self.progress();
         let rejection = |r: &xds::Rejection| {
             json!({
                 "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
@@ -321,7 +391,7 @@ impl Live {
 
     /// As [`Self::metrics`], with what others have to say.
     pub fn metrics_with(&self, others: Vec<Box<dyn Collector>>) -> String {
-        let progress = self.cache.progress(&self.view);
+        let progress = self.progress();
         let (acked, connected) = progress.acknowledged(self.generation);
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {
@@ -370,7 +440,7 @@ fn label(changes: &[Change]) -> String {
         Change::Delete(key) => format!("{key} deleted"),
         Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
         Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
-        Change::Trouble(secret, _) => format!("certificate {secret}"),
+        Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),

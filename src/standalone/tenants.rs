@@ -42,11 +42,11 @@ pub(super) fn explain(pipeline: &Pipeline, question: &Question, told: &mut Expla
 /// The TenantGateway and the namespaces that a host is served for, as the table shows them.
 pub fn tenants(pipeline: &Pipeline, host: &Host) -> String {
     let namespaces = pipeline.engine().tenants(host).join(", ");
-    let governed = pipeline.tenancy().governs(&host.frontend.gateway) && host.protocol != Protocol::Http;
+    let governed = pipeline.tenancy().governs(&host.gateway) && host.protocol != Protocol::Http;
     match namespaces.as_str() {
         "" => "-".to_owned(),
-        _ if governed && namespaces != *host.frontend.gateway.namespace => {
-            format!("{namespaces} under {}", host.frontend.gateway.namespace)
+        _ if governed && namespaces != *host.gateway.namespace => {
+            format!("{namespaces} under {}", host.gateway.namespace)
         }
         _ => namespaces,
     }

@@ -1,9 +1,11 @@
 //! Which hostnames a claimant may ask for at all.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::claim::{Rank, within};
-use super::engine::{Dirty, Finding, Host, Tenancy, Valid};
+use super::engine::{Dirty, Finding, Tenancy, Valid};
+use super::held::Host;
 use super::render::HOST_LABEL;
 use super::{ClaimKey, ClaimKind, Mode, names};
 use crate::model::{Hostname, ObjectName, Reason};
@@ -14,8 +16,8 @@ impl Tenancy {
         self.counters.claimants += 1;
         let id = (key.clone(), tenant.clone());
         let (mut bids, mut refused) = (BTreeSet::new(), Vec::new());
-        let claimant = self.claimants.get(key).filter(|c| c.tenants().contains(tenant));
-        if let (Some(claimant), Some(valid)) = (claimant, self.valid.get(tenant))
+        let claimant = self.claimants.get(key).filter(|held| held.tenants.contains(tenant));
+        if let (Some(claimant), Some(valid)) = (claimant.map(|held| &held.claimant), self.valid.get(tenant))
             && self.may_attach(key, valid)
             && !claimant.challenge
         {
@@ -37,18 +39,18 @@ impl Tenancy {
         }
         refused.sort();
         refused.dedup();
-        let before: BTreeSet<Host> = self.bids_of.of(&id).cloned().collect();
+        let before = self.bids_of.remove(&id).unwrap_or_default();
         for host in before.difference(&bids) {
-            self.bids.remove(host, &Rank::of(key));
-            self.pool.remove(&host.name(), &(Rank::of(key), tenant.clone()));
-            self.bids_of.remove(&id, host);
-            dirty.touch(host.clone());
+            self.hold(host).bid(Rank::of(key), false);
+            dirty.names.insert(host.name());
         }
         for host in bids.difference(&before) {
-            self.bids.insert(host.clone(), Rank::of(key));
-            self.pool.insert(host.name(), (Rank::of(key), tenant.clone()));
-            self.bids_of.insert(id.clone(), host.clone());
-            dirty.touch(host.clone());
+            self.hold(host).bid(Rank::of(key), true);
+            self.tenants_of.insert(host.name(), tenant.clone());
+            dirty.names.insert(host.name());
+        }
+        if !bids.is_empty() {
+            self.bids_of.insert(id.clone(), bids);
         }
         if refused.is_empty() {
             self.refused.remove(&id);
@@ -63,18 +65,18 @@ impl Tenancy {
         let tenant = &valid.object.name;
         let (own, from) = (&tenant.namespace, &key.name.namespace);
         let made_by_us = match key.kind {
-            ClaimKind::HttpRoute => *key.name.name == *names::redirect(&tenant.name),
+            ClaimKind::HttpRoute => key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name),
             ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
             ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
         };
-        !(own == from && made_by_us) && (own == from || self.gateway_of(from).as_ref() == Some(own))
+        !(own == from && made_by_us) && (own == from || self.members.get(from) == Some(own))
     }
 
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {
         let apex = valid.apex.as_str();
         let namespace = &key.name.namespace;
         let labels = self.namespaces.get(namespace).map(|ns| &ns.labels);
-        let host = labels.and_then(|l| l.get(HOST_LABEL)).map(|host| host.to_ascii_lowercase());
+        let host = labels.and_then(|l| l.get(HOST_LABEL)).map(|host| lower_case(host));
         let not_allowed = |text: String| Some((Reason::HostnameNotAllowed, text));
         match host {
             _ if hostname.is_any() || !within(hostname, apex) => {
@@ -89,7 +91,7 @@ impl Tenancy {
             }
             _ => {}
         }
-        let passthrough = self.passes_through(hostname, valid);
+        let passthrough = valid.frame.passes_through(hostname);
         match key.kind {
             ClaimKind::ListenerSet if *namespace != valid.object.name.namespace => {
                 not_allowed(format!("{hostname}: the Gateway takes ListenerSets of its own namespace only"))
@@ -109,10 +111,11 @@ impl Tenancy {
             _ => None,
         }
     }
+}
 
-    /// Whether a hostname is that of a passthrough service.
-    pub(super) fn passes_through(&self, hostname: &Hostname, valid: &Valid) -> bool {
-        let rest = hostname.as_str().strip_suffix(valid.apex.as_str()).and_then(|rest| rest.strip_suffix('.'));
-        rest.is_some_and(|service| valid.object.passthrough().iter().any(|s| **s == *service))
+fn lower_case(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
     }
 }

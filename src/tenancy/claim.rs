@@ -169,8 +169,3 @@ pub(super) fn within(hostname: &Hostname, apex: &str) -> bool {
     let name = name.strip_prefix("*.").unwrap_or(name);
     name == apex || name.strip_suffix(apex).is_some_and(|rest| rest.ends_with('.'))
 }
-
-/// The labels in reverse, so that what lies below a name follows it and a wildcard goes before what it covers.
-pub(super) fn reversed(hostname: &Hostname) -> String {
-    hostname.as_str().rsplit('.').flat_map(|label| [label, "."]).collect()
-}

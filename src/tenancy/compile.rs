@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::delta::{Derived, DerivedKind};
-use super::engine::{Dirty, Host, Shard, Tenancy};
-use super::names;
-use super::render::Item;
+use super::engine::{Dirty, Shard, Tenancy};
+use super::held::Host;
+use super::{Desired, names};
+use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 
 impl Tenancy {
-    /// Renders a Gateway (shard 0) or a ListenerSet.
+    /// Puts a Gateway (shard 0) or a ListenerSet together from its listeners.
     pub(super) fn compile(&mut self, shard: &Shard, dirty: &mut Dirty) {
         self.counters.shards += 1;
         let (tenant, number) = shard;
@@ -19,28 +18,16 @@ impl Tenancy {
         let Some(valid) = self.valid.get(tenant) else {
             return self.emit(tenant, kind, name, None, dirty);
         };
-        let frame = self.frame(valid);
-        let wildcard = frame.wildcard_secret();
-        let only = |hostname: &Hostname| self.narrowed.get(&Host::new(tenant, hostname)).map(Arc::as_ref);
-        let held = self.shards.get(shard);
-        let items = held.into_iter().flatten().map(|(hostname, listener)| {
-            let secret = if valid.mode.per_host() {
-                names::host_certificate(&tenant.name, hostname.as_str())
-            } else {
-                wildcard.clone()
-            };
-            let only = only(hostname);
-            frame.item(&Item { name: listener.clone(), hostname: hostname.as_str(), secret, only })
-        });
-        let items: Vec<Value> = items.collect();
+        let items: Vec<Arc<Listener>> =
+            self.shards.get(shard).into_iter().flat_map(|held| held.values().flatten()).cloned().collect();
         let value = if *number == 0 {
             let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
             let overflows = last.is_some_and(|((of, number), _)| of == tenant && *number > 0);
-            let theirs = self.with_sets.range(Host::first(tenant)..).next().is_some_and(|host| host.tenant == *tenant);
-            let only = |text: &str| Hostname::parse(text).ok().and_then(|name| only(&name).map(str::to_owned));
-            Some(frame.gateway(items, overflows || theirs, &only))
+            let theirs = self.with_sets.get(tenant).is_some_and(|count| *count > 0);
+            let only = |hostname: &Hostname| self.hosts.get(&Host::new(tenant, hostname))?.keeper.as_deref();
+            Some(valid.frame.gateway(items, overflows || theirs, &only))
         } else {
-            (!items.is_empty()).then(|| frame.overflow(*number, items))
+            (!items.is_empty()).then(|| valid.frame.overflow(&name, items))
         };
         self.emit(tenant, kind, name, value, dirty);
     }
@@ -50,18 +37,17 @@ impl Tenancy {
         &mut self,
         tenant: &ObjectName,
         kind: DerivedKind,
-        name: String,
-        value: Option<Value>,
+        name: impl Into<Arc<str>>,
+        value: Option<Desired>,
         dirty: &mut Dirty,
     ) {
         let key = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
-        let uid = self.given.get(tenant).map(|given| given.uid.as_str());
-        let foreign = self
-            .existing
-            .get(&key)
-            .is_some_and(|there| there.owner.is_empty() || uid.is_some_and(|uid| there.owner != uid));
+        let foreign = self.existing.get(&key).is_some_and(|there| {
+            let given = self.given.get(tenant);
+            there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid)
+        });
         let blocked = foreign && value.is_some();
-        if blocked != self.foreign.contains(tenant, &key) {
+        if blocked != (!self.foreign.is_empty() && self.foreign.contains(tenant, &key)) {
             if blocked {
                 self.foreign.insert(tenant.clone(), key.clone());
             } else {
@@ -70,13 +56,12 @@ impl Tenancy {
             dirty.readiness.insert(tenant.clone());
         }
         let value = value.filter(|_| !foreign);
-        if self.desired.get(&key) == value.as_ref() {
-            return;
-        }
-        dirty.delta.objects.insert(key.clone(), value.clone());
-        match value {
-            Some(value) => drop(self.desired.insert(key, value)),
-            None => drop(self.desired.remove(&key)),
+        let before = match &value {
+            Some(value) => self.desired.insert(key.clone(), value.clone()),
+            None => self.desired.remove(&key),
+        };
+        if before != value {
+            dirty.delta.objects.insert(key, value);
         }
     }
 }

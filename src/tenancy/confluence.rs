@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inputs::{Object, ObjectKey};
+use crate::inputs::Object;
 use crate::model::{Hostname, ObjectName, Reason};
 
 fn engine() -> Tenancy {
@@ -48,7 +48,7 @@ fn gone(change: Change) -> Change {
         Change::Namespace(name, _) => Change::Namespace(name, None),
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
-        Change::Class(..) | Change::Recorded(..) => unreachable!("these do not go"),
+        Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("these do not go"),
     }
 }
 
@@ -71,7 +71,7 @@ fn family(spec: Value) -> Vec<Change> {
 }
 
 fn listeners(engine: &Tenancy) -> Vec<Value> {
-    let gateway = &engine.objects()[&Derived { kind: DerivedKind::Gateway, name: name() }];
+    let gateway = engine.objects()[&Derived { kind: DerivedKind::Gateway, name: name() }].document();
     gateway["spec"]["listeners"].as_array().expect("listeners").clone()
 }
 
@@ -93,7 +93,7 @@ fn http01_has_a_listener_and_a_certificate_per_host_between_http_and_passthrough
         ["http", &names::host_listener("x.a.org"), &names::host_listener("y.a.org"), "tls-api"]
     );
     let certificate = ObjectName::new("tenant-a", names::host_certificate("cozystack", "x.a.org"));
-    let certificate = &engine.objects()[&Derived { kind: DerivedKind::Certificate, name: certificate }];
+    let certificate = engine.objects()[&Derived { kind: DerivedKind::Certificate, name: certificate }].document();
     assert_eq!(certificate["spec"]["dnsNames"], json!(["x.a.org"]));
 }
 
@@ -195,6 +195,41 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("ForeignObject"));
 }
 
+/// What stands in a cluster is read back, but not what somebody else put there.
+#[test]
+fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_comes_back() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
+    let before = listeners(&engine);
+    let hosts = [("extra", "y.a.org"), ("https-x-2b6b8ae4", "x.a.org")];
+    let hosts = hosts.map(|(name, host)| (name.to_owned(), Hostname::parse(host).expect("a name"))).into();
+    let gateway = Derived { kind: DerivedKind::Gateway, name: name() };
+    engine.apply(vec![Change::Existing(gateway, Some(Existing { owner: "tenant-a".into(), hosts }))]);
+    assert_eq!(listeners(&engine), before);
+
+    let secret = super::names::host_certificate("cozystack", "x.a.org");
+    let certificate = Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", secret) };
+    assert!(engine.objects().contains_key(&certificate));
+    engine.apply(vec![Change::Existing(certificate.clone(), Some(Existing::default()))]);
+    assert!(!engine.objects().contains_key(&certificate));
+    engine.apply(vec![Change::Existing(certificate.clone(), None)]);
+    assert!(engine.objects().contains_key(&certificate));
+}
+
+/// ListenerSets may be defined later, and hosts that found no room have it then.
+#[test]
+fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
+    let mut engine = engine();
+    engine.apply(vec![Change::ListenerSets(false)]);
+    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply((0..70).map(host).collect());
+    let sets = |engine: &Tenancy| engine.objects().keys().filter(|d| d.kind == DerivedKind::ListenerSet).count();
+    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 0));
+    engine.apply(vec![Change::ListenerSets(true)]);
+    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
+}
+
 fn host(n: usize) -> Change {
     http("tenant-a", &format!("r{n}"), &[&format!("h{n}.a.org")])
 }
@@ -243,7 +278,12 @@ fn event() -> impl Strategy<Value = Change> {
     prop_oneof![5 => routes, 2 => spaces, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
 }
 
-type View = (BTreeMap<Derived, Value>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
+type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
+
+/// In which shard the listener of each host stands.
+fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
+    engine.hosts.iter().filter_map(|(host, held)| Some((host.hostname.clone(), held.place?))).collect()
+}
 
 fn view(engine: &Tenancy) -> View {
     (engine.desired.clone(), engine.verdicts.clone())
@@ -270,7 +310,7 @@ proptest! {
                 Change::Namespace(name, _) => format!("n{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
-                Change::Class(..) | Change::Recorded(..) => unreachable!("none is made"),
+                Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("none is made"),
             };
             last.insert(id, change.clone());
             engine.apply(vec![change]);
@@ -295,11 +335,11 @@ proptest! {
         engine.apply(changes);
         let mut there: std::collections::BTreeSet<usize> = (0..150).collect();
         for (n, add) in steps {
-            let before = engine.places.clone();
+            let before = places(&engine);
             engine.apply(vec![if add { host(n) } else { gone(host(n)) }]);
             if add { there.insert(n); } else { there.remove(&n); }
-            for (id, place) in &engine.places {
-                prop_assert!(before.get(id).is_none_or(|old| old == place), "moved {id:?}");
+            for (host, place) in places(&engine) {
+                prop_assert!(before.get(&host).is_none_or(|old| *old == place), "moved {host}");
             }
             prop_assert!(listeners(&engine).len() <= 64);
         }
@@ -307,9 +347,8 @@ proptest! {
         all.extend(there.into_iter().map(host));
         let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
         for (derived, object) in engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind)) {
-            let listeners = object["spec"]["listeners"].as_array().expect("listeners").iter().filter(|l| l["port"] == 443);
-            let text = |value: &Value| value.as_str().expect("a text").to_owned();
-            let hosts = listeners.map(|l| (text(&l["name"]), Hostname::parse(&text(&l["hostname"])).expect("a name"))).collect();
+            let listeners = object.listeners().iter().filter(|listener| listener.port == 443);
+            let hosts = listeners.map(|l| (l.name.to_string(), l.hostname.clone().expect("a name"))).collect();
             all.push(Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts })));
         }
         let mut fresh = self::engine();
@@ -318,16 +357,25 @@ proptest! {
     }
 }
 
-/// Objects are read by kind elsewhere; here only that the key type is the one of the inputs.
 #[test]
-fn derived_gateways_are_gateways_to_the_next_stage() {
-    let mut engine = engine();
-    engine.apply(family(json!({"apex": "a.org"})));
-    engine.apply((0..100).map(host).collect());
-    for object in engine.objects().values().filter(|o| o["apiVersion"] == "gateway.networking.k8s.io/v1") {
-        let read = Object::parse(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
-        let ObjectKey { name, .. } = read.key();
-        assert_eq!(&*name.namespace, "tenant-a");
+fn what_the_next_stage_is_given_is_what_it_would_read_from_the_documents() {
+    let specs = [
+        json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
+        json!({"apex": "a.org", "gatewayClassName": "gatewright"}),
+        json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}}),
+    ];
+    for spec in specs {
+        let mut engine = engine();
+        engine.apply(family(spec));
+        engine.apply((0..100).map(host).collect());
+        engine.apply(vec![http("tenant-a-c", "s", &["h1.a.org"]), http("tenant-a-b", "t", &["x.b.a.org"])]);
+        let mut kinds = std::collections::BTreeSet::new();
+        for (derived, desired) in engine.objects() {
+            let Some(given) = desired.object() else { continue };
+            assert_eq!(given, Object::parse(desired.document()).expect("an object"), "{derived:?}");
+            kinds.insert(derived.kind);
+        }
+        assert!(kinds.contains(&DerivedKind::Gateway) && kinds.contains(&DerivedKind::HttpRoute), "{kinds:?}");
     }
 }
 
@@ -344,7 +392,7 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
     let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), "x".to_owned())]);
     engine.apply(vec![Change::Namespace("shared".into(), Some(Namespace { labels, annotations }))]);
     engine.apply(vec![bare("b"), tenant("b", spec("b.org"))]);
-    assert_eq!(engine.gateway_of(&"shared".into()).as_deref(), Some("x"));
+    assert_eq!(engine.gateway_of("shared").as_deref(), Some("x"));
     let second = engine.readiness(&ObjectName::new("b", "cozystack")).map(|readiness| readiness.reason);
     assert_eq!(second, Some("NamespaceAttachedElsewhere"));
     let delta = engine.apply(vec![gone(tenant("x", spec("x.org")))]);
@@ -353,4 +401,110 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
         Some(&Patch::Set("b".into())),
         "the next owner takes over what is freed"
     );
+}
+
+#[test]
+fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
+    let provider = |name: &str| json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": name}});
+    for (spec, field) in [
+        (json!({}), "spec.apex"),
+        (json!({"apex": ""}), "spec.apex"),
+        (json!({"apex": "A.org"}), "spec.apex"),
+        (json!({"apex": "b.org"}), "spec.apex"),
+        (json!({"apex": "a.org", "certMode": "magic"}), "spec.certMode"),
+        (json!({"apex": "a.org", "certMode": "dns01"}), "spec.dns01"),
+        (provider("route53"), "spec.dns01.route53"),
+        (provider("clay-tablets"), "spec.dns01.provider"),
+        (json!({"apex": "a.org", "certMode": "existingSecret"}), "spec.wildcardSecretRef.name"),
+        (json!({"apex": "a.org", "issuerName": "mine"}), "spec.issuerName"),
+    ] {
+        let mut engine = engine();
+        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
+        let before = view(&engine);
+        let delta = engine.apply(vec![tenant("tenant-a", spec.clone())]);
+        assert!(delta.objects.is_empty() && delta.verdicts.is_empty() && delta.wishes.is_empty(), "{spec}: {delta:?}");
+        assert_eq!(view(&engine), before, "{spec}");
+        let readiness = engine.readiness(&name()).expect("it has one");
+        assert!(readiness.frozen && readiness.message.starts_with(field), "{spec}: {readiness:?}");
+    }
+}
+
+#[test]
+fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_leaves_it_live() {
+    for (changed, reason) in [
+        (namespace("tenant-a", "tenant-a", ""), "NamespaceNotLabelled"),
+        (namespace("tenant-a", "", ""), "NamespaceNotLabelled"),
+        (namespace("tenant-a", "tenant-a-b", "a.org"), "NamespaceInheritsElsewhere"),
+        (gone(namespace("tenant-a", "", "")), "NamespaceNotFound"),
+    ] {
+        let mut engine = engine();
+        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(vec![http("tenant-a-c", "r", &["x.a.org"])]);
+        let before = engine.objects().clone();
+        let delta = engine.apply(vec![changed]);
+        assert_eq!(engine.objects(), &before, "{reason}: {delta:?}");
+        assert_eq!(engine.readiness(&name()).map(|readiness| readiness.reason), Some(reason));
+        assert_eq!(self::reason(&engine, "tenant-a-c", "r"), "Accepted");
+    }
+}
+
+#[test]
+fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
+    let mut engine = engine();
+    let spec = json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": "cloudflare",
+        "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}});
+    let mut changes = vec![namespace("tenant-a", "tenant-a", "a.org"), tenant("tenant-a", spec)];
+    for n in 10..70 {
+        let child = format!("tenant-a-{n}");
+        changes.push(namespace(&child, "tenant-a", &format!("c{n}.a.org")));
+        changes.push(http(&child, "r", &[&format!("x.c{n}.a.org"), &format!("c{n}.a.org")]));
+    }
+    engine.apply(changes);
+    let certificate =
+        Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", "cozystack-gateway-tls") };
+    let document = engine.objects()[&certificate].document();
+    let names = document["spec"]["dnsNames"].as_array().expect("names");
+    assert_eq!(names.len(), 100);
+    assert_eq!(engine.readiness(&name()).map(|readiness| readiness.reason), Some("TooManyNames"));
+    let told: Vec<bool> = (10..70).map(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").collect();
+    assert_eq!(told.iter().filter(|accepted| **accepted).count(), 49);
+    for (n, accepted) in (10..70).zip(told) {
+        assert_eq!(accepted, names.contains(&json!(format!("*.c{n}.a.org"))), "{n}");
+    }
+    // One less, and the next has room.
+    engine.apply(vec![gone(namespace("tenant-a-10", "", ""))]);
+    let served = (10..70).filter(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").count();
+    assert_eq!(served, 49);
+}
+
+#[test]
+fn names_at_their_limits_give_names_that_are_none_too_long() {
+    let mut engine = engine();
+    let apex = format!("{}org", "a.".repeat(90));
+    let (label, long) = ("l".repeat(63), "n".repeat(63));
+    let value = json!({"metadata": {"namespace": "tenant-a", "name": long, "uid": "u"}, "spec": {"apex": apex,
+        "tlsPassthroughServices": ["p".repeat(63)]}});
+    let given = TenantGateway::parse(&value).expect("a TenantGateway");
+    let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": {"namespace": "tenant-a", "name": "r"},
+        "spec": {"hostnames": [format!("{label}.{apex}")], "parentRefs": [{"name": long}], "rules": []}});
+    let Object::Route(route) = Object::parse(value).expect("a route") else { unreachable!("a route") };
+    let route = Claimant::from(&route);
+    let changes = vec![
+        namespace("tenant-a", "tenant-a", &apex),
+        Change::TenantGateway(given.name.clone(), Some(given)),
+        Change::Claimant(route.key.clone(), Some(route)),
+    ];
+    engine.apply(changes);
+    assert_eq!(engine.verdicts().filter(|(.., verdict)| verdict.is_accepted()).count(), 1);
+    assert_eq!(engine.objects().len(), 4, "Gateway, redirect, Issuer, Certificate");
+    for (derived, desired) in engine.objects() {
+        assert!(derived.name.name.len() <= 253, "{derived:?}");
+        let document = desired.document();
+        let labels = document["metadata"]["labels"].as_object().expect("labels");
+        assert!(labels.values().all(|value| value.as_str().is_some_and(|value| value.len() <= 63)), "{document}");
+        assert!(desired.listeners().iter().all(|listener| listener.name.len() <= 253), "{document}");
+        assert!(desired.object().is_none_or(|given| given == Object::parse(document).expect("an object")));
+    }
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::{ClaimKey, Claimant, TenantGateway, Wish};
+use super::{ClaimKey, Claimant, Desired, TenantGateway, Wish};
 use crate::inputs::Gate;
 use crate::model::{Hostname, ObjectName, Reason};
 
@@ -127,6 +125,8 @@ pub enum Change {
     Existing(Derived, Option<Existing>),
     /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
     Class(Arc<str>, bool),
+    /// Whether ListenerSets can be written.
+    ListenerSets(bool),
     /// What an earlier run recorded; read once, with everything else, at the start.
     Recorded(Hostname, Record),
 }
@@ -135,7 +135,7 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
     /// Desired objects.
-    pub objects: BTreeMap<Derived, Option<Value>>,
+    pub objects: BTreeMap<Derived, Option<Desired>>,
     /// Certificates that we are to get, by Secret.
     pub wishes: BTreeMap<ObjectName, Option<Wish>>,
     /// Label and annotation of namespaces: the owning TenantGateway's namespace, or both to be stripped.

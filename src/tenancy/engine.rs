@@ -7,15 +7,15 @@
 //! Where a host stands (Gateway or which ListenerSet) is remembered, and after a restart read back from the objects
 //! that are there: a host that carries traffic is not moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::claim::{Rank, reversed};
+use super::claim::Rank;
 use super::delta::{Change, Delta, Derived, Existing, Namespace, Patch, Record, Settings};
-use super::render::{ATTACHED_BY, GATEWAY_LABEL};
-use super::{ClaimKey, Claimant, Mode, Readiness, TenantGateway, Verdict, Wish};
+use super::held::{Held, Host, Name};
+use super::render::{ATTACHED_BY, Frame, GATEWAY_LABEL};
+use super::{ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, TenantGateway, Verdict, Wish};
+use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName, Reason};
 use crate::translate::Index;
 
@@ -25,42 +25,9 @@ pub(super) struct Valid {
     pub(super) object: TenantGateway,
     pub(super) apex: Hostname,
     pub(super) mode: Mode,
-}
-
-/// A hostname in the order in which owners are decided: what covers a name goes before it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    pub(super) reversed: String,
-    pub(super) hostname: Hostname,
-}
-
-/// A hostname of a TenantGateway, in the same order.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Host {
-    pub(super) tenant: ObjectName,
-    pub(super) reversed: String,
-    pub(super) hostname: Hostname,
-}
-
-impl Name {
-    pub(super) fn new(hostname: &Hostname) -> Self {
-        Self { reversed: reversed(hostname), hostname: hostname.clone() }
-    }
-}
-
-impl Host {
-    pub(super) fn new(tenant: &ObjectName, hostname: &Hostname) -> Self {
-        Self { tenant: tenant.clone(), reversed: reversed(hostname), hostname: hostname.clone() }
-    }
-
-    /// Before every hostname of a TenantGateway.
-    pub(super) fn first(tenant: &ObjectName) -> Self {
-        Self { tenant: tenant.clone(), reversed: String::new(), hostname: Hostname::any() }
-    }
-
-    pub(super) fn name(&self) -> Name {
-        Name { reversed: self.reversed.clone(), hostname: self.hostname.clone() }
-    }
+    /// Who issues its certificates, if not somebody brings them.
+    pub(super) issuer: Option<Issuer>,
+    pub(super) frame: Frame,
 }
 
 /// How a claimant stands among others: who was first, where that counts, then the rank.
@@ -68,13 +35,6 @@ impl Host {
 pub(super) struct Standing {
     pub(super) since: u64,
     pub(super) rank: Rank,
-}
-
-/// A listener's place: its shard, 0 for the Gateway, and whose name it holds.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
-    pub(super) shard: usize,
-    pub(super) hostname: Hostname,
 }
 
 /// A shard of a TenantGateway's listeners.
@@ -126,39 +86,44 @@ pub struct Tenancy {
     pub(super) members: BTreeMap<Arc<str>, Arc<str>>,
     pub(super) children: Index<Arc<str>, Arc<str>>,
     pub(super) child_hosts: BTreeSet<Host>,
-    pub(super) claimants: BTreeMap<ClaimKey, Claimant>,
+    pub(super) claimants: HashMap<ClaimKey, Claims>,
     pub(super) by_tenant: Index<ObjectName, ClaimKey>,
     pub(super) by_namespace: Index<Arc<str>, ClaimKey>,
-    pub(super) bids: Index<Host, Rank>,
-    pub(super) bids_of: Index<(ClaimKey, ObjectName), Host>,
-    /// The same hostname may be claimed through several TenantGateways.
-    pub(super) pool: Index<Name, (Rank, ObjectName)>,
+    /// What is known of every hostname that is asked for, or has a listener.
+    pub(super) hosts: BTreeMap<Host, Held>,
+    pub(super) bids_of: HashMap<(ClaimKey, ObjectName), BTreeSet<Host>>,
+    /// The TenantGateways through which a hostname is claimed: there may be several.
+    pub(super) tenants_of: Index<Name, ObjectName>,
+    /// The wildcards among the hosts of a TenantGateway.
+    pub(super) wild: Index<ObjectName, Hostname>,
     pub(super) refused: BTreeMap<(ClaimKey, ObjectName), Vec<Finding>>,
-    /// Who has a hostname, through which TenantGateway.
-    pub(super) owners: BTreeMap<Name, BTreeMap<ObjectName, Standing>>,
     pub(super) records: BTreeMap<Hostname, Record>,
     /// Counts calls, for the order of records.
     pub(super) now: u64,
-    /// Hosts whose exact name others contend for from another namespace.
-    pub(super) contested: BTreeSet<Host>,
-    /// The namespace that alone may attach to the listener of a contested host; none where nobody has it.
-    pub(super) narrowed: BTreeMap<Host, Arc<str>>,
-    /// Hosts that ListenerSets of others than us have.
-    pub(super) with_sets: BTreeSet<Host>,
-    pub(super) places: BTreeMap<(ObjectName, String), Place>,
-    pub(super) shards: BTreeMap<Shard, BTreeMap<Hostname, String>>,
+    /// How many hosts of a TenantGateway ListenerSets of others than us have.
+    pub(super) with_sets: BTreeMap<ObjectName, usize>,
+    /// Who has the name of a listener.
+    pub(super) listeners: HashMap<(ObjectName, Arc<str>), Hostname>,
+    /// What stands where; a listener is made when its host is first looked at.
+    pub(super) shards: BTreeMap<Shard, BTreeMap<Hostname, Option<Arc<Listener>>>>,
     /// Shards with room, so that finding one costs the same however many there are.
     pub(super) room: BTreeSet<Shard>,
     /// Hosts that have no place, by the name they wait for; the empty name is room.
-    pub(super) waiting: Index<(ObjectName, String), Host>,
+    pub(super) waiting: Index<(ObjectName, Arc<str>), Host>,
     pub(super) existing: BTreeMap<Derived, Existing>,
-    pub(super) desired: BTreeMap<Derived, Value>,
+    pub(super) desired: BTreeMap<Derived, Desired>,
     pub(super) wished: BTreeMap<ObjectName, Wish>,
     pub(super) foreign: Index<ObjectName, Derived>,
     pub(super) patches: BTreeMap<Arc<str>, Patch>,
     pub(super) verdicts: BTreeMap<(ClaimKey, ObjectName), Verdict>,
     pub(super) readiness: BTreeMap<ObjectName, Readiness>,
     pub(super) counters: Counters,
+}
+
+/// A claimant, and the TenantGateways that it names, each once.
+pub(super) struct Claims {
+    pub(super) claimant: Claimant,
+    pub(super) tenants: Vec<ObjectName>,
 }
 
 /// Something that is wrong with a claim.
@@ -201,20 +166,18 @@ impl Tenancy {
             members: BTreeMap::new(),
             children: Index::default(),
             child_hosts: BTreeSet::new(),
-            claimants: BTreeMap::new(),
+            claimants: HashMap::new(),
             by_tenant: Index::default(),
             by_namespace: Index::default(),
-            bids: Index::default(),
-            bids_of: Index::default(),
-            pool: Index::default(),
+            hosts: BTreeMap::new(),
+            bids_of: HashMap::new(),
+            tenants_of: Index::default(),
+            wild: Index::default(),
             refused: BTreeMap::new(),
-            owners: BTreeMap::new(),
             records: BTreeMap::new(),
             now: 0,
-            contested: BTreeSet::new(),
-            narrowed: BTreeMap::new(),
-            with_sets: BTreeSet::new(),
-            places: BTreeMap::new(),
+            with_sets: BTreeMap::new(),
+            listeners: HashMap::new(),
             shards: BTreeMap::new(),
             room: BTreeSet::new(),
             waiting: Index::default(),
@@ -271,7 +234,7 @@ impl Tenancy {
     }
 
     /// All desired objects.
-    pub fn objects(&self) -> &BTreeMap<Derived, Value> {
+    pub fn objects(&self) -> &BTreeMap<Derived, Desired> {
         &self.desired
     }
 
@@ -282,21 +245,7 @@ impl Tenancy {
 
     /// Who owns a hostname of a TenantGateway.
     pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
-        self.standing(tenant, hostname).map(|standing| standing.rank.key())
-    }
-
-    pub(super) fn standing(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Standing> {
-        self.owners.get(&Name::new(hostname))?.get(tenant)
-    }
-
-    /// The wildcards over a hostname that have an owner in a TenantGateway, most specific first.
-    pub(super) fn covering<'a>(
-        &'a self,
-        tenant: &'a ObjectName,
-        hostname: &Hostname,
-    ) -> impl Iterator<Item = &'a Standing> + use<'a> {
-        let all: Vec<Hostname> = hostname.covering().collect();
-        all.into_iter().filter_map(move |wildcard| self.standing(tenant, &wildcard))
+        self.standing(&Host::new(tenant, hostname)).map(|standing| standing.rank.key())
     }
 
     /// What is to be done to a namespace's label.
@@ -324,6 +273,13 @@ impl Tenancy {
             Change::Recorded(hostname, record) => {
                 self.now = self.now.max(record.since + 1);
                 self.records.insert(hostname, record);
+            }
+            Change::ListenerSets(can) => {
+                self.settings.listener_sets = can;
+                // Whoever waits for room may have it now.
+                let full = |tenant: &ObjectName| (tenant.clone(), Arc::from(""));
+                let waiting = self.given.keys().flat_map(|tenant| self.waiting.of(&full(tenant)));
+                dirty.hosts.extend(waiting.cloned());
             }
             Change::Class(class, ours) => {
                 let changed = if ours { self.own.insert(class.clone()) } else { self.own.remove(&class) };
@@ -382,38 +338,46 @@ impl Tenancy {
                 dirty.namespaces.insert(name);
             }
             Change::Claimant(key, new) => {
-                let old = self.claimants.get(&key).cloned();
-                if old == new {
+                if self.claimants.get(&key).map(|held| &held.claimant) == new.as_ref() {
                     return;
                 }
-                for tenant in old.iter().flat_map(Claimant::tenants) {
-                    self.by_tenant.remove(&tenant, &key);
-                    dirty.claims.insert((key.clone(), tenant));
-                }
-                for tenant in new.iter().flat_map(Claimant::tenants) {
+                let new = new.map(|claimant| self.named(claimant));
+                for tenant in new.iter().flat_map(|new| &new.tenants) {
                     self.by_tenant.insert(tenant.clone(), key.clone());
-                    dirty.claims.insert((key.clone(), tenant));
+                    dirty.claims.insert((key.clone(), tenant.clone()));
                 }
-                match new {
+                let old = match new {
                     Some(new) => {
                         self.by_namespace.insert(key.name.namespace.clone(), key.clone());
-                        self.claimants.insert(key, new);
+                        self.claimants.insert(key.clone(), new)
                     }
                     None => {
                         self.by_namespace.remove(&key.name.namespace, &key);
-                        self.claimants.remove(&key);
+                        self.claimants.remove(&key)
                     }
+                };
+                let now = self.claimants.get(&key).map(|held| held.tenants.as_slice()).unwrap_or_default();
+                for tenant in old.iter().flat_map(|old| &old.tenants).filter(|tenant| !now.contains(tenant)) {
+                    self.by_tenant.remove(tenant, &key);
+                    dirty.claims.insert((key.clone(), tenant.clone()));
                 }
             }
             Change::Existing(key, new) => self.observe(key, new, dirty),
         }
     }
 
+    /// A claimant with the TenantGateways that it names, under the names that are shared by all who name them.
+    fn named(&self, claimant: Claimant) -> Claims {
+        let known = |tenant: ObjectName| self.given.get_key_value(&tenant).map_or(tenant, |(known, _)| known.clone());
+        let tenants = claimant.tenants().into_iter().map(known).collect();
+        Claims { claimant, tenants }
+    }
+
     /// Marks the claims of a namespace's objects.
     pub(super) fn touch_claims(&self, namespace: &Arc<str>, dirty: &mut Dirty) {
         for key in self.by_namespace.of(namespace) {
-            let tenants = self.claimants.get(key).map(Claimant::tenants).unwrap_or_default();
-            dirty.claims.extend(tenants.into_iter().map(|tenant| (key.clone(), tenant)));
+            let tenants = self.claimants.get(key).into_iter().flat_map(|held| &held.tenants);
+            dirty.claims.extend(tenants.map(|tenant| (key.clone(), tenant.clone())));
         }
     }
 
@@ -429,7 +393,7 @@ impl Tenancy {
     }
 
     /// The namespace whose Gateway a namespace may attach to: its label, or what we are about to write.
-    pub(super) fn gateway_of(&self, namespace: &Arc<str>) -> Option<Arc<str>> {
+    pub(super) fn gateway_of(&self, namespace: &str) -> Option<Arc<str>> {
         match self.patches.get(namespace) {
             Some(Patch::Set(gateway)) => Some(gateway.clone()),
             Some(Patch::Strip) => None,

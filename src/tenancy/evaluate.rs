@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::claim::within;
 use super::delta::{Certificates, DerivedKind};
-use super::engine::{Dirty, Host, Tenancy, Valid};
+use super::engine::{Dirty, Tenancy, Valid};
+use super::held::Host;
 use super::render::{self, Frame, GATEWAY_LABEL, HOST_LABEL};
 use super::wish::{Issuer, Wish};
 use super::{Readiness, TenantGateway, issuer, names};
@@ -12,14 +13,10 @@ use crate::model::{Hostname, ObjectName};
 
 /// Names on one certificate: Let's Encrypt takes no more.
 pub(super) const NAMES: usize = 100;
+/// Child apexes on the wildcard certificate, each with its wildcard, beside the apex itself.
+pub(super) const CHILDREN: usize = NAMES / 2 - 1;
 
 impl Tenancy {
-    /// What the objects of a TenantGateway have in common.
-    pub(super) fn frame<'a>(&'a self, valid: &'a Valid) -> Frame<'a> {
-        let own = self.own.contains(render::class(&valid.object));
-        Frame { tenant: &valid.object, mode: valid.mode, ports: self.settings.ports, own }
-    }
-
     /// Checks a TenantGateway. One that cannot be carried out leaves what was live as it is.
     pub(super) fn evaluate(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         self.counters.tenants += 1;
@@ -61,19 +58,19 @@ impl Tenancy {
         let secret = names::wildcard_certificate(&name.name);
         let (mut redirect, mut issuer, mut certificate, mut wish) = (None, None, None, None);
         if let Some(valid) = self.valid.get(name) {
-            redirect = Some(self.frame(valid).redirect());
-            let from = issuer::issuer(&valid.object, valid.mode);
+            redirect = Some(valid.frame.redirect());
             let ours = self.settings.certificates == Certificates::Own;
-            issuer = from.as_ref().filter(|_| !ours).and_then(|from| issuer::object_of(&valid.object, from));
+            let from = valid.issuer.as_ref();
+            issuer = from.filter(|_| !ours).and_then(|from| issuer::object_of(&valid.frame.owner, from));
             if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
-                let children = self.child_hosts.range(Host::first(name)..).take_while(|h| h.tenant == *name);
+                let children = self.children_of(name).take(CHILDREN);
                 let children: BTreeSet<&str> =
                     children.filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
-                let wanted = render::wildcard_names(&valid.object, children.into_iter().take(NAMES / 2 - 1));
+                let wanted = render::wildcard_names(&valid.object, children.into_iter());
                 if ours {
-                    wish = Some(self.wish(name, &secret, &wanted, from));
+                    wish = Some(wish_for(name, &secret, &wanted, from.clone()));
                 } else {
-                    certificate = Some(render::certificate(&valid.object, &secret, &[], &wanted));
+                    certificate = Some(valid.frame.wildcard_certificate(&secret, &wanted));
                 }
             }
         }
@@ -85,11 +82,6 @@ impl Tenancy {
             self.emit(name, kind, own, value, dirty);
         }
         self.want(ObjectName::new(name.namespace.clone(), secret), wish, dirty);
-    }
-
-    pub(super) fn wish(&self, tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> Wish {
-        let names = names.iter().map(|name| Hostname::parse(name).expect("made of a parsed apex or host")).collect();
-        Wish { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
     }
 
     /// Wants a certificate, or not any more.
@@ -136,11 +128,20 @@ impl Tenancy {
                 );
                 Err(("NamespaceInheritsElsewhere", text))
             }
-            _ => Ok(Valid { object: tenant.clone(), apex, mode }),
+            _ => {
+                let own = self.own.contains(render::class(tenant));
+                let frame = Frame::new(tenant, &apex, mode, own, self.settings.ports);
+                Ok(Valid { object: tenant.clone(), apex, mode, issuer: issuer::issuer(tenant, mode), frame })
+            }
         }
     }
 
-    /// The child apexes of a TenantGateway in wildcard mode.
+    /// The wildcards of the child apexes of a TenantGateway in wildcard mode.
+    pub(super) fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+        self.child_hosts.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
+    }
+
+    /// Works out the child apexes of a TenantGateway in wildcard mode.
     fn family(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let there: BTreeSet<Host> =
             self.child_hosts.range(Host::first(name)..).take_while(|h| h.tenant == *name).cloned().collect();
@@ -152,6 +153,10 @@ impl Tenancy {
                 let below = |w: &Hostname| within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str();
                 wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
             }
+        }
+        if there != wanted && there.len().max(wanted.len()) > CHILDREN {
+            // Others may have room on the certificate now, or none any more.
+            self.touch_all(name, dirty);
         }
         for host in there.symmetric_difference(&wanted) {
             dirty.hosts.insert(host.clone());
@@ -165,13 +170,13 @@ impl Tenancy {
     /// Marks everything that a TenantGateway's specification has a say in.
     fn touch_all(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.claims.extend(self.by_tenant.of(name).map(|claim| (claim.clone(), name.clone())));
-        let bids = self.bids.from(Host::first(name)).map(|(host, _)| host).take_while(|h| h.tenant == *name);
-        for host in bids {
+        for (host, _) in self.hosts_of(name) {
             dirty.touch(host.clone());
         }
-        let placed = self.places.range((name.clone(), String::new())..).take_while(|(key, _)| key.0 == *name);
-        for (_, place) in placed {
-            dirty.touch(Host::new(name, &place.hostname));
-        }
     }
+}
+
+fn wish_for(tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> Wish {
+    let names = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
+    Wish { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
 }

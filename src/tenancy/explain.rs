@@ -1,8 +1,9 @@
 //! Why a hostname is whose it is: for operators, who may know every tenant's objects.
 
-use super::claim::{Rank, within};
+use super::claim::within;
 use super::delta::Precedence;
-use super::engine::{Host, Name, Tenancy};
+use super::engine::Tenancy;
+use super::held::Host;
 use super::{ClaimKey, Verdict, names};
 use crate::model::{Hostname, ObjectName};
 
@@ -34,7 +35,8 @@ impl Tenancy {
 
     fn tell(&self, tenant: &ObjectName, host: &Hostname) -> (bool, String) {
         let names = std::iter::once(host.clone()).chain(host.covering());
-        let claimed = names.into_iter().find_map(|name| Some((self.standing(tenant, &name)?.clone(), name)));
+        let claimed =
+            names.into_iter().find_map(|name| Some((self.standing(&Host::new(tenant, &name))?.clone(), name)));
         let losers = self.losers(tenant, host);
         let Some((owner, name)) = claimed else {
             let apex = self.valid.get(tenant).map(|valid| valid.apex.to_string()).unwrap_or_default();
@@ -43,7 +45,7 @@ impl Tenancy {
             return (false, text);
         };
         let key = owner.rank.key();
-        let others = self.pool.of(&Name::new(&name)).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
+        let others = self.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
         let why = match others.count() {
             0 => "nobody else claims it".to_owned(),
             _ if self.settings.claims == Precedence::FirstCome => "it claimed it first".to_owned(),
@@ -74,9 +76,9 @@ impl Tenancy {
             (!verdict.granted.contains(host))
                 .then(|| format!("{} does not: {}: {}", key.object(), verdict.reason.as_str(), verdict.message))
         };
-        let bids = self.bids.of(&Host::new(tenant, host)).map(Rank::key);
+        let bids = self.bids(host).filter(|(_, through)| *through == tenant).map(|(rank, _)| rank.key());
         let asked = self.by_tenant.of(tenant).filter(|key| {
-            let claimant = self.claimants.get(*key);
+            let claimant = self.claimants.get(*key).map(|held| &held.claimant);
             claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == host))
         });
         let mut keys: Vec<ClaimKey> = bids.chain(asked.cloned()).collect();

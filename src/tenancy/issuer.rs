@@ -1,9 +1,12 @@
 //! Who issues the certificates of a TenantGateway: as a value, and as cert-manager's Issuer.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
+use super::desired::{Desired, Owner, meta, object};
 use super::names;
-use super::render::{GATEWAY_GROUP, meta, object};
+use super::render::GATEWAY_GROUP;
 use super::wish::{AcmeIssuer, Issuer, Provider, Solver};
 use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, TenantGateway};
 use crate::model::ObjectName;
@@ -23,7 +26,7 @@ pub(super) fn issuer(tenant: &TenantGateway, mode: Mode) -> Option<Issuer> {
     let known = if tenant.spec.issuer_name == "letsencrypt-stage" { STAGING } else { PRODUCTION };
     let directory = tenant.annotations.get(DIRECTORY).cloned().unwrap_or_else(|| known.to_owned());
     let account = ObjectName::new(tenant.name.namespace.clone(), names::acme_account(&tenant.name.name));
-    Some(Issuer::Acme(Box::new(AcmeIssuer { tenant: tenant.name.clone(), directory, account, solver })))
+    Some(Issuer::Acme(Arc::new(AcmeIssuer { tenant: tenant.name.clone(), directory, account, solver })))
 }
 
 /// The block of the provider that is named; `None` where it is missing, which is told before.
@@ -50,11 +53,11 @@ fn provider(tenant: &TenantGateway) -> Option<Provider> {
 }
 
 /// cert-manager's Issuer; `None` for certificates that do not come over ACME.
-pub(super) fn object_of(tenant: &TenantGateway, issuer: &Issuer) -> Option<Value> {
+pub(super) fn object_of(owner: &Arc<Owner>, issuer: &Issuer) -> Option<Desired> {
     let Issuer::Acme(acme) = issuer else { return None };
     let solver = match &acme.solver {
         Solver::Http01 => {
-            let (namespace, name) = (&tenant.name.namespace, &tenant.name.name);
+            let (namespace, name) = (&owner.name.namespace, &owner.name.name);
             let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": **namespace, "name": **name,
                 "sectionName": "http"});
             json!({"http01": {"gatewayHTTPRoute": {"parentRefs": [parent]}}})
@@ -63,8 +66,9 @@ pub(super) fn object_of(tenant: &TenantGateway, issuer: &Issuer) -> Option<Value
     };
     let key = json!({"name": &*acme.account.name});
     let spec = json!({"acme": {"server": acme.directory, "privateKeySecretRef": key, "solvers": [solver]}});
-    let name = names::issuer(&tenant.name.name);
-    Some(object("cert-manager.io/v1", "Issuer", meta(tenant, &name, &[]), spec))
+    let name = names::issuer(&owner.name.name);
+    let document = object("cert-manager.io/v1", "Issuer", meta(owner, &name, &[]), spec);
+    Some(Desired::document_of(owner, document))
 }
 
 fn block(provider: &Provider) -> Value {

@@ -9,9 +9,11 @@ mod compile;
 #[cfg(test)]
 mod confluence;
 mod delta;
+mod desired;
 mod engine;
 mod evaluate;
 mod explain;
+mod held;
 mod issuer;
 pub mod names;
 mod place;
@@ -28,6 +30,7 @@ pub use delta::{
     Certificates, Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness,
     Record, Settings, Verdict,
 };
+pub use desired::Desired;
 pub use engine::{Counters, Tenancy};
 pub use explain::Ownership;
 pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};

@@ -1,6 +1,8 @@
 //! Names of derived objects and listeners, exactly as on the Cozystack gateway page, so that taking over an
 //! installation renames nothing.
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 
 /// First label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
@@ -11,6 +13,27 @@ fn short(hostname: &str) -> String {
     let label = hostname.split('.').next().unwrap_or_default();
     let hash = Sha256::digest(hostname.as_bytes());
     format!("{label}-{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3])
+}
+
+/// The names that one hostname gives under a TenantGateway, worked out once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfHost {
+    /// Its listener.
+    pub listener: Arc<str>,
+    /// Its Certificate, and the Secret.
+    pub certificate: Arc<str>,
+}
+
+impl OfHost {
+    /// The names of `hostname`. A wildcard's are made of what it covers: an object's name has no `*`.
+    pub fn new(tenant: &str, hostname: &str) -> Self {
+        let apex = hostname.strip_prefix("*.");
+        let (short, child) = (short(apex.unwrap_or(hostname)), if apex.is_some() { "child-" } else { "" });
+        Self {
+            listener: Arc::from(format!("https-{child}{short}")),
+            certificate: Arc::from(format!("{tenant}-{child}{short}-tls")),
+        }
+    }
 }
 
 /// The listener of one host.
@@ -28,17 +51,9 @@ pub fn passthrough_listener(service: &str) -> String {
     format!("tls-{service}")
 }
 
-/// The listener of a hostname: of one host, or of a child's wildcard.
-pub fn listener(hostname: &str) -> String {
-    hostname.strip_prefix("*.").map_or_else(|| host_listener(hostname), child_listener)
-}
-
-/// The Certificate of one host, and its Secret. A wildcard is named after what it covers: an object's name has no `*`.
+/// The Certificate of one host, and its Secret.
 pub fn host_certificate(tenant: &str, hostname: &str) -> String {
-    match hostname.strip_prefix("*.") {
-        Some(apex) => format!("{tenant}-child-{}-tls", short(apex)),
-        None => format!("{tenant}-{}-tls", short(hostname)),
-    }
+    OfHost::new(tenant, hostname).certificate.to_string()
 }
 
 /// The wildcard Certificate, and its Secret.

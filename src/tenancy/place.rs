@@ -1,10 +1,14 @@
 //! Where the listener of a hostname stands: in the Gateway, or in which ListenerSet. Nothing that stands is moved.
 
+use std::sync::Arc;
+
 use super::claim::within;
 use super::delta::{Certificates, Derived, DerivedKind, Existing};
-use super::engine::{Dirty, Host, Place, Tenancy};
-use super::{ClaimKind, Claimant, Mode, issuer, names, render};
-use crate::model::{Hostname, ObjectName};
+use super::engine::{Dirty, Tenancy};
+use super::held::{Held, Host};
+use super::{ClaimKind, Claimant, Desired, Mode, Wish, names};
+use crate::inputs::Listener;
+use crate::model::ObjectName;
 
 /// Listeners of one Gateway or ListenerSet. Gateway API: `spec.listeners`, at most 64 items.
 const LISTENERS: usize = 64;
@@ -12,6 +16,7 @@ const LISTENERS: usize = 64;
 impl Tenancy {
     /// Takes note of an object under a derived name: whose it is, and which hosts stand there.
     pub(super) fn observe(&mut self, key: Derived, new: Option<Existing>, dirty: &mut Dirty) {
+        self.touch_certified(&key, dirty);
         let Some(new) = new else {
             self.existing.remove(&key);
             dirty.tenants.extend(self.tenants_in.of(&key.name.namespace).cloned());
@@ -32,108 +37,170 @@ impl Tenancy {
             };
             let ours = self.given.get(tenant).is_some_and(|t| !t.uid.is_empty() && t.uid == new.owner);
             for (name, hostname) in new.hosts.iter().filter(|_| ours) {
-                let fixed = *name == "https" || *name == "https-apex" || name.starts_with("tls-");
-                if fixed || self.places.contains_key(&(tenant.clone(), name.clone())) {
+                // A listener under another name is none of ours: somebody edited the object.
+                let id = (tenant.clone(), Arc::from(name.as_str()));
+                if **name != *names::OfHost::new(&tenant.name, hostname.as_str()).listener
+                    || self.listeners.contains_key(&id)
+                {
                     continue;
                 }
-                self.put(tenant, name, hostname, shard);
-                dirty.touch(Host::new(tenant, hostname));
+                let host = Host::new(tenant, hostname);
+                self.put(&host, id.1, None, shard);
+                dirty.touch(host);
             }
         }
         self.existing.insert(key, new);
         dirty.tenants.extend(tenants);
     }
 
+    /// Marks the host whose Certificate came, went or changed hands.
+    fn touch_certified(&self, key: &Derived, dirty: &mut Dirty) {
+        if key.kind != DerivedKind::Certificate {
+            return;
+        }
+        for tenant in self.tenants_in.of(&key.name.namespace) {
+            let short = key.name.name.strip_prefix(&*tenant.name).and_then(|rest| rest.strip_prefix('-'));
+            let listener = short.and_then(|rest| rest.strip_suffix("-tls")).map(|short| format!("https-{short}"));
+            let hostname = listener.and_then(|listener| self.listeners.get(&(tenant.clone(), Arc::from(listener))));
+            dirty.hosts.extend(hostname.map(|hostname| Host::new(tenant, hostname)));
+        }
+    }
+
     /// Gives the listener of a hostname a place, or takes it away.
     pub(super) fn arrange(&mut self, host: &Host, dirty: &mut Dirty) {
         self.counters.places += 1;
-        let owner = self.standing(&host.tenant, &host.hostname).cloned();
-        // Whoever has it elsewhere, or over it, keeps it from those who ask here in vain.
-        let elsewhere = self.owners.get(&host.name()).and_then(|owners| owners.values().next());
-        let over = self.covering(&host.tenant, &host.hostname).next();
-        let keeper = owner.as_ref().or(elsewhere).or(over).map(|standing| standing.rank.namespace().clone());
-        let bids: Vec<_> = self.bids.of(host).cloned().collect();
-        let among = bids.iter().any(|bid| Some(bid.namespace()) != keeper.as_ref());
-        let under = owner.as_ref().is_some_and(|o| {
-            self.covering(&host.tenant, &host.hostname).any(|over| over.rank.namespace() != o.rank.namespace())
-        });
-        let contested = among || under;
-        let changed = if contested { self.contested.insert(host.clone()) } else { self.contested.remove(host) };
-        // Who has it may change while it stays contested, and then the selector does.
-        let narrowed = contested.then_some(keeper).flatten();
-        let before = match &narrowed {
-            Some(keeper) => self.narrowed.insert(host.clone(), keeper.clone()),
-            None => self.narrowed.remove(host),
+        let owner = match self.hosts.get(host) {
+            Some(held) => held.owner.as_ref().map(|owner| owner.rank.namespace().clone()),
+            None if self.child_hosts.contains(host) => None,
+            None => return,
         };
-        let changed = changed || before != narrowed;
-        let listener = names::listener(host.hostname.as_str());
-        let by_set = owner.as_ref().is_some_and(|owner| {
-            let own = bids.iter().filter(|bid| bid.namespace() == owner.rank.namespace());
-            own.into_iter().any(|bid| bid.key().kind == ClaimKind::ListenerSet)
-        });
-        let (mut wanted, mut fixed) = (false, false);
+        // Whoever has it elsewhere, or over it, keeps it from those who ask here in vain.
+        let keeper = owner.clone().or_else(|| self.kept_by_others(host));
+        let under = owner.as_ref().is_some_and(|owner| self.covering(host).any(|over| over.rank.namespace() != owner));
+        self.tell_over(host, dirty);
+        let held = self.hold(host);
+        let contested = under
+            || held.bids.iter().any(|bid| Some(bid.namespace()) != keeper.as_ref())
+            || owner.is_some() && !held.intruders.is_empty();
+        let keeper = keeper.filter(|_| contested);
+        // Who has it may change while it stays contested, and then the selector does.
+        let changed = (held.contested, &held.keeper) != (contested, &keeper);
+        (held.contested, held.keeper) = (contested, keeper.clone());
+        let by_set = held
+            .bids
+            .iter()
+            .any(|bid| bid.key().kind == ClaimKind::ListenerSet && Some(bid.namespace()) == owner.as_ref());
+        let with_set = owner.is_some() && held.bids.iter().any(|bid| bid.key().kind == ClaimKind::ListenerSet);
+        let counted = std::mem::replace(&mut held.with_set, with_set) != with_set;
+        let placed = held.place.is_some();
+        let made = || names::OfHost::new(&host.tenant.name, host.hostname.as_str());
+        let names = held.names.get_or_insert_with(made).clone();
+        let verdicts = held.bids.iter().map(|bid| (bid.key(), host.tenant.clone()));
+        dirty.verdicts.extend(verdicts);
+        dirty.readiness.insert(host.tenant.clone());
+        let (mut wanted, mut fixed, mut listener) = (false, false, None);
         if let Some(valid) = self.valid.get(&host.tenant) {
             let (name, apex) = (host.hostname.as_str(), valid.apex.as_str());
-            fixed = self.passes_through(&host.hostname, valid) || !valid.mode.per_host() && name == apex;
-            let wild = contested && name.strip_prefix("*.") != Some(apex);
+            let per_host = valid.mode.per_host();
+            let of_apex = name.strip_prefix("*.").unwrap_or(name) == apex;
+            fixed = valid.frame.passes_through(&host.hostname) || !per_host && of_apex;
             wanted = !fixed
                 && !by_set
                 && within(&host.hostname, apex)
-                && if valid.mode.per_host() { owner.is_some() } else { wild || self.child_hosts.contains(host) };
+                && if per_host { owner.is_some() } else { contested || self.child_hosts.contains(host) };
         }
-        let id = (host.tenant.clone(), listener.clone());
-        let placed = self.places.get(&id).is_some_and(|place| place.hostname == host.hostname);
-        match (wanted, placed) {
-            (true, false) => self.place(host, &listener, dirty),
-            (false, true) => self.take(&host.tenant, &listener, dirty),
-            (true, true) if changed => {
-                dirty.shards.insert((host.tenant.clone(), self.places[&id].shard));
-            }
-            _ if fixed && changed => {
-                dirty.shards.insert((host.tenant.clone(), 0));
-            }
-            _ => {}
+        if wanted {
+            let frame = self.valid.get(&host.tenant).map(|valid| &valid.frame);
+            listener = frame.map(|frame| Arc::new(frame.listener(&names, &host.hostname, keeper.as_deref())));
         }
-        if !wanted {
-            for name in [listener.clone(), String::new()] {
+        match (listener, placed) {
+            (Some(listener), false) => self.place(host, listener, dirty),
+            (Some(listener), true) => self.renew(host, listener, dirty),
+            (None, true) => self.take(host, dirty),
+            (None, false) if fixed && changed => drop(dirty.shards.insert((host.tenant.clone(), 0))),
+            (None, false) => {}
+        }
+        if !wanted && !self.waiting.is_empty() {
+            for name in [names.listener.clone(), Arc::from("")] {
                 self.waiting.remove(&(host.tenant.clone(), name), host);
             }
         }
-        let sets = bids.iter().any(|bid| bid.key().kind == ClaimKind::ListenerSet) && owner.is_some();
-        let counted = if sets { self.with_sets.insert(host.clone()) } else { self.with_sets.remove(host) };
         if counted {
+            let count = self.with_sets.entry(host.tenant.clone()).or_default();
+            *count = if with_set { *count + 1 } else { *count - 1 };
             dirty.shards.insert((host.tenant.clone(), 0));
         }
-        self.certify(host, dirty);
-        dirty.verdicts.extend(bids.iter().map(|bid| (bid.key(), host.tenant.clone())));
-        dirty.readiness.insert(host.tenant.clone());
+        self.certify(host, names, dirty);
+        if owner.is_none() {
+            self.release(host);
+        }
+    }
+
+    /// Tells those who have wildcards over a host whether others ask for it. Then nobody but them may attach to the
+    /// wildcard: what others have below it has a listener of its own.
+    fn tell_over(&mut self, host: &Host, dirty: &mut Dirty) {
+        if self.wild.is_empty() {
+            return;
+        }
+        let bids = self.hosts.get(host).map(|held| held.bids.as_slice()).unwrap_or_default();
+        let intrudes = |over: &Held| {
+            let owner = over.owner.as_ref().map(|owner| owner.rank.namespace());
+            owner.is_some_and(|owner| bids.iter().any(|bid| bid.namespace() != owner))
+        };
+        let over: Vec<(Host, bool)> = self.over(host).map(|(wildcard, over)| (wildcard, intrudes(over))).collect();
+        for (wildcard, intrudes) in over {
+            let Some(held) = self.hosts.get_mut(&wildcard) else { continue };
+            let before = held.intruders.is_empty();
+            if intrudes {
+                held.intruders.insert(host.hostname.clone());
+            } else {
+                held.intruders.remove(&host.hostname);
+            }
+            if held.intruders.is_empty() != before {
+                dirty.hosts.insert(wildcard);
+            }
+        }
+    }
+
+    /// Who has a host through another TenantGateway, or a wildcard over it.
+    fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
+        let others = self.tenants_of.of(&host.name()).map(|tenant| Host::new(tenant, &host.hostname));
+        let elsewhere = others.into_iter().find_map(|other| Some(self.standing(&other)?.rank.namespace().clone()));
+        elsewhere.or_else(|| Some(self.covering(host).next()?.rank.namespace().clone()))
+    }
+
+    /// The names that a host gives.
+    pub(super) fn names_of(&mut self, host: &Host) -> names::OfHost {
+        let held = self.hold(host);
+        held.names.get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str())).clone()
     }
 
     /// The certificate of a host that has a listener of its own.
-    fn certify(&mut self, host: &Host, dirty: &mut Dirty) {
-        let hostname = host.hostname.as_str();
-        let name = names::host_certificate(&host.tenant.name, hostname);
-        let id = (host.tenant.clone(), names::listener(hostname));
-        let holder = self.places.get(&id).map(|place| place.hostname.clone());
-        if holder.as_ref().is_some_and(|holder| *holder != host.hostname) {
+    fn certify(&mut self, host: &Host, names: names::OfHost, dirty: &mut Dirty) {
+        let holder = self.listeners.get(&(host.tenant.clone(), names.listener));
+        if holder.is_some_and(|holder| *holder != host.hostname) {
             return;
         }
         let (mut certificate, mut wish) = (None, None);
         if let Some(valid) = self.valid.get(&host.tenant).filter(|valid| holder.is_some() && valid.mode.per_host()) {
             let ours = self.settings.certificates == Certificates::Own || valid.mode == Mode::InternalCa;
-            match issuer::issuer(&valid.object, valid.mode) {
-                Some(from) if ours => wish = Some(self.wish(&host.tenant, &name, &[hostname.to_owned()], from)),
-                _ => certificate = Some(render::host_certificate(&valid.object, hostname)),
+            let name = names.certificate.clone();
+            match &valid.issuer {
+                Some(issuer) if ours => {
+                    let secret = ObjectName::new(host.tenant.namespace.clone(), name);
+                    wish = Some(Wish { secret, names: vec![host.hostname.clone()], issuer: issuer.clone() });
+                }
+                _ => certificate = Some(Desired::certificate(&valid.frame.owner, name, host.hostname.clone())),
             }
         }
-        self.want(ObjectName::new(host.tenant.namespace.clone(), name.as_str()), wish, dirty);
-        self.emit(&host.tenant, DerivedKind::Certificate, name, certificate, dirty);
+        self.want(ObjectName::new(host.tenant.namespace.clone(), names.certificate.clone()), wish, dirty);
+        self.emit(&host.tenant, DerivedKind::Certificate, names.certificate, certificate, dirty);
     }
 
-    fn place(&mut self, host: &Host, listener: &str, dirty: &mut Dirty) {
+    fn place(&mut self, host: &Host, listener: Arc<Listener>, dirty: &mut Dirty) {
         let tenant = &host.tenant;
-        let id = (tenant.clone(), listener.to_owned());
-        if self.places.contains_key(&id) {
+        let id = (tenant.clone(), listener.name.clone());
+        if self.listeners.contains_key(&id) {
             self.waiting.insert(id, host.clone());
             return;
         }
@@ -144,9 +211,9 @@ impl Tenancy {
         let shard = match free {
             Some(shard) => shard,
             None if self.settings.listener_sets => next,
-            None => return self.waiting.insert((tenant.clone(), String::new()), host.clone()),
+            None => return self.waiting.insert((tenant.clone(), Arc::from("")), host.clone()),
         };
-        self.put(tenant, listener, &host.hostname, shard);
+        self.put(host, id.1, Some(listener), shard);
         dirty.shards.insert((tenant.clone(), shard));
         if shard >= next {
             // The Gateway has to admit its first ListenerSet.
@@ -155,28 +222,42 @@ impl Tenancy {
         self.tell_below(host, dirty);
     }
 
-    fn put(&mut self, tenant: &ObjectName, listener: &str, hostname: &Hostname, shard: usize) {
-        let key = (tenant.clone(), shard);
-        self.places.insert((tenant.clone(), listener.to_owned()), Place { shard, hostname: hostname.clone() });
-        self.shards.entry(key.clone()).or_default().insert(hostname.clone(), listener.to_owned());
+    /// Puts another listener in the place of the one that stands there, if it differs.
+    fn renew(&mut self, host: &Host, listener: Arc<Listener>, dirty: &mut Dirty) {
+        let Some(shard) = self.hosts.get(host).and_then(|held| held.place) else { return };
+        let key = (host.tenant.clone(), shard);
+        let Some(slot) = self.shards.get_mut(&key).and_then(|shard| shard.get_mut(&host.hostname)) else { return };
+        if slot.as_ref() != Some(&listener) {
+            *slot = Some(listener);
+            dirty.shards.insert(key);
+        }
+    }
+
+    fn put(&mut self, host: &Host, name: Arc<str>, listener: Option<Arc<Listener>>, shard: usize) {
+        let key = (host.tenant.clone(), shard);
+        self.hold(host).place = Some(shard);
+        self.listeners.insert((host.tenant.clone(), name), host.hostname.clone());
+        self.shards.entry(key.clone()).or_default().insert(host.hostname.clone(), listener);
         self.refresh_room(&key);
     }
 
-    pub(super) fn take(&mut self, tenant: &ObjectName, listener: &str, dirty: &mut Dirty) {
-        let id = (tenant.clone(), listener.to_owned());
-        let Some(place) = self.places.remove(&id) else { return };
-        let key = (tenant.clone(), place.shard);
+    pub(super) fn take(&mut self, host: &Host, dirty: &mut Dirty) {
+        let Some(place) = self.hosts.get_mut(host).and_then(|held| held.place.take()) else { return };
+        let tenant = &host.tenant;
+        let id = (tenant.clone(), self.names_of(host).listener);
+        self.listeners.remove(&id);
+        let key = (tenant.clone(), place);
         if let Some(shard) = self.shards.get_mut(&key) {
-            shard.remove(&place.hostname);
+            shard.remove(&host.hostname);
             if shard.is_empty() {
                 self.shards.remove(&key);
                 dirty.shards.insert((tenant.clone(), 0));
             }
         }
         self.refresh_room(&key);
-        self.tell_below(&Host::new(tenant, &place.hostname), dirty);
+        self.tell_below(host, dirty);
         dirty.shards.insert(key);
-        for id in [id, (tenant.clone(), String::new())] {
+        for id in [id, (tenant.clone(), Arc::from(""))] {
             if let Some(next) = self.waiting.first(&id).cloned() {
                 self.waiting.remove(&id, &next);
                 dirty.hosts.insert(next);
@@ -187,10 +268,8 @@ impl Tenancy {
     /// Hosts under a wildcard without listeners of their own are served where it stands.
     fn tell_below(&self, host: &Host, dirty: &mut Dirty) {
         if host.hostname.is_wildcard() {
-            let below = host.reversed[..host.reversed.len() - 2].to_owned();
-            let all = self.bids.from(host.clone());
-            let all = all.take_while(|(other, _)| other.tenant == host.tenant && other.reversed.starts_with(&below));
-            dirty.verdicts.extend(all.flat_map(|(_, bids)| bids.map(|bid| (bid.key(), host.tenant.clone()))));
+            let bids = self.below(host).flat_map(|(_, held)| &held.bids);
+            dirty.verdicts.extend(bids.map(|bid| (bid.key(), host.tenant.clone())));
         }
     }
 
@@ -199,15 +278,15 @@ impl Tenancy {
         let held = self.shards.get(&(tenant.clone(), 0)).map_or(0, |shard| shard.len());
         for _ in self.capacity(tenant, 0)..held {
             let last = self.shards.get(&(tenant.clone(), 0)).and_then(|shard| shard.last_key_value());
-            let Some((hostname, listener)) = last.map(|(h, l)| (h.clone(), l.clone())) else { break };
-            self.take(tenant, &listener, dirty);
-            dirty.touch(Host::new(tenant, &hostname));
+            let Some(host) = last.map(|(hostname, _)| Host::new(tenant, hostname)) else { break };
+            self.take(&host, dirty);
+            dirty.touch(host);
         }
         self.refresh_room(&(tenant.clone(), 0));
     }
 
     fn capacity(&self, tenant: &ObjectName, shard: usize) -> usize {
-        let fixed = self.valid.get(tenant).map_or(LISTENERS, |v| render::fixed(&v.object, v.mode));
+        let fixed = self.valid.get(tenant).map_or(LISTENERS, |valid| valid.frame.fixed());
         if shard == 0 { LISTENERS.saturating_sub(fixed) } else { LISTENERS }
     }
 
@@ -222,18 +301,14 @@ impl Tenancy {
 
     /// The shard whose listener serves a host that is owned: its own, that of the closest wildcard, or the Gateway's.
     pub(super) fn shard_of(&self, host: &Host) -> usize {
-        let names = std::iter::once(host.hostname.clone()).chain(host.hostname.covering());
-        let shard = names.into_iter().find_map(|name| {
-            let place = self.places.get(&(host.tenant.clone(), names::listener(name.as_str())))?;
-            (place.hostname == name).then_some(place.shard)
-        });
-        shard.unwrap_or(0)
+        let own = self.hosts.get(host).and_then(|held| held.place);
+        own.or_else(|| self.over(host).find_map(|(_, held)| held.place)).unwrap_or(0)
     }
 
     /// Whether a claimant's route reaches a listener outside of the Gateway.
     pub(super) fn reaches(&self, claimant: &Claimant, tenant: &ObjectName, shard: usize) -> Result<(), ObjectName> {
         let set = ObjectName::new(tenant.namespace.clone(), names::overflow(&tenant.name, shard));
-        let own = self.valid.get(tenant).is_some_and(|valid| self.frame(valid).own);
+        let own = self.valid.get(tenant).is_some_and(|valid| valid.frame.own);
         if shard == 0 || own || claimant.names_set(&set) { Ok(()) } else { Err(set) }
     }
 }

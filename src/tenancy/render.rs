@@ -1,10 +1,18 @@
-//! The objects themselves, as plain values.
+//! What the objects of a TenantGateway are made of: shared where it is the same for every host.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
 
 use super::delta::Ports;
+use super::desired::{Desired, Owner, certificate, meta, object};
 use super::names;
-use crate::inputs::{Mode, TenantGateway};
+use crate::inputs::{
+    Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
+    TenantGateway, TlsMode,
+};
+use crate::model::{Hostname, ObjectName};
 
 /// The label that tells which namespaces may attach.
 pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
@@ -12,140 +20,219 @@ pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
 pub const HOST_LABEL: &str = "namespace.cozystack.io/host";
 /// The annotation that tells who wrote the gateway label.
 pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
+/// The label that every namespace has its name in.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// The namespace whose challenge routes may attach to port 80.
 const CERT_MANAGER: &str = "cozy-cert-manager";
 pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// What the objects of one TenantGateway have in common.
-#[derive(Clone, Copy)]
-pub(super) struct Frame<'a> {
-    pub(super) tenant: &'a TenantGateway,
-    pub(super) mode: Mode,
-    pub(super) ports: Ports,
+#[derive(PartialEq)]
+pub(super) struct Frame {
+    pub(super) owner: Arc<Owner>,
     /// Whether its class is ours. Others get both route kinds on every TLS listener: Cilium before 1.20 merges
     /// listeners of one port (cilium#45559).
     pub(super) own: bool,
+    ports: Ports,
+    class: String,
+    addresses: Vec<Address>,
+    terminating: Arc<AllowedRoutes>,
+    passing: Arc<AllowedRoutes>,
+    /// `http`, then the wildcards of the apex where there are any.
+    head: Vec<Arc<Listener>>,
+    /// Passthrough.
+    tail: Vec<Arc<Listener>>,
+    /// The Secret that wildcard listeners use; none where every host has its own.
+    wildcard_secret: Option<ObjectName>,
 }
 
-/// A TLS listener that belongs to one hostname.
-pub(super) struct Item<'a> {
-    pub(super) name: String,
-    pub(super) hostname: &'a str,
-    pub(super) secret: String,
-    /// Only this namespace, where others contend.
-    pub(super) only: Option<&'a str>,
-}
-
-/// Metadata with the owner: `name` in the TenantGateway's namespace.
-pub(super) fn meta(tenant: &TenantGateway, name: &str, labels: &[(&str, &str)]) -> Value {
-    let mut all = serde_json::Map::new();
-    all.insert("cozystack.io/managed-by".into(), json!("cozystack-controller"));
-    all.extend(labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
-    json!({"namespace": *tenant.name.namespace, "name": name, "labels": all, "ownerReferences": [{
-        "apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway", "name": *tenant.name.name,
-        "uid": tenant.uid, "controller": true, "blockOwnerDeletion": true}]})
-}
-
-pub(super) fn object(api_version: &str, kind: &str, meta: Value, spec: Value) -> Value {
-    json!({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
-}
-
-impl Frame<'_> {
-    fn tls(&self, name: &str, hostname: &str, protocol: &str, tls: Value, only: Option<&str>) -> Value {
-        let kinds: &[&str] = match (self.own, protocol) {
-            (false, _) => &["HTTPRoute", "TLSRoute"],
-            (true, "TLS") => &["TLSRoute"],
-            (true, _) => &["HTTPRoute"],
+impl Frame {
+    /// The frame of a TenantGateway that was checked.
+    pub(super) fn new(tenant: &TenantGateway, apex: &Hostname, mode: Mode, own: bool, ports: Ports) -> Self {
+        let wildcard_secret = (!mode.per_host()).then(|| {
+            let name = match (&tenant.spec.wildcard_secret_ref, mode) {
+                (Some(secret), Mode::ExistingSecret) => secret.name.clone(),
+                _ => names::wildcard_certificate(&tenant.name.name),
+            };
+            ObjectName::new(tenant.name.namespace.clone(), name)
+        });
+        let namespace = &tenant.name.namespace;
+        let mut frame = Self {
+            owner: Owner::of(tenant),
+            own,
+            ports,
+            class: class(tenant).to_owned(),
+            addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
+            terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
+            passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
+            head: vec![Arc::new(plain(namespace, ports.http))],
+            tail: Vec::new(),
+            wildcard_secret,
         };
-        let kinds: Vec<Value> = kinds.iter().map(|kind| json!({"group": GATEWAY_GROUP, "kind": kind})).collect();
-        let mut labels = json!({GATEWAY_LABEL: *self.tenant.name.namespace});
-        if let Some(only) = only {
-            labels["kubernetes.io/metadata.name"] = json!(only);
+        if let Some(secret) = &frame.wildcard_secret {
+            let wildcard = below("*", apex);
+            let head = [("https", wildcard.as_ref()), ("https-apex", Some(apex))];
+            let head = head.into_iter().filter_map(|(name, host)| Some(frame.terminating(name, host?, secret.clone())));
+            let head: Vec<_> = head.map(Arc::new).collect();
+            frame.head.extend(head);
         }
-        json!({"name": name, "port": self.ports.https, "protocol": protocol, "hostname": hostname, "tls": tls,
-            "allowedRoutes": {"kinds": kinds,
-                "namespaces": {"from": "Selector", "selector": {"matchLabels": labels}}}})
-    }
-
-    fn terminating(&self, name: &str, hostname: &str, secret: &str, only: Option<&str>) -> Value {
-        let tls = json!({"mode": "Terminate", "certificateRefs": [{"name": secret}]});
-        self.tls(name, hostname, "HTTPS", tls, only)
-    }
-
-    /// The listener of one item.
-    pub(super) fn item(&self, item: &Item<'_>) -> Value {
-        self.terminating(&item.name, item.hostname, &item.secret, item.only)
-    }
-
-    /// The Secret that wildcard listeners use.
-    pub(super) fn wildcard_secret(&self) -> String {
-        match (&self.tenant.spec.wildcard_secret_ref, self.mode) {
-            (Some(secret), Mode::ExistingSecret) => secret.name.clone(),
-            _ => names::wildcard_certificate(&self.tenant.name.name),
-        }
-    }
-
-    /// The Gateway: `http`, then the wildcards of the apex where there are any, the items in order, and passthrough.
-    /// `only` says which namespace alone may attach to a listener that every such Gateway has.
-    pub(super) fn gateway(&self, items: Vec<Value>, sets: bool, only: &dyn Fn(&str) -> Option<String>) -> Value {
-        let tenant = self.tenant;
-        let namespace = &*tenant.name.namespace;
-        let mut open = vec![namespace];
-        if namespace != CERT_MANAGER {
-            open.push(CERT_MANAGER);
-        }
-        let expression = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": open});
-        let mut listeners = vec![json!({"name": "http", "port": self.ports.http, "protocol": "HTTP",
-            "allowedRoutes": {"namespaces": {"from": "Selector", "selector": {"matchExpressions": [expression]}}}})];
-        let apex = &tenant.spec.apex;
-        if !self.mode.per_host() {
-            let secret = self.wildcard_secret();
-            listeners.push(self.terminating("https", &format!("*.{apex}"), &secret, None));
-            listeners.push(self.terminating("https-apex", apex, &secret, only(apex).as_deref()));
-        }
-        listeners.extend(items);
         for service in tenant.passthrough() {
-            let (name, hostname) = (names::passthrough_listener(&service), format!("{service}.{apex}"));
-            let tls = json!({"mode": "Passthrough"});
-            listeners.push(self.tls(&name, &hostname, "TLS", tls, only(&hostname).as_deref()));
+            if let Some(hostname) = below(&service, apex) {
+                let listener = frame.passing(&names::passthrough_listener(&service), &hostname);
+                frame.tail.push(Arc::new(listener));
+            }
         }
-        let mut spec = json!({"gatewayClassName": class(tenant), "listeners": listeners});
-        let addresses = tenant.addresses().unwrap_or_default();
-        if !addresses.is_empty() {
-            let address = |ip: &std::net::IpAddr| json!({"type": "IPAddress", "value": ip.to_string()});
-            spec["addresses"] = addresses.iter().map(address).collect();
+        frame
+    }
+
+    /// How many listeners of the Gateway belong to no claimed hostname.
+    pub(super) fn fixed(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// Whether a hostname is that of a passthrough service.
+    pub(super) fn passes_through(&self, hostname: &Hostname) -> bool {
+        self.tail.iter().any(|listener| listener.hostname.as_ref() == Ok(hostname))
+    }
+
+    fn terminating(&self, name: &str, hostname: &Hostname, secret: ObjectName) -> Listener {
+        let certificate = LocalRef { group: String::new(), kind: "Secret".to_owned(), name: secret };
+        Listener {
+            name: Arc::from(name),
+            port: self.ports.https,
+            protocol: "HTTPS".to_owned(),
+            hostname: Ok(hostname.clone()),
+            tls: Some(ListenerTls {
+                mode: TlsMode::Terminate,
+                certificates: vec![certificate],
+                options: BTreeMap::new(),
+            }),
+            allowed: self.terminating.clone(),
         }
-        if sets {
-            spec["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
+    }
+
+    fn passing(&self, name: &str, hostname: &Hostname) -> Listener {
+        Listener {
+            name: Arc::from(name),
+            port: self.ports.https,
+            protocol: "TLS".to_owned(),
+            hostname: Ok(hostname.clone()),
+            tls: Some(ListenerTls { mode: TlsMode::Passthrough, certificates: Vec::new(), options: BTreeMap::new() }),
+            allowed: self.passing.clone(),
         }
-        let meta = meta(tenant, &tenant.name.name, &[("cozystack.io/gateway", namespace)]);
-        object("gateway.networking.k8s.io/v1", "Gateway", meta, spec)
+    }
+
+    /// The listener of one hostname; `only` is the namespace that alone may attach, where others contend.
+    pub(super) fn listener(&self, names: &names::OfHost, hostname: &Hostname, only: Option<&str>) -> Listener {
+        let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
+        let secret = self.wildcard_secret.clone().unwrap_or_else(own);
+        let listener = Listener { name: names.listener.clone(), ..self.terminating("", hostname, secret) };
+        self.narrowed(listener, only)
+    }
+
+    /// A listener that only one namespace may attach to.
+    fn narrowed(&self, listener: Listener, only: Option<&str>) -> Listener {
+        let Some(only) = only else { return listener };
+        let kind = if listener.protocol == "TLS" { "TLSRoute" } else { "HTTPRoute" };
+        let allowed = Arc::new(allowed(self.own, kind, &self.owner.name.namespace, Some(only)));
+        Listener { allowed, ..listener }
+    }
+
+    /// The Gateway: the items between what every Gateway has. `only` says which namespace alone may attach to one of
+    /// the latter.
+    pub(super) fn gateway<'a>(
+        &self,
+        items: Vec<Arc<Listener>>,
+        sets: bool,
+        only: &dyn Fn(&Hostname) -> Option<&'a str>,
+    ) -> Desired {
+        let fixed = |listener: &Arc<Listener>| match listener.hostname.as_ref().ok().and_then(only) {
+            None => listener.clone(),
+            only => Arc::new(self.narrowed(Listener::clone(listener), only)),
+        };
+        let mut listeners = Vec::with_capacity(self.fixed() + items.len());
+        listeners.extend(self.head.iter().map(fixed));
+        listeners.extend(items);
+        listeners.extend(self.tail.iter().map(fixed));
+        let gateway = Gateway {
+            meta: written(self.owner.name.clone()),
+            class: self.class.clone(),
+            addresses: self.addresses.clone(),
+            allowed_listeners: if sets { NamespaceRule::Same } else { NamespaceRule::None },
+            listeners,
+            unsupported: None,
+            infrastructure: None,
+        };
+        Desired::gateway(&self.owner, gateway)
     }
 
     /// A ListenerSet with what the Gateway has no room for.
-    pub(super) fn overflow(&self, number: usize, items: Vec<Value>) -> Value {
-        let tenant = self.tenant;
-        let name = names::overflow(&tenant.name.name, number);
-        let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": *tenant.name.name});
-        let meta = meta(tenant, &name, &[("cozystack.io/tenantgateway", &tenant.name.name)]);
-        object("gateway.networking.k8s.io/v1", "ListenerSet", meta, json!({"parentRef": parent, "listeners": items}))
+    pub(super) fn overflow(&self, name: &str, listeners: Vec<Arc<Listener>>) -> Desired {
+        let name = ObjectName::new(self.owner.name.namespace.clone(), name);
+        let set = ListenerSet { meta: written(name), parent: Some(self.owner.name.clone()), listeners };
+        Desired::listener_set(&self.owner, set)
     }
 
     /// The route that sends plain HTTP to HTTPS.
-    pub(super) fn redirect(&self) -> Value {
-        let tenant = self.tenant;
-        let name = names::redirect(&tenant.name.name);
-        let parent =
-            json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": *tenant.name.name, "sectionName": "http"});
+    pub(super) fn redirect(&self) -> Desired {
+        let tenant = &*self.owner.name.name;
+        let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": tenant, "sectionName": "http"});
         let mut redirect = json!({"scheme": "https", "statusCode": 301});
         if self.ports.https != 443 {
             redirect["port"] = json!(self.ports.https);
         }
         let filter = json!({"type": "RequestRedirect", "requestRedirect": redirect});
-        let meta = meta(tenant, &name, &[("cozystack.io/tenantgateway", &tenant.name.name)]);
+        let meta = meta(&self.owner, &names::redirect(tenant), &[("cozystack.io/tenantgateway", tenant)]);
         let spec = json!({"parentRefs": [parent], "rules": [{"filters": [filter]}]});
-        object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec)
+        Desired::document_of(&self.owner, object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec))
     }
+
+    /// The certificate of the wildcard listeners.
+    pub(super) fn wildcard_certificate(&self, name: &str, dns_names: &[String]) -> Desired {
+        let dns_names: Vec<&str> = dns_names.iter().map(String::as_str).collect();
+        Desired::document_of(&self.owner, certificate(&self.owner, name, &[], &dns_names))
+    }
+}
+
+/// `http`: without a hostname, and open to nobody but the owner and who answers challenges.
+fn plain(namespace: &str, port: u16) -> Listener {
+    let mut open = vec![namespace.to_owned()];
+    if namespace != CERT_MANAGER {
+        open.push(CERT_MANAGER.to_owned());
+    }
+    let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
+    let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
+    Listener {
+        name: Arc::from("http"),
+        port,
+        protocol: "HTTP".to_owned(),
+        hostname: Ok(Hostname::any()),
+        tls: None,
+        allowed: Arc::new(AllowedRoutes { kinds: None, namespaces }),
+    }
+}
+
+fn allowed(own: bool, kind: &str, namespace: &str, only: Option<&str>) -> AllowedRoutes {
+    let kinds: &[&str] = if own { &[kind] } else { &["HTTPRoute", "TLSRoute"] };
+    let kinds = kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect();
+    let mut labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), namespace.to_owned())]);
+    if let Some(only) = only {
+        labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned());
+    }
+    AllowedRoutes {
+        kinds: Some(kinds),
+        namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions: Vec::new() })),
+    }
+}
+
+/// Metadata of an object that nobody has stored yet.
+fn written(name: ObjectName) -> Meta {
+    Meta { name, generation: 1, created: 0 }
+}
+
+/// `label.apex`; `None` where that is too long for a hostname.
+fn below(label: &str, apex: &Hostname) -> Option<Hostname> {
+    Hostname::parse(&format!("{label}.{apex}")).ok()
 }
 
 /// The class of a TenantGateway's Gateway.
@@ -153,27 +240,8 @@ pub(super) fn class(tenant: &TenantGateway) -> &str {
     Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or("cilium")
 }
 
-/// How many listeners of a Gateway are no items.
-pub(super) fn fixed(tenant: &TenantGateway, mode: Mode) -> usize {
-    1 + if mode.per_host() { 0 } else { 2 } + tenant.passthrough().len()
-}
-
-/// The certificate of one host.
-pub(super) fn host_certificate(tenant: &TenantGateway, hostname: &str) -> Value {
-    let name = names::host_certificate(&tenant.name.name, hostname);
-    let labels = [("cozystack.io/tenantgateway", &*tenant.name.name), ("cozystack.io/per-listener-cert", "true")];
-    certificate(tenant, &name, &labels, &[hostname.to_owned()])
-}
-
 /// The names on the wildcard certificate: apex and `*.apex`, then each child and `*.child`.
 pub(super) fn wildcard_names<'a>(tenant: &'a TenantGateway, children: impl Iterator<Item = &'a str>) -> Vec<String> {
     let all = std::iter::once(tenant.spec.apex.as_str()).chain(children);
     all.flat_map(|apex| [apex.to_owned(), format!("*.{apex}")]).collect()
-}
-
-/// cert-manager's Certificate, which has the name of its Secret.
-pub(super) fn certificate(tenant: &TenantGateway, name: &str, labels: &[(&str, &str)], dns_names: &[String]) -> Value {
-    let issuer = json!({"kind": "Issuer", "name": names::issuer(&tenant.name.name)});
-    let spec = json!({"secretName": name, "issuerRef": issuer, "dnsNames": dns_names});
-    object("cert-manager.io/v1", "Certificate", meta(tenant, name, labels), spec)
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::claim::Rank;
 use super::delta::{Derived, DerivedKind, Verdict};
-use super::engine::{Dirty, Finding, Host, Tenancy};
-use super::evaluate::NAMES;
+use super::engine::{Dirty, Finding, Tenancy};
+use super::evaluate::{CHILDREN, NAMES};
+use super::held::{Held, Host};
 use super::{ClaimKey, ClaimKind, Mode, Readiness, names};
-use crate::model::{ObjectName, Reason};
+use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
     /// The verdict on a claim. It names what the claimant asked for, and nothing of others.
@@ -18,14 +19,16 @@ impl Tenancy {
         let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
         let mut on_gateway = false;
-        for host in self.bids_of.of(&id) {
+        let bids = self.bids_of.get(&id);
+        for host in bids.into_iter().flatten() {
             let name = &host.hostname;
-            match self.standing(tenant, name) {
-                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(key, host) {
+            let Some(held) = self.hosts.get(host) else { continue };
+            match &held.owner {
+                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(key, host, held) {
                     Some(obstacle) => findings.push(obstacle),
                     None => {
                         granted.push(name.clone());
-                        match self.shard_of(host) {
+                        match held.place.unwrap_or_else(|| self.shard_of(host)) {
                             0 => on_gateway = true,
                             number => {
                                 sets.push(ObjectName::new(
@@ -36,7 +39,7 @@ impl Tenancy {
                         }
                     }
                 },
-                None if self.owners.contains_key(&host.name()) => elsewhere.push(name.to_string()),
+                None if self.is_owned(host) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
             }
         }
@@ -55,9 +58,9 @@ impl Tenancy {
         // The conflict goes first: it is what the page promises to say.
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-        let seen = self.bids_of.of(&id).next().is_some() || !findings.is_empty();
+        let seen = bids.is_some() || !findings.is_empty();
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
-        let generation = self.claimants.get(key).map_or(0, |claimant| claimant.generation);
+        let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
         if self.verdicts.get(&id) != verdict.as_ref() {
             dirty.delta.verdicts.insert(id.clone(), verdict.clone());
@@ -68,29 +71,53 @@ impl Tenancy {
         }
     }
 
+    /// Whether a hostname has an owner through any TenantGateway.
+    fn is_owned(&self, host: &Host) -> bool {
+        let mut tenants = self.tenants_of.of(&host.name());
+        tenants.any(|tenant| self.standing(&Host::new(tenant, &host.hostname)).is_some())
+    }
+
+    /// The child apex over a host that the Gateway's one certificate has no room for.
+    fn beyond_the_certificate(&self, host: &Host) -> Option<Hostname> {
+        let valid = self.valid.get(&host.tenant).filter(|valid| valid.mode == Mode::Dns01)?;
+        // What `*.apex` stands for is covered all the same (RFC 9525, 6.3: one label).
+        if host.hostname.parent().is_some_and(|parent| parent.as_str()[2..] == *valid.apex.as_str()) {
+            return None;
+        }
+        let over = |child: &Host| child.hostname.covers(&host.hostname);
+        self.children_of(&host.tenant).skip(CHILDREN).find(|child| over(child)).map(|child| child.hostname.clone())
+    }
+
     /// Why a host that is owned is not served.
-    fn obstacle(&self, key: &ClaimKey, host: &Host) -> Option<Finding> {
+    fn obstacle(&self, key: &ClaimKey, host: &Host, held: &Held) -> Option<Finding> {
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
-        let listener = names::listener(name);
-        let id = (tenant.clone(), listener);
-        if self.waiting.contains(&id, host) {
-            let text = format!("{name}: another hostname has listener name {} already", id.1);
-            return Some((Reason::NameCollision, text));
+        if let Some(names) = held.names.as_ref().filter(|_| !self.waiting.is_empty()) {
+            if self.waiting.contains(&(tenant.clone(), names.listener.clone()), host) {
+                let text = format!("{name}: another hostname has listener name {} already", names.listener);
+                return Some((Reason::NameCollision, text));
+            }
+            if self.waiting.contains(&(tenant.clone(), Arc::from("")), host) {
+                let text = format!("{name}: the Gateway has 64 listeners, and takes no more");
+                return Some((Reason::ListenerLimitReached, text));
+            }
         }
-        if self.waiting.contains(&(tenant.clone(), String::new()), host) {
-            let text = format!("{name}: the Gateway has 64 listeners, and takes no more");
-            return Some((Reason::ListenerLimitReached, text));
+        if let Some(names) = held.names.as_ref().filter(|_| !self.foreign.is_empty()) {
+            let secret = ObjectName::new(tenant.namespace.clone(), names.certificate.clone());
+            if self.foreign.contains(tenant, &Derived { kind: DerivedKind::Certificate, name: secret.clone() }) {
+                let text = format!("{name}: Certificate {} is not owned by TenantGateway {tenant}", secret.name);
+                return Some((Reason::ForeignObject, text));
+            }
         }
-        let secret = ObjectName::new(tenant.namespace.clone(), names::host_certificate(&tenant.name, name));
-        if self.foreign.contains(tenant, &Derived { kind: DerivedKind::Certificate, name: secret.clone() }) {
-            let text = format!("{name}: Certificate {} is not owned by TenantGateway {tenant}", secret.name);
-            return Some((Reason::ForeignObject, text));
+        if let Some(child) = self.beyond_the_certificate(host) {
+            let text =
+                format!("{name}: a certificate has room for {NAMES} names, and those of {child} are not among them");
+            return Some((Reason::CertificateLimitReached, text));
         }
         if key.kind == ClaimKind::ListenerSet {
             return None;
         }
         let same = |bid: &Rank| *bid.namespace() == key.name.namespace && bid.key().kind == ClaimKind::ListenerSet;
-        if self.bids.of(host).any(same) {
+        if held.bids.iter().any(same) {
             let text = format!("{name}: a ListenerSet of this namespace has its listener: name that one as parent");
             return Some((Reason::NoMatchingListenerHostname, text));
         }
@@ -99,8 +126,7 @@ impl Tenancy {
                 format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
             return Some((Reason::NotAllowedByListeners, text));
         }
-        let place = self.places.get(&id).filter(|place| place.hostname == host.hostname)?;
-        let set = self.reaches(self.claimants.get(key)?, tenant, place.shard).err()?;
+        let set = self.reaches(&self.claimants.get(key)?.claimant, tenant, held.place?).err()?;
         let text =
             format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
         Some((Reason::ListenerSetParentRequired, text))
@@ -118,19 +144,16 @@ impl Tenancy {
                 findings.push(("ForeignObject", text));
             }
             for namespace in &valid.object.spec.attached_namespaces {
-                let namespace = Arc::from(namespace.as_str());
-                if self.namespaces.contains_key(&namespace)
-                    && self.gateway_of(&namespace).is_some_and(|of| of != tenant.namespace)
+                if self.namespaces.contains_key(namespace.as_str())
+                    && self.gateway_of(namespace).is_some_and(|of| of != tenant.namespace)
                 {
                     let text =
                         format!("spec.attachedNamespaces: {namespace} is attached elsewhere; its label is left alone");
                     findings.push(("NamespaceAttachedElsewhere", text));
                 }
             }
-            let children = self.child_hosts.range(Host::first(tenant)..).take_while(|host| host.tenant == *tenant);
-            if valid.mode == Mode::Dns01 && children.count() > NAMES / 2 - 1 {
-                let text =
-                    format!("more than {} child apexes: a certificate has room for {NAMES} names", NAMES / 2 - 1);
+            if valid.mode == Mode::Dns01 && self.children_of(tenant).count() > CHILDREN {
+                let text = format!("more than {CHILDREN} child apexes: a certificate has room for {NAMES} names");
                 findings.push(("TooManyNames", text));
             }
             let reason = findings.first().map_or("Reconciled", |(reason, _)| *reason);

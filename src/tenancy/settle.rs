@@ -1,11 +1,11 @@
 //! Who owns a hostname.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claim::Rank;
 use super::delta::{Precedence, Record};
-use super::engine::{Dirty, Host, Name, Standing, Tenancy};
+use super::engine::{Dirty, Standing, Tenancy};
+use super::held::{Host, Name};
 use crate::model::ObjectName;
 
 impl Tenancy {
@@ -15,43 +15,38 @@ impl Tenancy {
     /// TenantGateway: who has `*.b.example.org` there has `x.b.example.org` as well.
     pub(super) fn settle(&mut self, name: &Name, dirty: &mut Dirty) {
         self.counters.hosts += 1;
-        let mut bids: Vec<(Standing, ObjectName)> =
-            self.pool.of(name).map(|(rank, tenant)| (self.stand(name, rank), tenant.clone())).collect();
+        let tenants: Vec<ObjectName> = self.tenants_of.of(name).cloned().collect();
+        let mut bids: Vec<(Standing, ObjectName)> = Vec::new();
+        for tenant in &tenants {
+            let host = Host::new(tenant, &name.0);
+            let over: Vec<&Standing> = self.covering(&host).collect();
+            let held = self.hosts.get(&host).into_iter().flat_map(|held| &held.bids);
+            let holds = |standing: &Standing| {
+                over.iter().all(|over| over.rank.namespace() == standing.rank.namespace() || standing < over)
+            };
+            let standings = held.map(|rank| self.stand(name, rank)).filter(holds);
+            bids.extend(standings.map(|standing| (standing, tenant.clone())));
+        }
         bids.sort();
-        let holds = |(standing, tenant): &&(Standing, ObjectName)| {
-            self.covering(tenant, &name.hostname)
-                .all(|over| over.rank.namespace() == standing.rank.namespace() || *standing < *over)
-        };
-        let winner: Option<Arc<str>> = bids.iter().find(holds).map(|(standing, _)| standing.rank.namespace().clone());
-        let mut owners: BTreeMap<ObjectName, Standing> = BTreeMap::new();
-        for (standing, tenant) in bids.iter().filter(holds) {
-            if Some(standing.rank.namespace()) == winner.as_ref() {
-                owners.entry(tenant.clone()).or_insert_with(|| standing.clone());
-            }
-        }
+        let winner: Option<Arc<str>> = bids.first().map(|(standing, _)| standing.rank.namespace().clone());
         self.record(name, winner.as_ref(), dirty);
-        for (_, tenant) in &bids {
-            dirty.hosts.insert(Host::new(tenant, &name.hostname));
-        }
-        let before = self.owners.get(name).cloned().unwrap_or_default();
-        if before == owners {
-            return;
-        }
-        if name.hostname.is_wildcard() {
-            // Whatever lies below it may have to yield, or be free again.
-            for tenant in before.keys().chain(owners.keys()) {
-                if before.get(tenant) != owners.get(tenant) {
-                    self.touch_below(&Host::new(tenant, &name.hostname), dirty);
-                }
+        for tenant in tenants {
+            let host = Host::new(&tenant, &name.0);
+            let first = bids
+                .iter()
+                .find(|(standing, through)| *through == tenant && Some(standing.rank.namespace()) == winner.as_ref());
+            let owner = first.map(|(standing, _)| standing.clone());
+            let Some(held) = self.hosts.get_mut(&host) else { continue };
+            let changed = held.owner != owner;
+            held.owner = owner;
+            if held.bids.is_empty() {
+                self.tenants_of.remove(name, &tenant);
             }
-        }
-        for tenant in before.keys() {
-            dirty.hosts.insert(Host::new(tenant, &name.hostname));
-        }
-        if owners.is_empty() {
-            self.owners.remove(name);
-        } else {
-            self.owners.insert(name.clone(), owners);
+            if changed && name.0.is_wildcard() {
+                // Whatever lies below it may have to yield, or be free again.
+                self.touch_below(&host, dirty);
+            }
+            dirty.hosts.insert(host);
         }
     }
 
@@ -59,7 +54,7 @@ impl Tenancy {
     fn stand(&self, name: &Name, rank: &Rank) -> Standing {
         let since = match self.settings.claims {
             Precedence::Smallest => 0,
-            Precedence::FirstCome => match self.records.get(&name.hostname) {
+            Precedence::FirstCome => match self.records.get(&name.0) {
                 Some(record) if record.namespace == *rank.namespace() => record.since,
                 _ => self.now,
             },
@@ -72,24 +67,21 @@ impl Tenancy {
         if self.settings.claims == Precedence::Smallest {
             return;
         }
-        let held = self.records.get(&name.hostname);
+        let held = self.records.get(&name.0);
         if held.map(|record| &record.namespace) == winner {
             return;
         }
         let record = winner.map(|namespace| Record { namespace: namespace.clone(), since: self.now });
         match &record {
-            Some(record) => drop(self.records.insert(name.hostname.clone(), record.clone())),
-            None => drop(self.records.remove(&name.hostname)),
+            Some(record) => drop(self.records.insert(name.0.clone(), record.clone())),
+            None => drop(self.records.remove(&name.0)),
         }
-        dirty.delta.records.insert(name.hostname.clone(), record);
+        dirty.delta.records.insert(name.0.clone(), record);
     }
 
     /// Marks what is claimed below a wildcard.
     pub(super) fn touch_below(&self, wildcard: &Host, dirty: &mut Dirty) {
-        let below = wildcard.reversed[..wildcard.reversed.len() - 2].to_owned();
-        let all = self.bids.from(wildcard.clone()).map(|(other, _)| other);
-        let all = all.take_while(|other| other.tenant == wildcard.tenant && other.reversed.starts_with(&below));
-        for host in all.filter(|other| *other != wildcard) {
+        for (host, _) in self.below(wildcard) {
             dirty.touch(host.clone());
         }
     }

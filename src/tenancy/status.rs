@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::ClaimKey;
 use super::Verdict;
 use super::compile::place_of;
-use super::delta::{Derived, DerivedKind};
+use super::delta::{Derived, DerivedKind, Patch};
 use super::engine::Tenancy;
-use crate::inputs::ParentRef;
-use crate::model::{ObjectName, Status};
+use crate::inputs::{Listener, ParentRef};
+use crate::model::{ObjectName, Reason, Status};
 use crate::translate::{ObjectStatus, StatusBody};
 
 /// The controller name of the page, under which routes of other classes are told how their claims fared.
@@ -26,6 +26,8 @@ pub struct ParentState {
     pub programmed: bool,
     /// `Accepted` and `Programmed` of its listeners.
     pub listeners: BTreeMap<Arc<str>, (bool, bool)>,
+    /// What its listeners wait for, where their `Programmed` says so with reason `Pending`.
+    pub pending: BTreeMap<Arc<str>, String>,
 }
 
 impl From<&ObjectStatus> for ParentState {
@@ -40,8 +42,13 @@ impl From<&ObjectStatus> for ParentState {
         };
         let both = |conditions: &[_]| (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
         let (accepted, programmed) = both(conditions);
+        let pending = listeners.iter().filter_map(|listener| {
+            let waits = listener.conditions.iter().find(|c| c.kind == "Programmed" && c.reason == Reason::Pending)?;
+            Some((listener.name.clone(), waits.message.clone()))
+        });
+        let pending = pending.collect();
         let listeners = listeners.iter().map(|listener| (listener.name.clone(), both(&listener.conditions)));
-        Self { accepted, programmed, listeners: listeners.collect() }
+        Self { accepted, programmed, listeners: listeners.collect(), pending }
     }
 }
 
@@ -113,12 +120,14 @@ impl Tenancy {
     pub fn status(&self, tenant: &ObjectName, look: &dyn Fn(&Derived) -> Option<ParentState>) -> Option<TenantStatus> {
         let given = self.given.get(tenant)?;
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
-        let state = look(&gateway).unwrap_or_default();
+        let mut state = look(&gateway).unwrap_or_default();
         let mut listeners = self.listeners(&gateway, &state);
         for ((_, number), _) in self.shards.range((tenant.clone(), 1)..).take_while(|((of, _), _)| of == tenant) {
             let (kind, name) = place_of(tenant, *number);
             let set = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
-            listeners.extend(self.listeners(&set, &look(&set).unwrap_or_default()));
+            let of_set = look(&set).unwrap_or_default();
+            listeners.extend(self.listeners(&set, &of_set));
+            state.pending.extend(of_set.pending);
         }
         let waiting: Vec<&str> =
             listeners.iter().filter(|listener| listener.reason.is_some()).map(|l| l.name.as_str()).collect();
@@ -129,7 +138,11 @@ impl Tenancy {
             None if !state.programmed => ("GatewayNotProgrammed", format!("Gateway {tenant} is not programmed")),
             None if !waiting.is_empty() => {
                 let more = if waiting.len() > 8 { ", ..." } else { "" };
-                let names = waiting.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+                let tell = |name: &&str| match state.pending.get(*name) {
+                    Some(text) => format!("{name} ({text})"),
+                    None => (*name).to_owned(),
+                };
+                let names = waiting.iter().take(8).map(tell).collect::<Vec<_>>().join(", ");
                 let text = format!("{} of {} listeners are not ready: {names}{more}", waiting.len(), listeners.len());
                 ("ListenersNotReady", text)
             }
@@ -140,21 +153,28 @@ impl Tenancy {
     }
 
     fn listeners(&self, object: &Derived, state: &ParentState) -> Vec<ListenerState> {
-        let rendered = self.desired.get(object).map(|value| &value["spec"]["listeners"]);
-        let all = rendered.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let listener = |value: &Value| {
-            let name = text(&value["name"]).unwrap_or_default();
-            let reason = match state.listeners.get(name.as_str()) {
+        let listener = |listener: &Arc<Listener>| {
+            let reason = match state.listeners.get(&listener.name) {
                 None => Some("Pending"),
                 Some((false, _)) => Some("NotAccepted"),
                 Some((true, false)) => Some("NotProgrammed"),
                 Some((true, true)) => None,
             };
-            let certificate = text(&value["tls"]["certificateRefs"][0]["name"]);
-            ListenerState { name, hostname: text(&value["hostname"]), certificate, reason }
+            let hostname = listener.hostname.as_ref().ok().filter(|hostname| !hostname.is_any());
+            let certificate = listener.tls.as_ref().and_then(|tls| tls.certificates.first());
+            ListenerState {
+                name: listener.name.to_string(),
+                hostname: hostname.map(ToString::to_string),
+                certificate: certificate.map(|reference| reference.name.name.to_string()),
+                reason,
+            }
         };
-        all.iter().map(listener).collect()
+        self.desired.get(object).into_iter().flat_map(|desired| desired.listeners()).map(listener).collect()
+    }
+
+    /// Namespaces whose label names one that has no TenantGateway, with what it names.
+    pub fn dangling(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.members.iter().filter(|(_, gateway)| self.tenants_in.count(*gateway) == 0)
     }
 
     /// Every verdict on claims, by claim.
@@ -162,15 +182,49 @@ impl Tenancy {
         self.verdicts.iter().map(|((claim, tenant), verdict)| (claim, tenant, verdict))
     }
 
+    /// The verdicts on one claim, for each TenantGateway that it names.
+    pub fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
+        let first = (claim.clone(), ObjectName::new("", ""));
+        let all = self.verdicts.range(first..).take_while(move |((of, _), _)| of == claim);
+        all.map(|((_, tenant), verdict)| (tenant, verdict))
+    }
+
+    /// The TenantGateway of a namespace that has this UID and is carried out: what is not among the desired objects is
+    /// then not wanted, rather than not decided.
+    pub fn decides(&self, namespace: &Arc<str>, uid: &str) -> Option<&ObjectName> {
+        let named = |name: &&ObjectName| self.given.get(*name).is_some_and(|given| !uid.is_empty() && given.uid == uid);
+        let name = self.tenants_in.of(namespace).find(named)?;
+        let frozen = self.readiness.get(name).is_none_or(|readiness| readiness.frozen);
+        (!frozen && self.valid.contains_key(name)).then_some(name)
+    }
+
+    /// The TenantGateway that an object under a derived name would belong to, by its name.
+    pub fn tenant_of(&self, derived: &Derived) -> Option<&ObjectName> {
+        self.tenants_in.of(&derived.name.namespace).find(|tenant| match derived.kind {
+            DerivedKind::Gateway => derived.name.name == tenant.name,
+            _ => derived.name.name.strip_prefix(&*tenant.name).is_some_and(|rest| rest.starts_with('-')),
+        })
+    }
+
+    /// The TenantGateways that expect a namespace to be attached, the first of them first.
+    pub fn attaching(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ObjectName> {
+        self.expecting.of(namespace)
+    }
+
+    /// Every namespace whose label or annotation is to be changed.
+    pub fn patches(&self) -> impl Iterator<Item = (&Arc<str>, &Patch)> {
+        self.patches.iter()
+    }
+
     /// Whether a TenantGateway's Gateway is of a class that we serve: there `Accepted` is among the conditions of the
     /// Gateway's own controller.
     pub fn is_own(&self, tenant: &ObjectName) -> bool {
-        self.valid.get(tenant).is_some_and(|valid| self.frame(valid).own)
+        self.valid.get(tenant).is_some_and(|valid| valid.frame.own)
     }
 
     /// The parentRefs by which a claim names a TenantGateway.
     pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
-        let parents = self.claimants.get(claim).map(|claimant| claimant.parents.as_slice()).unwrap_or_default();
+        let parents = self.claimants.get(claim).map(|held| held.claimant.parents.as_slice()).unwrap_or_default();
         let names = |parent: &&ParentRef| {
             super::claim::tenant_of(parent, &claim.name.namespace).is_some_and(|named| named == *tenant)
         };

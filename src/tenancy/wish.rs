@@ -1,5 +1,8 @@
 //! Certificates that somebody has to get, for installations whose certificates do not come from cert-manager.
 
+use std::fmt;
+use std::sync::Arc;
+
 use crate::inputs::{Cloudflare, DigitalOcean, Rfc2136, Route53};
 use crate::model::{Hostname, ObjectName};
 
@@ -21,7 +24,17 @@ pub enum Issuer {
     /// Our own CA.
     InternalCa,
     /// A CA that speaks ACME (RFC 8555).
-    Acme(Box<AcmeIssuer>),
+    Acme(Arc<AcmeIssuer>),
+}
+
+/// As people are told: who it is.
+impl fmt::Display for Issuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Issuer::InternalCa => f.write_str("internal-ca"),
+            Issuer::Acme(acme) => write!(f, "{}", acme.directory),
+        }
+    }
 }
 
 /// A CA that speaks ACME, and how it is satisfied.

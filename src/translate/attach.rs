@@ -1,9 +1,11 @@
 //! Which listeners of a parent take a route, and for which names.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::key::Verdict;
-use super::parent::{Parent, Protocol};
+use super::engine::{Dirty, Engine};
+use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
+use super::parent::{Parent, ParentListener, Protocol};
 use crate::inputs::Route;
 use crate::model::{Hostname, Reason};
 use crate::store::Store;
@@ -39,6 +41,73 @@ pub(super) fn attach(route: &Route, index: usize, parent: &Parent, store: &Store
     attachment
 }
 
+impl Engine {
+    /// Marks the routes that a change of a parent may attach otherwise.
+    pub(super) fn touch_attached(
+        &self,
+        key: &ParentKey,
+        old: Option<&Parent>,
+        new: Option<&Parent>,
+        dirty: &mut Dirty,
+    ) {
+        let routes = self.store.routes_by_parent.of(key);
+        match old.zip(new).and_then(|(old, new)| changed(old, new)) {
+            None => dirty.attachments.extend(routes.cloned()),
+            Some(changed) if changed.is_empty() => {}
+            Some(changed) => {
+                dirty.attachments.extend(routes.filter(|route| !self.stays(route, key, &changed)).cloned());
+            }
+        }
+    }
+
+    /// Whether a route that listeners of a parent take is taken as before: none of those changed, and none that did
+    /// shares a name with it. Of a route that nothing takes every listener has a say in what it is told.
+    fn stays(&self, key: &RouteKey, parent: &ParentKey, changed: &BTreeMap<&str, Vec<&Hostname>>) -> bool {
+        let Some((route, attachments)) = self.store.route(key).zip(self.attachments.get(key)) else { return false };
+        let stays = |(index, _, attachment): &&(usize, ParentKey, Attachment)| {
+            let Some(reference) = route.parents.get(*index) else { return false };
+            let own = match route.gate(*index) {
+                Some(gate) => gate.granted.iter().map(Some).collect(),
+                None => route.hostnames.iter().map(|name| name.as_ref().ok()).collect::<Vec<_>>(),
+            };
+            let shares = |name: &Option<&Hostname>| {
+                let mut names = changed.values().flatten();
+                names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
+            };
+            let untouched = |taken: &Attached| !changed.contains_key(&*taken.listener);
+            reference.section.is_none()
+                && reference.port.is_none()
+                && !own.is_empty()
+                && !own.iter().any(shares)
+                && !attachment.listeners.is_empty()
+                && attachment.listeners.iter().all(untouched)
+        };
+        let mut here = attachments.iter().filter(|(_, of, _)| of == parent).peekable();
+        here.peek().is_some() && here.all(|attachment| stays(&attachment))
+    }
+}
+
+/// The listeners that attachment sees differently in two evaluations of one parent, with their hostnames before and
+/// after; `None` where all of them may be.
+fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec<&'a Hostname>>> {
+    if (&old.accepted, &old.stand.gateway, &old.stand.place) != (&new.accepted, &new.stand.gateway, &new.stand.place) {
+        return None;
+    }
+    let seen = |parent: &'a Parent| -> BTreeMap<&'a str, _> {
+        let view =
+            |l: &'a ParentListener| (&*l.name, (l.port, &l.hostname, l.misnamed, l.protocol, l.kind, &l.allowed));
+        parent.listeners.iter().map(view).collect()
+    };
+    let (before, after) = (seen(old), seen(new));
+    let mut changed: BTreeMap<&str, Vec<&Hostname>> = BTreeMap::new();
+    for (one, other) in [(&before, &after), (&after, &before)] {
+        for (name, view) in one.iter().filter(|(name, view)| other.get(*name) != Some(view)) {
+            changed.entry(name).or_default().push(view.1);
+        }
+    }
+    Some(changed)
+}
+
 fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attachment {
     let (reference, gate) = (&route.parents[index], route.gate(index));
     let chosen = reference.section.is_some() || reference.port.is_some();
@@ -63,7 +132,7 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     let labels = store.labels(namespace);
     let allowed: Vec<_> = named
         .into_iter()
-        .filter(|l| l.kind == Some(route.kind) && l.namespaces.admits(own, namespace, labels))
+        .filter(|l| l.kind == Some(route.kind) && l.allowed.namespaces.admits(own, namespace, labels))
         .collect();
     if allowed.is_empty() {
         let text = format!(
@@ -98,4 +167,20 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     }
     listeners.shrink_to_fit();
     Attachment { listeners, accepted: Ok(()) }
+}
+
+/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
+pub(super) type Handed = (ListenerId, Hostname, (RouteKey, Hostname));
+
+pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Handed> {
+    let mut all = BTreeSet::new();
+    for (_, parent, attachment) in attachments {
+        for attached in &attachment.listeners {
+            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            for (hostname, own) in &attached.names {
+                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+            }
+        }
+    }
+    all
 }

@@ -16,6 +16,8 @@ use crate::store::Store;
 pub enum Served {
     /// Nothing: it does not end TLS, or nothing usable is there.
     None,
+    /// Nothing: this Secret, to which it refers, is not there.
+    Missing(ObjectName),
     /// This one.
     Certificate(Arc<Certificate>),
     /// One that an issuer is to make. What is there meanwhile is served.
@@ -27,7 +29,7 @@ impl Served {
     pub fn certificate(&self) -> Option<&Arc<Certificate>> {
         match self {
             Served::Certificate(certificate) | Served::Issued(_, Some(certificate)) => Some(certificate),
-            Served::None | Served::Issued(_, None) => None,
+            Served::None | Served::Missing(_) | Served::Issued(_, None) => None,
         }
     }
 }
@@ -75,9 +77,17 @@ pub(super) fn served(
     let mut verdict = Ok(());
     for reference in references {
         match resolve(reference, kind, meta, store, now) {
-            Ok(certificate) if served == Served::None => served = Served::Certificate(certificate),
+            Ok(certificate) if served.certificate().is_none() => served = Served::Certificate(certificate),
             Ok(_) => {}
-            Err(error) => verdict = verdict.and(Err(error)),
+            Err(error) => {
+                if served == Served::None
+                    && error.0 == Reason::InvalidCertificateRef
+                    && store.secret(&reference.name).is_none()
+                {
+                    served = Served::Missing(reference.name.clone());
+                }
+                verdict = verdict.and(Err(error));
+            }
         }
     }
     (served, verdict)

@@ -3,24 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::fleet::Precedence;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey};
 use super::parent::{Parent, ParentListener, Protocol};
 use super::tls_options::TlsSettings;
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
 
-/// Precedence of a listener: the Gateway's own first, then ListenerSets by age and name, then the order within
-/// (GEP-1713).
+/// Precedence of a listener: where Gateways share a port the Gateway that goes first; then the Gateway's own first, then
+/// ListenerSets by age and name (GEP-1713).
+///
+/// Listeners of one object that claim the same name all lose, so their order within is of no consequence: they are told
+/// apart by name, and one more among them shifts nobody.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
+    /// That of the Gateway, where it is not alone.
+    pub(super) gateway: Option<Precedence>,
     /// Whether it comes from a ListenerSet.
     pub(super) set: bool,
     /// Creation time of its parent.
     pub(super) created: i64,
     /// Name of its parent.
     pub(super) parent: ObjectName,
-    /// Its place there.
-    pub(super) index: usize,
+    /// Its name there.
+    pub(super) listener: Arc<str>,
 }
 
 /// A listener that wants a hostname.
@@ -49,7 +55,7 @@ impl Protocol {
     }
 }
 
-/// All claims on one port of one Gateway.
+/// All claims on one port of one Gateway, or of the Gateways that share it.
 #[derive(Default)]
 pub(super) struct Claims {
     by_rank: BTreeMap<Rank, Claim>,
@@ -62,7 +68,7 @@ pub(super) struct Claims {
 struct PortVerdict {
     /// The family; none while the Gateway contradicts itself, or nobody claims the port.
     family: Option<Family>,
-    /// ListenerSets that contradict themselves before a family is settled.
+    /// Gateways and ListenerSets that contradict themselves before a family is settled.
     contradicting: BTreeSet<ParentKey>,
 }
 
@@ -105,9 +111,11 @@ impl Claims {
     fn port_verdict(&self) -> PortVerdict {
         let mut verdict = PortVerdict::default();
         let mut claims = self.by_rank.iter().peekable();
+        // A Gateway that contradicts itself, where others may still have the port.
+        let mut out: Option<&Precedence> = None;
         while let Some((rank, claim)) = claims.next() {
             let family = claim.protocol.family();
-            let mut unanimous = true;
+            let mut unanimous = out.is_none() || out != rank.gateway.as_ref();
             while let Some((_, next)) = claims.next_if(|(next, _)| next.set == rank.set && next.parent == rank.parent) {
                 unanimous &= next.protocol.family() == family;
             }
@@ -116,8 +124,9 @@ impl Claims {
                 return verdict;
             }
             if !rank.set {
-                // Among the Gateway's own listeners nobody wins, and the port is contested for everyone.
-                return verdict;
+                // Among the Gateway's own listeners nobody wins, and the port is contested for all that extend it.
+                let Some(gateway) = &rank.gateway else { return verdict };
+                out = Some(gateway);
             }
             verdict.contradicting.insert(claim.listener.parent.clone());
         }
@@ -139,14 +148,17 @@ impl Claims {
                 eligible.push((rank, claim));
             }
         }
-        let mut contested = false;
+        let mut contested: Option<&Rank> = None;
         for group in eligible.chunk_by(|(a, _), (b, _)| a.set == b.set && a.parent == b.parent) {
-            if winner.is_none() && !contested && group.len() == 1 {
+            let barred = contested.is_some_and(|by| by.gateway == group[0].0.gateway);
+            if winner.is_none() && !barred && group.len() == 1 {
                 winner = Some(group[0].1);
                 continue;
             }
-            // Listeners of one object that claim the same name all lose; a Gateway's own contest bars everyone.
-            contested |= winner.is_none() && !group[0].0.set;
+            // Listeners of one object that claim the same name all lose; a Gateway's own contest bars all that extend it.
+            if winner.is_none() && !group[0].0.set {
+                contested = Some(group[0].0);
+            }
             losers.extend(group.iter().map(|(_, claim)| (&claim.listener, Reason::HostnameConflict)));
         }
         (winner, losers)
@@ -174,17 +186,20 @@ impl Content {
 
 /// The claims of a parent by place, each with what its units are made from.
 pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
-    // TCP is not accepted, and contests its port all the same.
-    let claims = |l: &ParentListener| l.accepted.is_ok() || l.protocol == Some(Protocol::Tcp);
-    let valid = parent.listeners.iter().enumerate().filter(|(_, l)| parent.accepted.is_ok() && claims(l));
+    // TCP is not accepted, and contests its port all the same, where nobody else has a share in it.
+    let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.stand.precedence.is_none();
+    let claims = |l: &ParentListener| l.accepted.is_ok() || tcp(l);
+    let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
+    let valid = parent.listeners.iter().filter(|l| served && claims(l));
     valid
-        .filter_map(|(index, listener)| {
-            let id = FrontendId { gateway: parent.gateway.clone(), port: listener.port };
+        .filter_map(|listener| {
+            let id = parent.frontend(listener.port);
             let rank = Rank {
+                gateway: parent.stand.precedence.clone(),
                 set: matches!(parent.key, ParentKey::ListenerSet(_)),
                 created: parent.created,
                 parent: parent.key.name().clone(),
-                index,
+                listener: listener.name.clone(),
             };
             let claim = Claim {
                 listener: parent.id(listener),
@@ -209,9 +224,10 @@ mod tests {
             None => ParentKey::Gateway(name.clone()),
             Some(_) => ParentKey::ListenerSet(name.clone()),
         };
-        let rank = Rank { set: set.is_some(), created: 0, parent: name, index };
+        let listener: Arc<str> = Arc::from(format!("l{index}"));
+        let rank = Rank { gateway: None, set: set.is_some(), created: 0, parent: name, listener: listener.clone() };
         let hostname = Hostname::parse(hostname).expect("a hostname");
-        (rank, Claim { listener: ListenerId { parent, name: Arc::from(format!("l{index}")) }, hostname, protocol })
+        (rank, Claim { listener: ListenerId { parent, name: listener }, hostname, protocol })
     }
 
     fn check(claims: &[(Rank, Claim)], hostname: &str) -> (Option<String>, Vec<(String, Reason)>) {
@@ -240,6 +256,51 @@ mod tests {
             check(&claims, "a.org"),
             (Some("set1/l0".into()), vec![("set2/l0".into(), Reason::HostnameConflict)])
         );
+    }
+
+    fn shared(gateway: u8, set: Option<u8>, index: usize, hostname: &str, protocol: Protocol) -> (Rank, Claim) {
+        let name = ObjectName::new(format!("ns{gateway}"), "gw");
+        let (mut rank, mut claim) = claim(set, index, hostname, protocol);
+        rank.gateway = Some(Arc::new((i64::from(gateway), name.clone())));
+        if set.is_none() {
+            rank.parent = name.clone();
+            claim.listener.parent = ParentKey::Gateway(name);
+        }
+        (rank, claim)
+    }
+
+    #[test]
+    fn among_gateways_that_share_a_port_the_older_keeps_a_name_with_all_that_extends_it() {
+        let claims = [
+            shared(1, None, 0, "a.org", Protocol::Https),
+            shared(2, None, 0, "a.org", Protocol::Https),
+            shared(2, None, 1, "b.org", Protocol::Https),
+            shared(1, Some(1), 0, "b.org", Protocol::Https),
+        ];
+        let lost = |id: &str| vec![(id.to_owned(), Reason::HostnameConflict)];
+        assert_eq!(check(&claims, "a.org"), (Some("gw/l0".into()), lost("gw/l0")));
+        assert_eq!(check(&claims, "b.org"), (Some("set1/l0".into()), lost("gw/l1")));
+    }
+
+    #[test]
+    fn a_gateway_that_contradicts_itself_takes_nothing_from_those_that_share_with_it() {
+        let claims = [
+            shared(1, None, 0, "a.org", Protocol::Http),
+            shared(1, None, 1, "a.org", Protocol::Https),
+            shared(1, Some(1), 0, "c.org", Protocol::Https),
+            shared(2, None, 2, "a.org", Protocol::Https),
+        ];
+        let (winner, losers) = check(&claims, "a.org");
+        assert_eq!(winner, Some("gw/l2".into()));
+        assert!(losers.iter().all(|(_, reason)| *reason == Reason::ProtocolConflict) && losers.len() == 2);
+        assert_eq!(check(&claims, "c.org"), (None, vec![("set1/l0".into(), Reason::ProtocolConflict)]));
+        let twice = [
+            shared(1, None, 0, "a.org", Protocol::Https),
+            shared(1, None, 1, "a.org", Protocol::TlsPassthrough),
+            shared(1, Some(1), 0, "a.org", Protocol::Https),
+            shared(2, None, 2, "a.org", Protocol::Https),
+        ];
+        assert_eq!(check(&twice, "a.org").0, Some("gw/l2".into()), "its sets are barred with it");
     }
 
     #[test]

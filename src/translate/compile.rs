@@ -30,6 +30,9 @@ impl Engine {
             is_own: name == hostname,
         });
         let listener = owner.as_ref().and_then(|o| self.listener(&o.listener)).cloned();
+        if let Some(owner) = &owner {
+            self.note_gateway(&id.gateway, &owner.listener, dirty);
+        }
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
         // First, since chains depend on who has the name among all frontends.
@@ -73,7 +76,8 @@ impl Engine {
     }
 
     fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
-        let routes = self.routes(id, hostname, &owner.listener);
+        let mut routes = self.routes(id, hostname, &owner.listener);
+        routes.extend(self.behind_solvers(id, hostname, &owner.listener));
         let table =
             (owner.is_own || !routes.is_empty()).then(|| (None, VirtualHost { hostname: hostname.clone(), routes }));
         Unit { table, ..Unit::default() }
@@ -279,7 +283,7 @@ impl Engine {
                 FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
             }
         };
-        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), kind })
+        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
     }
 
     /// Looks up the ready addresses of a Service port that something refers to.

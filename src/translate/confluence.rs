@@ -11,9 +11,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
-use super::{ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, Settings, Wish};
+use super::{
+    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings, Wish,
+};
 use crate::inputs::{Object, ObjectKey, Secret};
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
@@ -22,6 +24,7 @@ const CONTROLLER: &str = "gatewright.io/gateway-controller";
 struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
+    services: BTreeMap<ObjectName, ServiceIntent>,
     wishes: BTreeMap<ObjectName, Wish>,
 }
 
@@ -31,6 +34,12 @@ impl World {
             match resource {
                 Some(resource) => self.resources.insert(key, resource),
                 None => self.resources.remove(&key),
+            };
+        }
+        for (gateway, intent) in delta.services {
+            match intent {
+                Some(intent) => self.services.insert(gateway, intent),
+                None => self.services.remove(&gateway),
             };
         }
         for (key, status) in delta.statuses {
@@ -49,7 +58,8 @@ impl World {
 }
 
 fn engine() -> Engine {
-    Engine::new(Settings { controller: CONTROLLER.to_owned(), default_addresses: vec![IpAddr::from([127, 0, 0, 1])] })
+    let envoys = Some(ObjectName::new("a", "web"));
+    Engine::new(Settings { envoys, ..Settings::new(CONTROLLER, vec![IpAddr::from([127, 0, 0, 1])]) })
 }
 
 fn now() -> SystemTime {
@@ -63,9 +73,9 @@ fn object(value: Value) -> Object {
 
 fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     let certificate = Certificate {
-        leaf: Arc::from(format!("chain {serial}")),
+        leaf: format!("chain {serial}").as_bytes().into(),
         issuers: Arc::from(""),
-        key: PrivateKey::new("key"),
+        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
         names: vec![Hostname::any()],
         not_before: SystemTime::UNIX_EPOCH,
         not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),
@@ -136,7 +146,15 @@ fn listeners() -> impl Strategy<Value = Value> {
 fn gateway() -> impl Strategy<Value = Object> {
     let allowed = pick(&["All", "None", "Same", "Selector"]);
     let addresses = proptest::sample::select(vec![json!([]), json!([{"value": "127.0.0.2"}])]);
-    (pick(NAMESPACES), pick(&["g", "f"]), 0u32..3, pick(&["ours", "ours", "theirs"]), listeners(), allowed, addresses)
+    (
+        pick(NAMESPACES),
+        pick(&["g", "f"]),
+        0u32..3,
+        pick(&["ours", "ours", "theirs", "common", "common"]),
+        listeners(),
+        allowed,
+        addresses,
+    )
         .prop_map(|(namespace, name, created, class, listeners, allowed, addresses)| {
             let mut namespaces = json!({"from": allowed});
             if allowed == "Selector" {
@@ -200,7 +218,11 @@ fn route() -> impl Strategy<Value = Object> {
                 rule["matches"] = json!([{"path": {"type": kind, "value": path}}]);
             }
             let spec = json!({"parentRefs": parents, "hostnames": hostnames, "rules": [rule]});
-            gateway_object(kind, namespace, name, created, spec)
+            match gateway_object(kind, namespace, name, created, spec) {
+                // One that a solver of cert-manager made, now and then.
+                Object::Route(route) => Object::Route(crate::inputs::Route { challenge: path == "/a", ..route }),
+                other => other,
+            }
         })
 }
 
@@ -215,6 +237,7 @@ fn other() -> impl Strategy<Value = Object> {
         object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
+    let parameters = pick(&["Shared", "Dedicated", "", "Dedicated"]).prop_map(parameters);
     let namespace = (pick(NAMESPACES), pick(&["blue", "red"])).prop_map(|(name, team)| {
         object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}}))
     });
@@ -228,6 +251,8 @@ fn other() -> impl Strategy<Value = Object> {
             object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
                 "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app}]}}))
         });
+    let exposure = (pick(NAMESPACES), pick(&["g", "f"]), pick(&["", "10.9.0.1"]), 20_001i32..20_004)
+        .prop_map(|(namespace, gateway, ip, target)| exposure(namespace, gateway, ip, target));
     let slice = (pick(NAMESPACES), pick(&["one", "two"]), pick(&["web", "api"]), 1u8..4).prop_map(
         |(namespace, name, service, last)| {
             object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -237,7 +262,7 @@ fn other() -> impl Strategy<Value = Object> {
     );
     let secret = (pick(NAMESPACES), pick(&["one", "two", "h-x-org-tls"]), pick(&["1", "2", "expired"]))
         .prop_map(|(namespace, name, serial)| secret(namespace, name, serial));
-    prop_oneof![grant, class, namespace, service, slice, secret]
+    prop_oneof![grant, class, parameters, namespace, service, exposure, slice, secret]
 }
 
 fn event() -> impl Strategy<Value = Change> {
@@ -258,12 +283,39 @@ fn challenge() -> impl Strategy<Value = Change> {
         let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
         Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
     });
-    prop_oneof![3 => answer, 1 => trouble]
+    let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"]))
+        .prop_map(|(secret, by)| Change::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())));
+    prop_oneof![3 => answer, 1 => trouble, 1 => awaited]
 }
 
-fn class() -> Change {
-    Change::Put(object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}})))
+fn parameters(fleet: &str) -> Object {
+    let spec = if fleet.is_empty() { json!({}) } else { json!({"fleet": fleet}) };
+    object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
+}
+
+/// A Service of ours, with an address or without.
+fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
+    let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
+    let ingress = if ip.is_empty() { json!([]) } else { json!([{"ip": ip}]) };
+    object(json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": namespace, "name": format!("{gateway}-common"), "uid": "u",
+            "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
+            "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
+                "uid": "g", "controller": true}]},
+        "spec": {"type": "LoadBalancer", "ports": [port(80), port(443)]},
+        "status": {"loadBalancer": {"ingress": ingress}}}))
+}
+
+/// What is there before anything else: a class whose Gateways have addresses of their own, and one where they share.
+fn classes() -> [Object; 3] {
+    let class = |name: &str, spec: Value| {
+        object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": name}, "spec": spec}))
+    };
+    let parameters_ref = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "p"});
+    let common = json!({"controllerName": CONTROLLER, "parametersRef": parameters_ref});
+    [class("ours", json!({"controllerName": CONTROLLER})), class("common", common), parameters("Shared")]
 }
 
 proptest! {
@@ -290,7 +342,7 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let mut world = World::default();
     let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
     let mut told: BTreeMap<String, Change> = BTreeMap::new();
-    world.take(engine.apply(vec![class()], now()));
+    world.take(engine.apply(classes().map(Change::Put).to_vec(), now()));
     for batch in batches {
         for change in &batch {
             match change {
@@ -298,6 +350,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                 Change::Delete(key) => last.insert(key.clone(), None),
                 Change::Challenge(hostname, _) => {
                     told.insert(hostname.to_string(), change.clone());
+                    continue;
+                }
+                Change::Awaited(secret, _) => {
+                    told.insert(format!("awaited {secret}"), change.clone());
                     continue;
                 }
                 Change::TlsChallenges(_) => {
@@ -312,14 +368,17 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         }
         world.take(engine.apply(batch, now()));
     }
-    if let Change::Put(object) = class() {
+    for object in classes() {
         last.entry(object.key()).or_insert(Some(object));
     }
     let mut fresh = World::default();
+    let mut anew = self::engine();
     let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).collect();
-    fresh.take(self::engine().apply(all, now()));
+    fresh.take(anew.apply(all, now()));
+    prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
+    prop_assert_eq!(&world.services, &fresh.services);
     let wished: BTreeMap<ObjectName, Wish> =
         engine.wishes().into_keys().map(|wish| (wish.secret.clone(), wish)).collect();
     prop_assert_eq!(&world.wishes, &wished);
@@ -400,8 +459,11 @@ fn work_under_a_wildcard(count: usize) -> Vec<(super::Counters, usize, usize)> {
         let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
         gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)
     };
-    let mut changes =
-        vec![class(), Change::Put(gateway_object("Gateway", "a", "g", 0, spec)), Change::Put(object(service))];
+    let mut changes = vec![
+        Change::Put(classes()[0].clone()),
+        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::Put(object(service)),
+    ];
     changes.push(Change::Put(secret("a", "wild", "1")));
     changes.extend((0..count).map(|n| Change::Put(route(n, "/"))));
     engine.apply(changes, now());
@@ -423,8 +485,11 @@ fn work(count: usize) -> Vec<(super::Counters, usize, usize)> {
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
         "spec": {"ports": [{"port": 80}]}});
-    let mut changes =
-        vec![class(), Change::Put(gateway_object("Gateway", "a", "g", 0, spec)), Change::Put(object(service))];
+    let mut changes = vec![
+        Change::Put(classes()[0].clone()),
+        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::Put(object(service)),
+    ];
     changes.extend((0..count).flat_map(host));
     engine.apply(changes, now());
     let steps = [

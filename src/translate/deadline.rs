@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
     use crate::inputs::{Kind, Object, ObjectKey, Secret};
-    use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+    use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
     use crate::translate::{Change, Settings};
 
     fn at(seconds: u64) -> SystemTime {
@@ -66,9 +66,9 @@ mod tests {
 
     fn secret(valid: std::ops::Range<u64>) -> Change {
         let certificate = Certificate {
-            leaf: Arc::from("chain"),
+            leaf: b"leaf".as_slice().into(),
             issuers: Arc::from(""),
-            key: PrivateKey::new("key"),
+            key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
             names: vec![Hostname::any()],
             not_before: at(valid.start),
             not_after: at(valid.end),
@@ -80,10 +80,7 @@ mod tests {
     }
 
     fn engine() -> Engine {
-        let mut engine = Engine::new(Settings {
-            controller: "test/controller".to_owned(),
-            default_addresses: vec!["127.0.0.1".parse().expect("an address")],
-        });
+        let mut engine = Engine::new(Settings::new("test/controller", vec!["127.0.0.1".parse().expect("an address")]));
         let tls = json!({"certificateRefs": [{"name": "cert"}]});
         let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
         let changes = vec![

@@ -1,8 +1,9 @@
 //! What goes into a translation and what comes out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{ChallengeAnswer, ObjectStatus, Wish};
+use super::{ChallengeAnswer, ObjectStatus, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
     BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
@@ -22,6 +23,8 @@ pub enum Change {
     TlsChallenges(Option<ServicePort>),
     /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).
     Trouble(ObjectName, Option<String>),
+    /// Who is about to put a certificate into a Secret that listeners refer to.
+    Awaited(ObjectName, Option<Arc<str>>),
 }
 
 impl Change {
@@ -30,7 +33,7 @@ impl Change {
         match self {
             Change::Put(object) => Some(object.key()),
             Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) => None,
+            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => None,
         }
     }
 }
@@ -42,6 +45,10 @@ pub struct Delta {
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
     /// Statuses that are different from before; `None` where the object is gone or no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
+    /// Gateways that have a part in what changed on frontends that many share.
+    pub gateways: BTreeSet<ObjectName>,
+    /// Services that Gateways are to have from now on, or no longer, by Gateway.
+    pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wishes for one
     /// any more.
     pub wishes: BTreeMap<ObjectName, Option<Wish>>,

@@ -11,10 +11,13 @@ use crate::model::{Condition, Status};
 pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&str, &Condition) -> String) -> Value {
     let writer = Writer { generation: status.generation, since };
     match &status.body {
-        StatusBody::Class(conditions) => json!({"conditions": writer.conditions("", conditions)}),
+        StatusBody::Class(class) => json!({
+            "conditions": writer.conditions("", &class.conditions),
+            "supportedFeatures": class.features.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
+        }),
         StatusBody::Gateway(gateway) => json!({
             "addresses": gateway.addresses.iter()
-                .map(|ip| json!({"type": "IPAddress", "value": ip.to_string()})).collect::<Vec<_>>(),
+                .map(|at| json!({"type": at.kind(), "value": at.to_string()})).collect::<Vec<_>>(),
             "attachedListenerSets": gateway.attached_listener_sets,
             "conditions": writer.conditions("", &gateway.conditions),
             "listeners": writer.listeners(&gateway.listeners),

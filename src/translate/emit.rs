@@ -17,9 +17,11 @@ impl Engine {
     /// Hands out a resource, or takes it back, where that changes anything; keeps count of the backends it uses.
     pub(super) fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
         let hash = resource.as_ref().map(fingerprint);
-        if self.emitted.get(&key).map(|emitted| emitted.fingerprint) == hash {
+        let old = self.emitted.get(&key).map(|emitted| emitted.fingerprint);
+        if old == hash {
             return;
         }
+        self.add_to_digest(&key, old, hash);
         let used = resource.as_ref().map(backends).unwrap_or_default();
         let before = match hash {
             Some(fingerprint) => {
@@ -54,6 +56,16 @@ impl Engine {
             _ => {}
         }
         dirty.delta.resources.insert(key, resource);
+    }
+
+    /// Keeps the digest of what was handed out: the sum of all fingerprints, in whatever order they came. Endpoints and
+    /// secrets come and go without anybody's configuration being another one.
+    fn add_to_digest(&mut self, key: &ResourceKey, old: Option<u64>, new: Option<u64>) {
+        if matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_)) {
+            return;
+        }
+        let of = |value: Option<u64>| value.map_or(0, |value| fingerprint(&(key, value)));
+        self.digest = self.digest.wrapping_sub(of(old)).wrapping_add(of(new));
     }
 
     fn count_sni_port(&mut self, key: &ResourceKey, resource: Option<&Resource>, dirty: &mut Dirty) {

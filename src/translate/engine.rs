@@ -13,12 +13,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::attach::{self, Attachment};
+use super::attach::{self, Attachment, Handed, handed_out};
 use super::certificate::Served;
 use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
+use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
+use super::exposure::ServiceIntent;
+use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
@@ -37,6 +40,17 @@ pub struct Settings {
     pub controller: String,
     /// Addresses of Gateways that ask for none.
     pub default_addresses: Vec<IpAddr>,
+    /// How Gateways are reached whose parameters do not say.
+    pub fleet: Fleet,
+    /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
+    pub envoys: Option<ObjectName>,
+}
+
+impl Settings {
+    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
+    pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
+        Self { controller: controller.to_owned(), default_addresses, fleet: Fleet::Own, envoys: None }
+    }
 }
 
 /// What each frontend would serve under one hostname, sorted by frontend.
@@ -60,6 +74,8 @@ pub struct Engine {
     pub(super) attached: Index<ListenerId, RouteKey>,
     /// For each listener and hostname, the routes that serve it, each with its own hostname that gave it.
     pub(super) contributions: Index<(ListenerId, Hostname), (RouteKey, Hostname)>,
+    /// Hostnames that only routes of cert-manager's solvers give to a listener.
+    pub(super) solved: Index<ListenerId, Hostname>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
     /// How the HTTP-01 challenges of hosts are answered.
@@ -70,49 +86,18 @@ pub struct Engine {
     pub(super) tls_challenges: Option<ServicePort>,
     /// Why certificates that were wished for are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
+    /// Who is about to fill Secrets that listeners refer to.
+    pub(super) awaited: BTreeMap<ObjectName, Arc<str>>,
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
+    pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
     pub(super) ports: BTreeMap<ServicePort, usize>,
     pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
+    /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
+    pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
+    pub(super) taken: Index<u16, ObjectName>,
     pub(super) counters: Counters,
-}
-
-/// How much work was done since the engine was made: what tests compare to the size of a change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Gateways and ListenerSets evaluated.
-    pub parents: usize,
-    /// Hostnames on ports whose owner was decided.
-    pub claims: usize,
-    /// Routes attached to parents.
-    pub attachments: usize,
-    /// Routes whose rules were resolved.
-    pub routes: usize,
-    /// (frontend, hostname) units compiled.
-    pub units: usize,
-    /// Tables put together.
-    pub tables: usize,
-    /// Frontends put together.
-    pub frontends: usize,
-    /// Statuses made.
-    pub statuses: usize,
-}
-
-impl Counters {
-    /// The work done since an earlier reading.
-    pub fn since(&self, before: &Counters) -> Counters {
-        Counters {
-            parents: self.parents - before.parents,
-            claims: self.claims - before.claims,
-            attachments: self.attachments - before.attachments,
-            routes: self.routes - before.routes,
-            units: self.units - before.units,
-            tables: self.tables - before.tables,
-            frontends: self.frontends - before.frontends,
-            statuses: self.statuses - before.statuses,
-        }
-    }
 }
 
 /// What has to be redone.
@@ -127,6 +112,7 @@ pub(super) struct Dirty {
     pub(super) frontends: BTreeSet<FrontendId>,
     pub(super) endpoints: BTreeSet<ServicePort>,
     pub(super) statuses: BTreeSet<ObjectKey>,
+    pub(super) services: BTreeSet<ObjectName>,
     pub(super) wishing: BTreeSet<ParentKey>,
     pub(super) delta: Delta,
 }
@@ -150,17 +136,22 @@ impl Engine {
             attachments: BTreeMap::new(),
             attached: Index::default(),
             contributions: Index::default(),
+            solved: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             challenges: BTreeMap::new(),
             wished: Wished::default(),
             tls_challenges: None,
             troubles: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             emitted: HashMap::new(),
+            digest: 0,
             backends: BTreeMap::new(),
             ports: BTreeMap::new(),
             sni_ports: HashMap::new(),
             reported: BTreeMap::new(),
+            exposed: BTreeMap::new(),
+            taken: Index::default(),
             counters: Counters::default(),
         }
     }
@@ -197,6 +188,9 @@ impl Engine {
         while let Some(port) = dirty.endpoints.pop_first() {
             self.compile_endpoints(&port, &mut dirty);
         }
+        while let Some(gateway) = dirty.services.pop_first() {
+            self.wish_service(&gateway, &mut dirty);
+        }
         while let Some(key) = dirty.wishing.pop_first() {
             self.settle_wishes(&key, &mut dirty);
         }
@@ -209,6 +203,11 @@ impl Engine {
     /// The objects that were seen.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What is served, in one number: engines that were told the same have the same.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// How much work was done so far.
@@ -229,6 +228,7 @@ impl Engine {
             Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
             Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
+            Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
         };
         let Some(replaced) = replaced else { return };
         let name = &key.name;
@@ -239,10 +239,9 @@ impl Engine {
                 dirty.attachments.extend(self.store.routes_in(namespace));
             }
             Kind::GatewayClass => {
-                let class = name.name.to_string();
-                dirty.parents.extend(self.store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
-                dirty.statuses.insert(key);
+                self.touch_class(name, dirty);
             }
+            Kind::GatewayParameters => self.touch_parameters(name, dirty),
             Kind::Gateway => {
                 dirty.parents.insert(ParentKey::Gateway(name.clone()));
                 dirty.statuses.insert(key);
@@ -262,14 +261,16 @@ impl Engine {
             Kind::Service => {
                 dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
                 self.touch_endpoints(name, dirty);
+                self.touch_exposure(name, replaced.exposure.as_deref(), dirty);
             }
             Kind::EndpointSlice => {
                 for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {
                     self.touch_endpoints(&service, dirty);
+                    self.touch_envoys(&service, dirty);
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents_by_secret.of(name).cloned()),
-            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway => {}
+            Kind::ConfigMap | Kind::GRPCRoute | Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
         }
     }
 
@@ -279,6 +280,14 @@ impl Engine {
             Some(text) => self.troubles.insert(secret, text),
             None => self.troubles.remove(&secret),
         };
+    }
+
+    fn set_awaited(&mut self, secret: ObjectName, by: Option<Arc<str>>, dirty: &mut Dirty) {
+        dirty.statuses.extend(self.parents_by_secret.of(&secret).map(ParentKey::object));
+        match by {
+            Some(by) => drop(self.awaited.insert(secret, by)),
+            None => drop(self.awaited.remove(&secret)),
+        }
     }
 
     fn touch_route(&self, key: &RouteKey, dirty: &mut Dirty) {
@@ -301,7 +310,7 @@ impl Engine {
                 .store
                 .gateway(name)
                 .filter(|gateway| self.is_ours(&gateway.class))
-                .map(|gateway| parent::gateway(gateway, &self.store, now)),
+                .map(|gateway| parent::gateway(gateway, &self.store, &self.settings, now)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
@@ -309,13 +318,13 @@ impl Engine {
             }),
         };
         if let ParentKey::Gateway(name) = key {
-            // What a Gateway admits is not part of the parent itself, and rarely changes.
-            if self.parents.get(key).map(|p| &p.accepted) != new.as_ref().map(|p| &p.accepted)
-                || dirty.statuses.contains(&key.object())
-            {
+            // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
+            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
+            if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
             }
             self.bind(name, dirty);
+            self.touch_rivals(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);
@@ -328,11 +337,7 @@ impl Engine {
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
-        if old.as_ref().map(attach_view) != new.as_ref().map(attach_view) {
-            let routes: Vec<RouteKey> = self.store.routes_by_parent.of(key).cloned().collect();
-            dirty.statuses.extend(routes.iter().map(RouteKey::object));
-            dirty.attachments.extend(routes);
-        }
+        self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
@@ -354,7 +359,7 @@ impl Engine {
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
         let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
             Served::Issued(wish, _) => Some(wish.secret.clone()),
-            Served::None | Served::Certificate(_) => None,
+            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
         });
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
@@ -434,6 +439,7 @@ impl Engine {
             let overlapping = frontend.set_winner(hostname, winner.clone());
             dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
             for (listener, _) in [before, winner].into_iter().flatten() {
+                self.note_gateway(&id.gateway, &listener, dirty);
                 dirty.statuses.insert(listener.parent.object());
             }
             dirty.units.insert((id.clone(), hostname.clone()));
@@ -499,6 +505,10 @@ impl Engine {
                 dirty.statuses.insert(come.parent.object());
             }
         }
+        // A label makes a route a solver's.
+        for (listener, hostname, _) in handed_out(key, &new) {
+            self.note_solvers(&listener, &hostname, dirty);
+        }
         if !new.is_empty() {
             self.attachments.insert(key.clone(), new);
         }
@@ -518,7 +528,9 @@ impl Engine {
         } else {
             self.contributions.remove(&key, entry);
         }
+        self.note_solvers(listener, hostname, dirty);
         if let Some(id) = self.frontend_of(listener) {
+            self.touch_solved(&id, listener, hostname, dirty);
             dirty.units.insert((id, hostname.clone()));
         }
     }
@@ -532,8 +544,7 @@ impl Engine {
     /// The frontend of a listener, if its parent is there.
     pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
         let parent = self.parents.get(&listener.parent)?;
-        let port = parent.listener(&listener.name)?.port;
-        Some(FrontendId { gateway: parent.gateway.clone(), port })
+        Some(parent.frontend(parent.listener(&listener.name)?.port))
     }
 
     /// Looks up what a route's rules refer to.
@@ -559,32 +570,10 @@ impl Engine {
                     }
                 }
                 if let Some(id) = self.frontend_of(&listener) {
+                    self.touch_solved(&id, &listener, &hostname, dirty);
                     dirty.units.insert((id, hostname));
                 }
             }
         }
     }
-}
-
-/// What attachment looks at: a change of anything else leaves routes where they are.
-fn attach_view(parent: &Parent) -> impl PartialEq + '_ {
-    let listeners: Vec<_> =
-        parent.listeners.iter().map(|l| (&l.name, l.port, &l.hostname, l.misnamed, l.kind, &l.namespaces)).collect();
-    (&parent.accepted, &parent.gateway, listeners)
-}
-
-/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
-type Handed = (ListenerId, Hostname, (RouteKey, Hostname));
-
-fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Handed> {
-    let mut all = BTreeSet::new();
-    for (_, parent, attachment) in attachments {
-        for attached in &attachment.listeners {
-            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
-            for (hostname, own) in &attached.names {
-                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
-            }
-        }
-    }
-    all
 }

@@ -227,7 +227,8 @@ impl Engine {
         let mut hosts = Vec::new();
         for (id, frontend) in &self.frontends {
             for (hostname, (listener, protocol)) in &frontend.winners {
-                let own = self.parents.get(&listener.parent).and_then(|p| p.listener(&listener.name));
+                let Some(parent) = self.parents.get(&listener.parent) else { continue };
+                let (own, gateway) = (parent.listener(&listener.name), &parent.stand.gateway);
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
                 let mut served: Vec<Hostname> =
                     self.names_of(listener).filter(|name| hostname.covers(name)).cloned().collect();
@@ -242,6 +243,7 @@ impl Engine {
                         frontend: id.clone(),
                         addresses: frontend.addresses.clone(),
                         protocol: *protocol,
+                        gateway: gateway.clone(),
                         owner: ObjectName::new(
                             listener.parent.name().namespace.clone(),
                             listener.parent.name().name.clone(),
@@ -278,6 +280,8 @@ pub struct Host {
     pub addresses: Vec<IpAddr>,
     /// How.
     pub protocol: Protocol,
+    /// The Gateway.
+    pub gateway: ObjectName,
     /// The Gateway or ListenerSet whose listener it is.
     pub owner: ObjectName,
     /// What is served for TLS that ends here.

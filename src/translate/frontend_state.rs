@@ -15,7 +15,7 @@ use super::tables::LISTED;
 use crate::inputs::Address;
 use crate::model::{Chain, Elsewhere, FrontendId, Handler, Hostname, ObjectName, VirtualHost};
 
-/// One port of one Gateway.
+/// One port of one Gateway, or of the Gateways that share it.
 #[derive(Default)]
 pub(super) struct FrontendState {
     /// Who wants which hostname.
@@ -40,6 +40,8 @@ pub(super) struct FrontendState {
     pub(super) challenges: KnownHosts,
     /// Addresses it is to be bound to.
     pub(super) addresses: Vec<IpAddr>,
+    /// The port there.
+    pub(super) port: u16,
 }
 
 impl FrontendState {
@@ -128,36 +130,46 @@ impl Engine {
         dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
     }
 
-    /// Binds the frontends of a Gateway to its addresses: where two Gateways want one, the older keeps it.
+    /// Binds the frontends of a Gateway, or what Gateways share, to its addresses: where two want one, the older keeps it.
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
-        let (addresses, created) = match self.store.gateway(gateway) {
-            Some(object) => (self.addresses(&object.addresses), object.meta.created),
-            None => (Vec::new(), 0),
-        };
+        // Which ports there are may have changed.
+        dirty.services.insert(gateway.clone());
         let start = FrontendId { gateway: gateway.clone(), port: 0 };
         let ids: Vec<FrontendId> =
             self.frontends.range(start..).map(|(id, _)| id.clone()).take_while(|id| id.gateway == *gateway).collect();
-        for id in ids {
+        if ids.is_empty() {
+            return;
+        }
+        let sockets: Vec<(Vec<IpAddr>, u16)>;
+        let created;
+        {
+            let (age, socket) = self.sockets_of(gateway);
+            created = age;
+            sockets = ids.iter().map(|id| socket(id.port)).collect();
+        }
+        for (id, (addresses, port)) in ids.into_iter().zip(sockets) {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
-            let wanted = if frontend.is_idle() { Vec::new() } else { addresses.clone() };
+            let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
             // A frontend for challenges alone gives way to everybody's listeners.
             let created = if frontend.claims.is_empty() { i64::MAX } else { created };
             let held = std::mem::replace(&mut frontend.addresses, wanted.clone());
-            if held == wanted && wanted.iter().all(|ip| self.sockets.contains(&(*ip, id.port), &(created, id.clone())))
-            {
+            let held_port = std::mem::replace(&mut frontend.port, port);
+            let same = held == wanted && held_port == port;
+            if same && wanted.iter().all(|ip| self.sockets.contains(&(*ip, port), &(created, id.clone()))) {
                 continue;
             }
-            for ip in held.iter().chain(&wanted) {
-                let rivals: Vec<_> = self.sockets.of(&(*ip, id.port)).cloned().collect();
+            let old = held.iter().map(|ip| (*ip, held_port));
+            for socket in old.chain(wanted.iter().map(|ip| (*ip, port))) {
+                let rivals: Vec<_> = self.sockets.of(&socket).cloned().collect();
                 for rival in rivals {
                     self.touch_frontend(&rival.1, dirty);
                     if rival.1 == id {
-                        self.sockets.remove(&(*ip, id.port), &rival);
+                        self.sockets.remove(&socket, &rival);
                     }
                 }
             }
             for ip in &wanted {
-                self.sockets.insert((*ip, id.port), (created, id.clone()));
+                self.sockets.insert((*ip, port), (created, id.clone()));
             }
             self.touch_frontend(&id, dirty);
         }
@@ -166,6 +178,7 @@ impl Engine {
     /// Marks a frontend and everybody who has a listener there.
     fn touch_frontend(&self, id: &FrontendId, dirty: &mut Dirty) {
         dirty.frontends.insert(id.clone());
+        dirty.services.insert(id.gateway.clone());
         dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
         let listeners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners());
         dirty.statuses.extend(listeners.map(|listener| listener.parent.object()));
@@ -193,7 +206,7 @@ impl Engine {
     /// The Gateway that holds one of a frontend's sockets instead of it.
     pub(super) fn rival(&self, id: &FrontendId) -> Option<&FrontendId> {
         let frontend = self.frontends.get(id)?;
-        let first = |ip: &IpAddr| self.sockets.first(&(*ip, id.port)).map(|(_, first)| first);
+        let first = |ip: &IpAddr| self.sockets.first(&(*ip, frontend.port)).map(|(_, first)| first);
         frontend.addresses.iter().filter_map(first).find(|first| *first != id)
     }
 }

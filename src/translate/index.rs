@@ -96,6 +96,11 @@ impl<K: Ord + Clone, V: Ord + Clone> Index<K, V> {
         }
     }
 
+    /// Whether no key has a value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The smallest value of a key.
     pub(crate) fn first(&self, key: &K) -> Option<&V> {
         self.of(key).next()

@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::certificate::{self, Served};
+use super::engine::Settings;
+use super::fleet::{self, Precedence, Reach};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::tls_options::{self, TlsSettings};
-use crate::inputs::{Address, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, TlsMode};
-use crate::model::{Hostname, ObjectName, Reason};
+use crate::inputs::{
+    Address, AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, ServiceParameters,
+    TlsMode,
+};
+use crate::model::{FrontendId, Hostname, ObjectName, Reason};
 use crate::store::Store;
 
 /// A Gateway or ListenerSet of ours.
@@ -17,14 +22,31 @@ pub struct Parent {
     pub key: ParentKey,
     /// Its generation.
     pub generation: i64,
-    /// The Gateway whose ports it serves on: itself, or the one it extends.
-    pub gateway: ObjectName,
+    /// Where it is served; one for a Gateway and all that extends it.
+    pub stand: Arc<Stand>,
     /// When it was made, in seconds since the epoch.
     pub created: i64,
     /// Whether it takes part at all.
     pub accepted: Verdict,
     /// Its listeners, in their order.
     pub listeners: Vec<ParentListener>,
+}
+
+/// Where a Gateway and the ListenerSets that extend it are served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stand {
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// Whose the frontends are that it is served on: its own, or what many Gateways share.
+    pub place: ObjectName,
+    /// Its precedence there; none where it is alone.
+    pub precedence: Option<Precedence>,
+    /// How it is reached; as Gateways usually are where that cannot be told.
+    pub reach: Reach,
+    /// Why it is served nowhere, although it is accepted: addresses that it cannot have.
+    pub unusable: Option<String>,
+    /// Which namespaces may bring ListenerSets.
+    pub admits: NamespaceRule,
 }
 
 /// A listener by itself.
@@ -52,8 +74,8 @@ pub struct ParentListener {
     pub tls: Arc<TlsSettings>,
     /// The route kind it takes, if any.
     pub kind: Option<RouteKind>,
-    /// From which namespaces.
-    pub namespaces: NamespaceRule,
+    /// From which namespaces, and of what kinds, as written.
+    pub allowed: Arc<AllowedRoutes>,
 }
 
 /// What a listener speaks.
@@ -93,6 +115,11 @@ impl Parent {
         ListenerId { parent: self.key.clone(), name: listener.name.clone() }
     }
 
+    /// The frontend of one of its ports.
+    pub fn frontend(&self, port: u16) -> FrontendId {
+        FrontendId { gateway: self.stand.place.clone(), port }
+    }
+
     /// One of its listeners.
     pub fn listener(&self, name: &str) -> Option<&ParentListener> {
         self.listeners.iter().find(|listener| &*listener.name == name)
@@ -100,14 +127,13 @@ impl Parent {
 }
 
 /// Evaluates a Gateway. The caller has made sure that it is of our class.
-pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Parent {
+pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now: SystemTime) -> Parent {
+    let reach = fleet::reach(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(path) = gateway.unsupported {
         Err((Reason::Invalid, format!("{path} is not supported; nothing is served, so that nothing is left unguarded")))
-    } else if store.class(&gateway.class).is_some_and(|class| class.has_parameters) {
-        Err((Reason::InvalidParameters, format!("GatewayClass {} is not accepted", gateway.class)))
-    } else if gateway.has_parameters {
-        Err((Reason::InvalidParameters, "spec.infrastructure.parametersRef: no parameters kind is supported".into()))
+    } else if let Err(wrong) = &reach {
+        Err(wrong.clone())
     } else {
         match gateway.addresses.iter().find(|a| matches!(a, Address::Unsupported(_))) {
             Some(Address::Unsupported(text)) => {
@@ -116,7 +142,12 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, now: SystemTime) -> Pare
             _ => Ok(()),
         }
     };
-    parent(key, &gateway.meta, gateway.meta.name.clone(), accepted, &gateway.listeners, store, now)
+    let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
+    let (place, precedence) = reach.place(gateway);
+    let unusable = fleet::unusable(gateway, &reach, settings);
+    let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
+    let stand = Stand { gateway: name, place, precedence, reach, unusable, admits };
+    parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, store, now)
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
@@ -129,29 +160,30 @@ pub(super) fn listener_set(
 ) -> Parent {
     let key = ParentKey::ListenerSet(set.meta.name.clone());
     let namespace = &set.meta.name.namespace;
-    let accepted = if !gateway.allowed_listeners.admits(&base.gateway.namespace, namespace, store.labels(namespace)) {
-        // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
-        Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
-    } else if base.accepted.is_err() {
-        Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
-    } else {
-        Ok(())
-    };
-    parent(key, &set.meta, base.gateway.clone(), accepted, &set.listeners, store, now)
+    let accepted =
+        if !gateway.allowed_listeners.admits(&base.stand.gateway.namespace, namespace, store.labels(namespace)) {
+            // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
+            Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
+        } else if base.accepted.is_err() {
+            Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
+        } else {
+            Ok(())
+        };
+    parent(key, &set.meta, base.stand.clone(), accepted, &set.listeners, store, now)
 }
 
 fn parent(
     key: ParentKey,
     meta: &Meta,
-    gateway: ObjectName,
+    stand: Arc<Stand>,
     accepted: Verdict,
-    listeners: &[Listener],
+    listeners: &[Arc<Listener>],
     store: &Store,
     now: SystemTime,
 ) -> Parent {
     let kind = key.object().kind;
     let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
-    Parent { key, generation: meta.generation, gateway, created: meta.created, accepted, listeners }
+    Parent { key, generation: meta.generation, stand, created: meta.created, accepted, listeners }
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {
@@ -190,7 +222,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
         warning,
         tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
         kind: kind_taken,
-        namespaces: listener.allowed.namespaces.clone(),
+        allowed: listener.allowed.clone(),
     }
 }
 

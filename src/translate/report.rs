@@ -1,17 +1,17 @@
 //! Statuses of objects, from what the engine knows.
 
-use std::collections::BTreeMap;
-
 use super::certificate::Served;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
+use super::fleet::Fleet;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
 use super::status::{
-    GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
 };
-use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
-use crate::model::{Condition, FrontendId, Hostname, ObjectName, Reason, Status};
+use super::{features, fleet};
+use crate::inputs::{Address, Gateway, Kind, ObjectKey, RouteKind};
+use crate::model::{Condition, Hostname, Reached, Reason, Status};
 
 impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
@@ -69,13 +69,13 @@ impl Engine {
 
     fn class_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
         let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
-        let accepted = if class.has_parameters {
-            let text = "spec.parametersRef: no parameters kind is supported".to_owned();
-            condition("Accepted", Err((Reason::InvalidParameters, text)), Reason::Accepted)
-        } else {
-            condition("Accepted", Ok(()), Reason::Accepted)
-        };
-        Some(ObjectStatus { generation: class.meta.generation, body: StatusBody::Class(vec![accepted]) })
+        let fleet = fleet::of_class(class, &self.store, &self.settings);
+        let features = fleet.as_ref().map(|fleet| features::supported(*fleet)).unwrap_or_default();
+        let conditions = vec![condition("Accepted", fleet.map(|_| ()), Reason::Accepted)];
+        Some(ObjectStatus {
+            generation: class.meta.generation,
+            body: StatusBody::Class(ClassStatus { conditions, features }),
+        })
     }
 
     fn gateway_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
@@ -83,24 +83,29 @@ impl Engine {
         let gateway = self.store.gateway(&key.name)?;
         let listeners = self.listener_statuses(parent);
         let accepted = listeners_verdict(parent, &listeners);
+        let unusable = parent.stand.unusable.clone();
         let malformed = gateway.addresses.iter().find_map(|address| match address {
             Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
             _ => None,
         });
-        let addresses = self.addresses(&gateway.addresses);
+        let (addresses, reached) = match parent.stand.reach.fleet {
+            Fleet::Dedicated => self.exposed(parent, gateway),
+            Fleet::Own | Fleet::Shared => self.reached(gateway),
+        };
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
-        } else if let Some(text) = malformed {
+        } else if let Some(text) = unusable.clone().or(malformed) {
             Err((Reason::AddressNotUsable, text))
-        } else if addresses.is_empty() {
-            Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned()))
+        } else if let Err(nowhere) = reached {
+            Err(nowhere)
         } else if let Some(text) = self.taken(parent) {
             Err((Reason::AddressNotUsable, text))
         } else {
             any_programmed(&listeners, Reason::Invalid)
         };
         // A Gateway that is not accepted is not bound anywhere.
-        let addresses = if accepted.status == Status::True { addresses } else { Vec::new() };
+        let bound = accepted.status == Status::True && unusable.is_none();
+        let addresses = if bound { addresses } else { Vec::new() };
         let conditions = vec![accepted, condition("Programmed", programmed, Reason::Programmed)];
         let body = StatusBody::Gateway(GatewayStatus {
             addresses,
@@ -111,12 +116,22 @@ impl Engine {
         Some(ObjectStatus { generation: parent.generation, body })
     }
 
+    /// Where a Gateway is bound that is reached where it is bound.
+    fn reached(&self, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
+        let all: Vec<Reached> = self.addresses(&gateway.addresses).into_iter().map(Reached::Ip).collect();
+        let verdict = match all.is_empty() {
+            true => Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned())),
+            false => Ok(()),
+        };
+        (all, verdict)
+    }
+
     /// Says which socket of a Gateway another one holds.
     fn taken(&self, parent: &Parent) -> Option<String> {
         let mut ports: Vec<u16> = parent.listeners.iter().map(|l| l.port).collect();
         ports.sort_unstable();
         ports.dedup();
-        let ids = ports.into_iter().map(|port| FrontendId { gateway: parent.gateway.clone(), port });
+        let ids = ports.into_iter().map(|port| parent.frontend(port));
         let taken: Vec<String> = ids.filter(|id| self.rival(id).is_some()).map(|id| id.port.to_string()).collect();
         (!taken.is_empty()).then(|| {
             format!(
@@ -149,7 +164,7 @@ impl Engine {
             }
             _ => false,
         });
-        let gateway = self.parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.gateway.clone());
+        let gateway = self.parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.stand.gateway.clone());
         let now = gateway.filter(|_| accepted);
         let before = match &now {
             Some(gateway) => self.set_counted.insert(key.name.clone(), gateway.clone()),
@@ -174,7 +189,7 @@ impl Engine {
 
     fn listener_status(&self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
         let id = parent.id(listener);
-        let frontend = FrontendId { gateway: parent.gateway.clone(), port: listener.port };
+        let frontend = parent.frontend(listener.port);
         let conflict = self.conflicts.get(&id).copied();
         let mut conditions = Vec::new();
         let accepted = match (conflict, &parent.accepted) {
@@ -189,12 +204,19 @@ impl Engine {
         let programmed = if let Err((reason, text)) = &accepted {
             let as_accepted = conflict.is_some() || *reason == Reason::Pending;
             Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
+        } else if let Some(text) = &parent.stand.unusable {
+            Err((Reason::Invalid, text.clone()))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
-            Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
+            match parent.stand.reach.fleet {
+                Fleet::Dedicated => Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned())),
+                Fleet::Own | Fleet::Shared => {
+                    Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
+                }
+            }
         } else {
-            listener_programmed(listener, &self.troubles)
+            self.listener_programmed(listener)
         };
-        let is_accepted = accepted.is_ok();
+        let is_accepted = accepted.is_ok() && parent.stand.unusable.is_none();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
         let mut programmed = condition("Programmed", programmed, Reason::Programmed);
         if let (Status::True, Some(text)) = (programmed.status, &listener.warning) {
@@ -202,6 +224,9 @@ impl Engine {
         }
         conditions.push(programmed);
         let mut resolved = listener.resolved.clone();
+        if let (Some(text), Err((_, told))) = (self.awaits(listener), &mut resolved) {
+            *told = text;
+        }
         if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
             // The specification has no such reason for ResolvedRefs: a listener without any reference resolves them all.
             resolved = if listener.protocol.is_some() { Ok(()) } else { Err((reason, text)) };
@@ -271,23 +296,39 @@ impl Engine {
     }
 }
 
-/// Whether there is something to serve for a listener that is accepted.
-fn listener_programmed(listener: &ParentListener, troubles: &BTreeMap<ObjectName, String>) -> Verdict {
-    if listener.kind.is_none() {
-        return Err((Reason::Invalid, "no route kind can attach".to_owned()));
-    }
-    if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
-        return Ok(());
-    }
-    match (&listener.served, &listener.resolved) {
-        (Served::Issued(wish, None), _) => {
-            let trouble = troubles.get(&wish.secret).map(|text| format!(": {text}")).unwrap_or_default();
-            let text = format!("the certificate for {} is being issued by {}{trouble}", wish.hostname, wish.issuer);
-            Err((Reason::Pending, text))
+impl Engine {
+    /// Whether there is something to serve for a listener that is accepted.
+    fn listener_programmed(&self, listener: &ParentListener) -> Verdict {
+        if listener.kind.is_none() {
+            return Err((Reason::Invalid, "no route kind can attach".to_owned()));
         }
-        (_, Err((reason @ Reason::InvalidTLSConfig, text))) => Err((*reason, text.clone())),
-        (_, Err((_, text))) => Err((Reason::Invalid, text.clone())),
-        (_, Ok(())) => Err((Reason::Invalid, "there is no certificate".to_owned())),
+        if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
+            return Ok(());
+        }
+        if let Some(text) = self.awaits(listener) {
+            return Err((Reason::Pending, text));
+        }
+        match &listener.resolved {
+            Err((reason @ Reason::InvalidTLSConfig, text)) => Err((*reason, text.clone())),
+            Err((_, text)) => Err((Reason::Invalid, text.clone())),
+            Ok(()) => Err((Reason::Invalid, "there is no certificate".to_owned())),
+        }
+    }
+
+    /// What is told of a listener whose certificate is being issued: by whom, and what is in the way.
+    fn awaits(&self, listener: &ParentListener) -> Option<String> {
+        let (secret, text) = match &listener.served {
+            Served::Issued(wish, None) => {
+                (&wish.secret, format!("the certificate for {} is being issued by {}", wish.hostname, wish.issuer))
+            }
+            Served::Missing(secret) => {
+                let by = self.awaited.get(secret)?;
+                (secret, format!("Secret {secret} does not exist yet: its certificate is being issued by {by}"))
+            }
+            Served::None | Served::Certificate(_) | Served::Issued(_, Some(_)) => return None,
+        };
+        let trouble = self.troubles.get(secret).map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        Some(text + &trouble)
     }
 }
 

@@ -159,7 +159,7 @@ impl Resolver<'_> {
             mirrors,
             cors: filters.cors.clone(),
             timeouts: rule.timeouts,
-            retry: rule.retry.clone(),
+            retry: rule.retry.as_deref().cloned(),
         }
     }
 

@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::PrivateKey;
+    use crate::model::{KeyForm, PrivateKey};
 
     fn host(text: &str) -> Hostname {
         Hostname::parse(text).expect("a hostname")
@@ -112,9 +112,9 @@ mod tests {
 
     fn certificate(names: &[String]) -> Arc<Certificate> {
         Arc::new(Certificate {
-            leaf: "chain".into(),
+            leaf: b"leaf".as_slice().into(),
             issuers: Arc::from(""),
-            key: PrivateKey::new("key"),
+            key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
             names: names.iter().map(|name| host(name)).collect(),
             not_before: SystemTime::UNIX_EPOCH,
             not_after: SystemTime::UNIX_EPOCH,

@@ -1,10 +1,9 @@
 //! Statuses of objects, as they would be written to Kubernetes but for times and acknowledgements.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::inputs::ParentRef;
-use crate::model::{Condition, Status};
+use crate::model::{Condition, Reached, Status};
 
 /// The status of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +18,7 @@ impl ObjectStatus {
     /// Every condition in it.
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
         let own: &[Condition] = match &self.body {
-            StatusBody::Class(conditions) => conditions,
+            StatusBody::Class(status) => &status.conditions,
             StatusBody::Gateway(status) => &status.conditions,
             StatusBody::ListenerSet(status) => &status.conditions,
             StatusBody::Route(_) => &[],
@@ -47,6 +46,15 @@ impl ObjectStatus {
     }
 }
 
+/// The status of a GatewayClass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClassStatus {
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+    /// What its Gateways can be asked for, sorted; nothing while it is not accepted.
+    pub features: Vec<&'static str>,
+}
+
 /// What is kept of a status that was handed out. The status itself is made again when somebody asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
@@ -61,7 +69,7 @@ pub(super) struct Reported {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatusBody {
     /// Of a GatewayClass.
-    Class(Vec<Condition>),
+    Class(ClassStatus),
     /// Of a Gateway.
     Gateway(GatewayStatus),
     /// Of a ListenerSet.
@@ -74,7 +82,7 @@ pub enum StatusBody {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatewayStatus {
     /// The addresses it is served on.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<Reached>,
     /// How many ListenerSets were accepted.
     pub attached_listener_sets: usize,
     /// Its conditions.

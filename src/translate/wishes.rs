@@ -41,7 +41,7 @@ impl Engine {
         });
         own.filter_map(|listener| match &listener.served {
             Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
-            Served::None | Served::Certificate(_) => None,
+            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
         })
         .collect()
     }

@@ -41,7 +41,7 @@ impl Default for Cache {
 impl Cache {
     /// An empty cache.
     pub fn new() -> Cache {
-        let (events, _) = broadcast::channel(4096);
+        let (events, _) = broadcast::channel(1024);
         Cache(Arc::new(Inner {
             generation: AtomicU64::new(0),
             shelves: RwLock::default(),
@@ -111,7 +111,7 @@ impl Cache {
         self.shelf(view).ledger.watch()
     }
 
-    /// What happens from now on in all views. A receiver that falls behind by 4096 events loses some and
+    /// What happens from now on in all views. A receiver that falls behind by 1024 events loses some and
     /// is told so; [`Cache::progress`] always has the present state.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.events.subscribe()

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 /// Everything, once, when it is done.
@@ -28,6 +29,8 @@ pub struct Request {
     pub code: u16,
     /// With query.
     pub uri: String,
+    /// When it was answered.
+    pub at: Timestamp,
 }
 
 /// Whether a request wants to change something.
@@ -45,6 +48,7 @@ struct Entry {
     uri: String,
     object_ref: Option<ObjectRef>,
     response_status: Option<Status>,
+    stage_timestamp: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -82,7 +86,15 @@ pub(super) fn read(path: &Path) -> Result<Vec<Request>> {
             if of.subresource.is_empty() { of.resource } else { format!("{}/{}", of.resource, of.subresource) };
         let object = if of.namespace.is_empty() { of.name } else { format!("{}/{}", of.namespace, of.name) };
         let code = entry.response_status.unwrap_or_default().code;
-        requests.push(Request { user: entry.user.username, verb: entry.verb, resource, object, code, uri: entry.uri });
+        requests.push(Request {
+            user: entry.user.username,
+            verb: entry.verb,
+            resource,
+            object,
+            code,
+            uri: entry.uri,
+            at: entry.stage_timestamp,
+        });
     }
     Ok(requests)
 }

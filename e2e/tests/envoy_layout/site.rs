@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use gatewright::envoy::{self, AdsServer, BootstrapOptions, ResourceName};
 use gatewright::model::{
     Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, Elsewhere, Endpoints, Frontend,
-    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route,
-    Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams,
-    VirtualHost, WeightedTarget,
+    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, PathMatch, PrivateKey,
+    Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts,
+    TlsParams, VirtualHost, WeightedTarget,
 };
 
 use crate::ads::Ads;
@@ -72,9 +72,9 @@ impl Site {
     pub(crate) fn secret(&self, name: SecretName, hostname: &str, params: TlsParams) -> Result<()> {
         let made = rcgen::generate_simple_self_signed([hostname.to_owned()])?;
         let certificate = Certificate {
-            leaf: made.cert.pem().into(),
+            leaf: made.cert.der().as_ref().into(),
             issuers: "".into(),
-            key: PrivateKey::new(made.signing_key.serialize_pem()),
+            key: PrivateKey::new(KeyForm::Pkcs8, made.signing_key.serialized_der()),
             names: vec![],
             not_before: SystemTime::UNIX_EPOCH,
             not_after: SystemTime::UNIX_EPOCH,
@@ -181,7 +181,7 @@ impl Site {
 }
 
 pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
-    Frontend { id, addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], kind }
+    Frontend { port: id.port, id, addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], kind }
 }
 
 /// A frontend on a port that was free a moment ago.

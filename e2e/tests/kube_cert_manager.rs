@@ -1,0 +1,168 @@
+//! cert-manager's real controllers beside our own class: an Issuer and a Certificate are issued by Pebble, and the
+//! HTTP-01 challenge comes in through our Envoy, past the redirect to HTTPS.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use e2e::certmanager::{CertManager, SOLVER};
+use e2e::cluster::{BACKEND, Cluster, condition, is_true, service};
+use e2e::echo::Echo;
+use e2e::pebble::{Options, Pebble};
+use e2e::probe::Probe;
+use kube::api::{DynamicObject, ListParams};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const HOST: &str = "shop.example.org";
+/// Where everybody finds the Gateway. The ports are those that cert-manager and browsers ask at.
+const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 80, 0, 1));
+
+fn route(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "shop"}, "spec": spec})
+}
+
+/// A Gateway with HTTPS, a redirect to it, a backend, and what cert-manager is to issue.
+async fn site(cluster: &Cluster, pebble: &Pebble, backend: SocketAddr) -> Result<()> {
+    let server = &cluster.server;
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).await?;
+    // A controller of Kubernetes makes it for every namespace; no pod is admitted without it.
+    server
+        .put(
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "shop"}}),
+        )
+        .await?;
+    server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
+    for object in service("shop", "web", backend.port()) {
+        server.put(object).await?;
+    }
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "shop"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": [
+                {"name": "http", "protocol": "HTTP", "port": 80},
+                {"name": "https", "protocol": "HTTPS", "port": 443, "hostname": HOST,
+                    "tls": {"certificateRefs": [{"name": "shop-tls"}]}}]}}))
+        .await?;
+    let to_https = json!([{"filters": [{"type": "RequestRedirect", "requestRedirect": {"scheme": "https"}}]}]);
+    server
+        .put(route("redirect", json!({"parentRefs": [{"name": "edge", "sectionName": "http"}], "rules": to_https})))
+        .await?;
+    server
+        .put(route(
+            "web",
+            json!({"parentRefs": [{"name": "edge", "sectionName": "https"}], "hostnames": [HOST],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}),
+        ))
+        .await?;
+    let acme::client::Roots::Pem(ca) = pebble.roots() else { anyhow::bail!("Pebble has a root of its own") };
+    server
+        .put(json!({"apiVersion": "cert-manager.io/v1", "kind": "Issuer",
+            "metadata": {"name": "pebble", "namespace": "shop"},
+            "spec": {"acme": {"server": pebble.directory(), "caBundle": STANDARD.encode(ca),
+                "privateKeySecretRef": {"name": "pebble-account"},
+                "solvers": [{"http01": {"gatewayHTTPRoute": {
+                    "parentRefs": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge",
+                        "sectionName": "http"}]}}}]}}}))
+        .await?;
+    server
+        .put(json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+            "metadata": {"name": "shop", "namespace": "shop"},
+            "spec": {"secretName": "shop-tls", "dnsNames": [HOST],
+                "issuerRef": {"name": "pebble", "kind": "Issuer", "group": "cert-manager.io"}}}))
+        .await?;
+    Ok(())
+}
+
+/// The same route under another name.
+fn twin(route: &DynamicObject) -> Result<Value> {
+    let mut twin = self::route("cm-acme-http-solver-twin", route.data["spec"].clone());
+    twin["metadata"]["labels"] = serde_json::to_value(&route.metadata.labels)?;
+    twin["metadata"]["ownerReferences"] = serde_json::to_value(&route.metadata.owner_references)?;
+    Ok(twin)
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
+async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
+    let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(ADDRESS), ..Options::default() }).await?;
+    let cluster = Cluster::start().await?.reached_at(ADDRESS);
+    let echo = Echo::start_on("shop", BACKEND).await?;
+    let mut cert_manager = CertManager::start(&cluster.server, pebble.nameserver()).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+    site(&cluster, &pebble, echo.address()).await?;
+
+    let routes = cluster.server.api(GATEWAY, "HTTPRoute", "shop").await?;
+    let certificates = cluster.server.api("cert-manager.io/v1", "Certificate", "shop").await?;
+    let gateways = cluster.server.api(GATEWAY, "Gateway", "shop").await?;
+    // Every status that a solver's route had, without repetitions.
+    let mut told: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        cert_manager.run_solvers(&cluster.server, "shop").await?;
+        for route in routes.list(&ListParams::default().labels(SOLVER)).await? {
+            let name = route.metadata.name.clone().context("a route has a name")?;
+            if told.is_empty() {
+                // cert-manager makes two for one challenge now and then; here there are two every time.
+                cluster.server.put(twin(&route)?).await?;
+            }
+            let status = condition(&route.data["status"]["parents"][0], "Accepted").cloned().unwrap_or_default();
+            let statuses = told.entry(name).or_default();
+            if !status.is_null() && statuses.last() != Some(&status) {
+                statuses.push(status);
+            }
+        }
+        let gateway = serde_json::to_value(gateways.get("edge").await?)?;
+        for listener in gateway["status"]["listeners"].as_array().into_iter().flatten() {
+            assert!(!is_true(listener, "Conflicted"), "{listener:#}");
+        }
+        // While the challenge runs, what is no challenge is redirected as ever.
+        if is_true(&gateway["status"]["listeners"][0], "Programmed") && !told.is_empty() {
+            assert_eq!(Probe::http(SocketAddr::new(ADDRESS, 80), HOST).send().await?.status, 302);
+        }
+        let certificate = serde_json::to_value(certificates.get("shop").await?)?;
+        if is_true(&certificate["status"], "Ready") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{certificate:#}\n{gateway:#}\n{told:#?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    // Each route of a challenge was accepted once, and never anything else: the second one, where cert-manager makes two
+    // for one challenge, as well as the first.
+    assert!(!told.is_empty(), "the challenge came in by a route");
+    for (name, statuses) in &told {
+        let said: Vec<&Value> = statuses.iter().map(|status| &status["status"]).collect();
+        assert!(said.len() <= 1 && said.iter().all(|status| **status == "True"), "{name}: {statuses:#?}");
+    }
+    cluster.until(GATEWAY, "Gateway", "shop", "edge", |o| is_true(&o["status"]["listeners"][1], "Programmed")).await?;
+    let mut roots = rustls::RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(pebble.issuing_root(0).await?.as_bytes()) {
+        roots.add(root?)?;
+    }
+    let answer = Probe::https(SocketAddr::new(ADDRESS, 443), HOST).roots(roots).send().await?;
+    assert_eq!(answer.status, 200);
+    // What is no challenge is redirected still.
+    assert_eq!(Probe::http(SocketAddr::new(ADDRESS, 80), HOST).send().await?.status, 302);
+
+    // The challenge is over, and its routes go with it, as Kubernetes' garbage collector would have it; then nothing is
+    // written any more.
+    for route in routes.list(&ListParams::default().labels(SOLVER)).await? {
+        routes.delete(&route.metadata.name.context("a route has a name")?, &Default::default()).await?;
+    }
+    let quiet = cluster.quiet().await?;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(cluster.writes()?.len(), quiet);
+    let solver = |object: &str| object.contains("cm-acme-http-solver");
+    let writes =
+        cluster.writes()?.into_iter().filter(|w| w.resource == "httproutes/status" && solver(&w.object)).count();
+    assert!(writes <= 4 * told.len(), "{writes} statuses for {} routes", told.len());
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}

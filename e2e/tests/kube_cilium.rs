@@ -1,0 +1,237 @@
+//! Beside Cilium: its own controllers, built from its module, take the Gateways, ListenerSets and routes of tenants, and make
+//! of them what tenancy decided.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use e2e::apiserver::ApiServer;
+use e2e::cilium::{CONTROLLER, Cilium, backends};
+use e2e::cluster::{condition, is_true, tls_secret};
+use gatewright::inputs::Object;
+use gatewright::translate::Settings;
+use gatewright::{offline, tenancy};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+/// A cluster with Cilium's controllers, and what tenants wrote into it.
+struct Site {
+    server: ApiServer,
+    cilium: Cilium,
+    objects: Vec<Value>,
+    /// What was written for them.
+    made: BTreeSet<(String, String)>,
+    secrets: BTreeSet<String>,
+}
+
+impl Site {
+    async fn start(spec: Value) -> Result<Self> {
+        let server = ApiServer::start().await?;
+        server.install_gateway_api().await?;
+        let cilium = Cilium::start(&server).await?;
+        let mut site = Self { server, cilium, objects: Vec::new(), made: BTreeSet::new(), secrets: BTreeSet::new() };
+        for name in ["tenant-a", "tenant-b"] {
+            let labels = json!({"namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.org"});
+            let namespace =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+            site.put(namespace).await?;
+            site.put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": name},
+                "spec": {"ports": [{"name": "http", "port": 80}]}}))
+                .await?;
+        }
+        // Ours alone; Cilium has no use for it.
+        site.objects.push(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+            "metadata": {"namespace": "tenant-a", "name": "cozystack", "uid": "7e41fe05-0000-4000-8000-000000000001"},
+            "spec": spec}));
+        Ok(site)
+    }
+
+    /// Writes an object of a tenant, as the tenant would.
+    async fn put(&mut self, object: Value) -> Result<()> {
+        self.server.put(object.clone()).await?;
+        let is = |other: &Value| {
+            ["/kind", "/metadata/namespace", "/metadata/name"].iter().all(|p| other.pointer(p) == object.pointer(p))
+        };
+        self.objects.retain(|other| !is(other));
+        self.objects.push(object);
+        Ok(())
+    }
+
+    async fn route(&mut self, namespace: &str, name: &str, parents: Value, hostnames: &[&str]) -> Result<()> {
+        self.put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": namespace, "name": name},
+            "spec": {"parentRefs": parents, "hostnames": hostnames,
+                "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
+            .await
+    }
+
+    /// Writes what tenancy makes of everything, and takes away what it made before and does not any more.
+    async fn settle(&mut self) -> Result<()> {
+        let objects = self.objects.iter().cloned().map(Object::parse).collect::<Result<Vec<_>, _>>()?;
+        let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
+        let told = offline::translate(objects, settings, tenancy::Settings::default(), SystemTime::now())?;
+        let mut made = BTreeSet::new();
+        for object in told.desired {
+            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let kind = object["kind"].as_str().context("a kind")?.to_owned();
+            // cert-manager's kinds are for cert-manager.
+            if !matches!(&*kind, "Gateway" | "ListenerSet" | "HTTPRoute") {
+                continue;
+            }
+            for listener in object["spec"]["listeners"].as_array().into_iter().flatten() {
+                let Some(secret) = listener["tls"]["certificateRefs"][0]["name"].as_str() else { continue };
+                if self.secrets.insert(secret.to_owned()) {
+                    let hostname = listener["hostname"].as_str().context("it has a hostname")?;
+                    self.server.put(tls_secret("tenant-a", secret, &[hostname])?).await?;
+                }
+            }
+            made.insert((kind, text("name")));
+            self.server.put(object).await?;
+        }
+        for (kind, name) in self.made.difference(&made) {
+            self.server.api(GATEWAY, kind, "tenant-a").await?.delete(name, &Default::default()).await?;
+        }
+        self.made = made;
+        Ok(())
+    }
+
+    /// Waits until an object is as it should be.
+    async fn until(&self, api: (&str, &str, &str), name: &str, good: impl Fn(&Value) -> bool) -> Result<Value> {
+        let (api_version, kind, namespace) = api;
+        let api = self.server.api(api_version, kind, namespace).await?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?.unwrap_or_default();
+            if good(&found) {
+                return Ok(found);
+            }
+            let log = || self.cilium.log();
+            ensure!(
+                Instant::now() < deadline,
+                "{kind} {namespace}/{name} is not as it should be: {found:#}\n{}",
+                log()
+            );
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn config(&self, good: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.until(("cilium.io/v2", "CiliumEnvoyConfig", "tenant-a"), "cilium-gateway-cozystack", good).await
+    }
+
+    /// Waits for what Cilium says of a route at a parent.
+    async fn accepted(&self, namespace: &str, route: &str, wanted: &str) -> Result<()> {
+        let reason = |route: &Value| -> Vec<String> {
+            let parents = route["status"]["parents"].as_array().into_iter().flatten();
+            let ours = parents.filter(|parent| parent["controllerName"] == CONTROLLER);
+            let conditions = ours.filter_map(|parent| condition(parent, "Accepted"));
+            conditions.filter_map(|condition| condition["reason"].as_str().map(str::to_owned)).collect()
+        };
+        let good = |route: &Value| reason(route).iter().all(|reason| reason == wanted) && !reason(route).is_empty();
+        self.until((GATEWAY, "HTTPRoute", namespace), route, good).await.map(drop)
+    }
+}
+
+/// Whether every listener of a Gateway or ListenerSet is accepted and programmed, in the generation that it has now.
+fn is_served(object: &Value) -> bool {
+    let listeners = object["status"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let good = |listener: &Value| is_true(listener, "Accepted") && is_true(listener, "Programmed");
+    let current = condition(&object["status"], "Programmed")
+        .is_some_and(|programmed| programmed["observedGeneration"] == object["metadata"]["generation"]);
+    listeners.len() == object["spec"]["listeners"].as_array().map_or(0, Vec::len)
+        && listeners.iter().all(good)
+        && is_true(&object["status"], "Programmed")
+        && current
+}
+
+fn gateway() -> Value {
+    json!([{"name": "cozystack", "namespace": "tenant-a"}])
+}
+
+fn web(namespace: &str) -> Vec<String> {
+    vec![format!("{namespace}:web:80")]
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
+async fn cilium_takes_what_is_made_for_a_tenant_and_keeps_a_loser_off() -> Result<()> {
+    let mut site = Site::start(json!({"apex": "a.org", "tlsPassthroughServices": ["api"]})).await?;
+    site.route("tenant-a", "app", gateway(), &["app.a.org", "contested.a.org"]).await?;
+    site.route("tenant-b", "thief", gateway(), &["contested.a.org"]).await?;
+    site.settle().await?;
+    site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
+
+    // Every listener is taken: `http`, two hosts, and one that passes through.
+    let gateway_is_served =
+        |gateway: &Value| is_served(gateway) && gateway["spec"]["listeners"][3]["name"] == "tls-api";
+    site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", gateway_is_served).await?;
+    site.accepted("tenant-a", "app", "Accepted").await?;
+    site.accepted("tenant-a", "cozystack-http-redirect", "Accepted").await?;
+
+    // The winner of the conflict has the host to itself.
+    site.accepted("tenant-b", "thief", "NotAllowedByListeners").await?;
+    let config = site.config(|config| backends(config, "app.a.org") == web("tenant-a")).await?;
+    assert_eq!(backends(&config, "contested.a.org"), web("tenant-a"));
+    assert!(!config.to_string().contains("tenant-b"), "nothing leads to the loser: {config:#}");
+
+    // When it goes, the next has it, and the other way round.
+    site.route("tenant-a", "app", gateway(), &["app.a.org"]).await?;
+    site.settle().await?;
+    site.accepted("tenant-b", "thief", "Accepted").await?;
+    site.config(|config| backends(config, "contested.a.org") == web("tenant-b")).await?;
+    Ok(())
+}
+
+/// Under the wildcard listener of a Gateway with one certificate, a contested host has a listener of its own.
+#[tokio::test]
+#[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
+async fn under_a_wildcard_listener_a_contested_host_is_its_owners_at_cilium_too() -> Result<()> {
+    let spec = json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
+    let mut site = Site::start(spec).await?;
+    site.route("tenant-a", "app", gateway(), &["contested.a.org"]).await?;
+    site.route("tenant-b", "thief", gateway(), &["contested.a.org"]).await?;
+    site.route("tenant-b", "own", gateway(), &["own.a.org"]).await?;
+    site.settle().await?;
+    site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
+    site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", is_served).await?;
+    let config = site.config(|config| backends(config, "own.a.org") == web("tenant-b")).await?;
+    assert_eq!(backends(&config, "contested.a.org"), web("tenant-a"));
+    // The wildcard listener admits the loser's namespace, and all the same does not take a name of another listener.
+    site.accepted("tenant-b", "thief", "NotAllowedByListeners").await?;
+
+    // Who has the wildcard has what lies below it, and the wildcard listener is its alone.
+    site.route("tenant-a", "wide", gateway(), &["*.a.org"]).await?;
+    site.settle().await?;
+    let config = site.config(|config| backends(config, "own.a.org") == web("tenant-a")).await?;
+    assert_eq!(backends(&config, "anything.a.org"), web("tenant-a"));
+    assert!(!config.to_string().contains("tenant-b"), "nothing leads to the losers: {config:#}");
+    site.accepted("tenant-b", "own", "NotAllowedByListeners").await
+}
+
+/// More hosts than a Gateway has room for stand in ListenerSets, which routes have to name beside Cilium.
+#[tokio::test]
+#[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
+async fn cilium_takes_the_listener_sets_that_hosts_spill_into() -> Result<()> {
+    let mut site = Site::start(json!({"apex": "a.org"})).await?;
+    let hosts: Vec<String> = (10..90).map(|n| format!("h{n}.a.org")).collect();
+    for (n, chunk) in hosts.chunks(16).enumerate() {
+        let set = json!({"kind": "ListenerSet", "group": "gateway.networking.k8s.io", "name": "cozystack-overflow-1",
+            "namespace": "tenant-a"});
+        let parents = json!([{"name": "cozystack", "namespace": "tenant-a"}, set]);
+        let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
+        site.route("tenant-b", &format!("r{n}"), parents, &chunk).await?;
+    }
+    site.settle().await?;
+    site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
+    let full =
+        |gateway: &Value| is_served(gateway) && gateway["spec"]["listeners"].as_array().map(Vec::len) == Some(64);
+    let gateway = site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", full).await?;
+    assert_eq!(gateway["status"]["attachedListenerSets"], 1);
+    let rest = |set: &Value| is_served(set) && set["spec"]["listeners"].as_array().map(Vec::len) == Some(17);
+    site.until((GATEWAY, "ListenerSet", "tenant-a"), "cozystack-overflow-1", rest).await?;
+    let all = |config: &Value| hosts.iter().all(|host| backends(config, host) == web("tenant-b"));
+    site.config(all).await?;
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! TenantGateways on a real API server: what they lead to is written as Cozystack's page names it, and nothing else is
+//! touched.
+
+mod modes;
+mod others;
+mod own_class;
+mod site;
+mod troubles;

@@ -1,0 +1,92 @@
+//! The whole way on real parts: a TenantGateway of our class is applied, its Gateway written, Envoy serves the host with
+//! the tenant's certificate, and the status says so. Who lost a hostname is not served under it.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use e2e::cluster::{BACKEND, is_true, service, tls_secret};
+use e2e::echo::Echo;
+use e2e::probe::{Answer, Probe};
+use serde_json::json;
+
+use crate::site::{GATEWAY, TENANT, cluster, member, namespace, quiet, route, tenant, until, until_ready};
+
+/// Whether a page came from this server.
+fn says(answer: &Answer, name: &str) -> bool {
+    String::from_utf8_lossy(&answer.body).contains(name)
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
+    // A loopback address of its own: others use the well-known ports of the first.
+    let address = format!("127.44.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
+    let cluster = cluster().await?.reached_at(address.parse()?);
+    let server = &cluster.server;
+    let (winner, loser) = (Echo::start_on("winner", BACKEND).await?, Echo::start_on("loser", BACKEND).await?);
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
+    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+
+    let apex = "own.example.org";
+    namespace(server, "tenant-own", apex).await?;
+    member(server, "tenant-own-a", "tenant-own", apex).await?;
+    member(server, "tenant-own-b", "tenant-own", apex).await?;
+    server.put(tls_secret("tenant-own", "wildcard", &[apex, "*.own.example.org"])?).await?;
+    for (space, echo) in [("tenant-own-a", &winner), ("tenant-own-b", &loser)] {
+        for object in service(space, "web", echo.address().port()) {
+            server.put(object).await?;
+        }
+    }
+    let object = tenant(
+        "tenant-own",
+        json!({"apex": apex, "certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"},
+            "gatewayClassName": "gatewright"}),
+    );
+    server.put(object).await?;
+    let host = "web.own.example.org";
+    server.put(route("tenant-own-b", "web", "tenant-own", &[host])).await?;
+    // The smaller name has it, though it came later.
+    server.put(route("tenant-own-a", "web", "tenant-own", &[host])).await?;
+
+    until_ready(&cluster, "tenant-own", "Reconciled").await?;
+    let gateway =
+        cluster.until(GATEWAY, "Gateway", "tenant-own", "cozystack", |o| is_true(&o["status"], "Programmed")).await?;
+    assert_eq!(gateway["metadata"]["ownerReferences"][0]["kind"], "TenantGateway");
+    envoy.ready().await?;
+    let https: SocketAddr = format!("{address}:443").parse()?;
+    until("the host is served", async || {
+        let answer = Probe::https(https, host).send().await;
+        Ok(answer.is_ok_and(|answer| answer.status == 200 && says(&answer, "winner")))
+    })
+    .await?;
+    let told = cluster
+        .until(GATEWAY, "HTTPRoute", "tenant-own-b", "web", |object| {
+            let parents = object["status"]["parents"].as_array().cloned().unwrap_or_default();
+            parents.iter().any(|parent| parent["conditions"][0]["reason"] == "HostnameConflict")
+        })
+        .await?;
+    let parents = told["status"]["parents"].as_array().cloned().unwrap_or_default();
+    assert_eq!(parents.len(), 1, "one controller tells it: {parents:?}");
+    let http: SocketAddr = format!("{address}:80").parse()?;
+    assert_eq!(Probe::http(http, host).send().await?.status, 301, "plain HTTP leads to HTTPS");
+
+    // Ready=True was said once, and a steady state writes nothing.
+    let before = cluster.writes()?.len();
+    let before = before + quiet(&cluster, before).await?.len();
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(cluster.writes()?[before..], []);
+
+    // The winner leaves, and the other has the host.
+    server.api(GATEWAY, "HTTPRoute", "tenant-own-a").await?.delete("web", &Default::default()).await?;
+    until("the other is served", async || {
+        let answer = Probe::https(https, host).send().await;
+        Ok(answer.is_ok_and(|answer| answer.status == 200 && says(&answer, "loser")))
+    })
+    .await?;
+    server.api(TENANT, "TenantGateway", "tenant-own").await?.delete("cozystack", &Default::default()).await?;
+    until("nothing is served", async || Ok(Probe::https(https, host).send().await.is_err())).await?;
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}

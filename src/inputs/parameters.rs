@@ -1,0 +1,152 @@
+//! GatewayParameters: `gatewright.io/v1alpha1`, how the Gateways of a class, or one Gateway, are reached.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::object::{Fields, text};
+use super::{Meta, ParseError};
+use crate::model::ObjectName;
+
+/// The custom resource definition.
+pub const PARAMETERS_CRD: &str = include_str!("../../deploy/crds/gatewright.io_gatewayparameters.yaml");
+/// The group of our own kinds.
+pub const OWN_GROUP: &str = "gatewright.io";
+
+/// GatewayParameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayParameters {
+    /// Its metadata.
+    pub meta: Meta,
+    /// What it says, or why that is not understood: it may be newer than we are.
+    pub spec: Result<Parameters, String>,
+}
+
+/// `spec` of GatewayParameters. A Gateway's go before its class's, field by field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Parameters {
+    /// Which fleet serves.
+    pub fleet: Option<FleetKind>,
+    /// The Service of each Gateway of a dedicated fleet.
+    #[serde(default)]
+    pub service: ServiceParameters,
+}
+
+/// A kind of fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum FleetKind {
+    /// All Gateways share the addresses of the Envoys; hostnames decide.
+    Shared,
+    /// A Service for each Gateway leads to ports of its own.
+    Dedicated,
+}
+
+/// `spec.service`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServiceParameters {
+    /// Its type; a load balancer's without.
+    pub r#type: Option<ServiceType>,
+    /// `spec.loadBalancerClass` of the Service.
+    pub load_balancer_class: Option<String>,
+}
+
+/// The type of a Service that leads to a Gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the API")]
+pub enum ServiceType {
+    LoadBalancer,
+    NodePort,
+    ClusterIP,
+}
+
+impl ServiceType {
+    /// As the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ServiceType::LoadBalancer => "LoadBalancer",
+            ServiceType::NodePort => "NodePort",
+            ServiceType::ClusterIP => "ClusterIP",
+        }
+    }
+}
+
+/// A reference to parameters, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParametersRef {
+    /// Its group; empty for the core group.
+    pub group: String,
+    /// Its kind.
+    pub kind: String,
+    /// The namespace, of a reference that has one to say: a class's. A Gateway's parameters are in its own.
+    pub namespace: Option<Arc<str>>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl ParametersRef {
+    /// The GatewayParameters that it names, if it names any.
+    pub fn target(&self) -> Option<ObjectName> {
+        let ours = self.group == OWN_GROUP && self.kind == "GatewayParameters";
+        Some(ObjectName::new(self.namespace.clone().filter(|_| ours)?, self.name.clone()))
+    }
+}
+
+impl GatewayParameters {
+    pub(super) fn parse(mut value: Value, fields: Fields) -> Result<Self, ParseError> {
+        if text(&value["metadata"], "name").is_none() {
+            return Err(ParseError::NoName);
+        }
+        let meta = serde_json::from_value(value["metadata"].take()).map_err(|e| ParseError::Schema(e.to_string()))?;
+        let meta = Meta::read(super::Kind::GatewayParameters, &meta)?;
+        let spec = match value["spec"].take() {
+            Value::Null => Ok(Parameters::default()),
+            spec => serde_json::from_value(spec).map_err(|error| format!("spec: {error}")),
+        };
+        match (spec, fields) {
+            (Err(text), Fields::Known) => Err(ParseError::Schema(text)),
+            (spec, _) => Ok(Self { meta, spec }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inputs::Object;
+
+    fn parse(spec: Value) -> Value {
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "infra", "name": "p"}, "spec": spec})
+    }
+
+    #[test]
+    fn what_a_newer_schema_admits_is_kept_as_not_understood() {
+        let newer = parse(json!({"fleet": "Orbital"}));
+        assert!(Object::parse(newer.clone()).is_err(), "in a file it is a mistake");
+        let Ok(Object::GatewayParameters(read)) = Object::parse_admitted(newer) else { panic!("an object") };
+        assert!(read.spec.expect_err("unknown").starts_with("spec: unknown variant `Orbital`"));
+    }
+
+    /// Every value that the definition lists is one of ours, and every field.
+    #[test]
+    fn the_definition_and_the_type_agree() {
+        let crd: Value = serde_yaml_ng::from_str(PARAMETERS_CRD).expect("the definition is YAML");
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        let mut fields: Vec<&String> = schema.as_object().expect("fields").keys().collect();
+        fields.sort();
+        assert_eq!(fields, ["fleet", "service"]);
+        let service = &schema["service"]["properties"];
+        assert_eq!(service.as_object().expect("fields").keys().collect::<Vec<_>>(), ["loadBalancerClass", "type"]);
+        for fleet in schema["fleet"]["enum"].as_array().expect("values") {
+            for kind in service["type"]["enum"].as_array().expect("values") {
+                let spec = json!({"fleet": fleet, "service": {"type": kind, "loadBalancerClass": "a.org/b"}});
+                Object::parse(parse(spec)).expect("what the definition lists is understood");
+            }
+        }
+    }
+}

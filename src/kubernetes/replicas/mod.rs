@@ -1,0 +1,249 @@
+//! `Programmed` over all replicas: each that does not write statuses keeps a record of what its Envoys acknowledged,
+//! and the one that does sums up.
+//!
+//! A record is an annotation of a Lease of the replica's own that belongs to its pod and goes with it. It is written
+//! when it says something else than before, at most once in [`PAUSE`]: never in a steady state.
+
+mod record;
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until, timeout};
+use tracing::{debug, warn};
+use xds::{Generation, NodeProgress, Rejection, View};
+
+use record::Others;
+pub(crate) use record::Record;
+
+use super::FIELD_MANAGER;
+use super::failure::Failure;
+
+/// The least time between two records.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long one write may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LABEL: &str = "app.kubernetes.io/component";
+const COMPONENT: &str = "replica";
+const ANNOTATION: &str = "gatewright.io/acknowledged";
+
+/// Who a replica is.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// The namespace of the Leases.
+    pub namespace: String,
+    /// Its name.
+    pub identity: String,
+    /// The UID of its pod, which the record goes with.
+    pub pod: Option<String>,
+}
+
+/// What was seen of a replica's record: its name, and the record with its version, or that it is gone.
+#[derive(Debug)]
+pub struct Told(String, Option<(u64, Record)>);
+
+/// The records of all replicas.
+pub struct Replicas {
+    client: Client,
+    replica: Replica,
+    others: Others,
+    wanted: Option<Record>,
+    written: Option<Record>,
+    due: Option<Instant>,
+    task: JoinSet<(Record, Result<(), Failure>)>,
+    failures: u32,
+    told: String,
+}
+
+impl Replicas {
+    /// Nothing known.
+    pub(super) fn new(client: Client, replica: Replica) -> Self {
+        Self {
+            client,
+            replica,
+            others: Others::default(),
+            wanted: None,
+            written: None,
+            due: None,
+            task: JoinSet::new(),
+            failures: 0,
+            told: String::new(),
+        }
+    }
+
+    /// Takes in a record.
+    pub(super) fn take_in(&mut self, told: Told) {
+        let Told(name, record) = told;
+        if name != self.replica.identity {
+            self.others.set(&name, record);
+        } else if self.task.is_empty() {
+            // Ours, of a life before this one, or as it was just written.
+            self.written = record.map(|(_, record)| record);
+        }
+    }
+
+    /// The Envoys of others. See [`Others::nodes`].
+    pub(super) fn nodes(
+        &mut self,
+        own: &BTreeSet<Arc<str>>,
+        generation: impl Fn(u64) -> Option<Generation>,
+    ) -> Vec<NodeProgress> {
+        self.others.nodes(own, generation)
+    }
+
+    /// What Envoys of others refused.
+    pub(super) fn refused(&self, view: &View) -> Vec<Rejection> {
+        self.others.refused(view)
+    }
+
+    /// Our own record is to say this from now on. A replica that never had an Envoy needs none.
+    pub(super) fn publish(&mut self, record: Record) {
+        if self.written.as_ref() == Some(&record) || self.written.is_none() && record.is_empty() {
+            self.wanted = None;
+        } else {
+            self.wanted = Some(record);
+            self.due.get_or_insert_with(|| Instant::now() + PAUSE);
+        }
+    }
+
+    /// Waits until something is to be done or has ended, and does it.
+    pub(super) async fn next(&mut self) {
+        let due = self.due.filter(|_| self.wanted.is_some() && self.task.is_empty());
+        let turn = async {
+            match due {
+                Some(at) => sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = async {
+            match self.task.join_next().await {
+                Some(done) => done.expect("a write does not panic and is not aborted"),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            (record, outcome) = ended => self.take_ended(record, outcome),
+            () = turn => self.write(),
+        }
+    }
+
+    fn write(&mut self) {
+        self.due = None;
+        let Some(record) = self.wanted.take() else { return };
+        let (client, replica) = (self.client.clone(), self.replica.clone());
+        self.task.spawn(async move {
+            let outcome = match timeout(PATIENCE, apply(client, &replica, &record)).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(Failure::of(&error)),
+                Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
+            };
+            (record, outcome)
+        });
+    }
+
+    fn take_ended(&mut self, record: Record, outcome: Result<(), Failure>) {
+        match outcome {
+            Ok(()) => {
+                self.written = Some(record);
+                self.failures = 0;
+                self.told.clear();
+                if self.wanted == self.written {
+                    self.wanted = None;
+                }
+            }
+            Err(failure) => {
+                let text = failure.to_string();
+                if self.told != text {
+                    warn!("the record of what Envoys acknowledged: {text}");
+                    self.told = text;
+                }
+                self.wanted.get_or_insert(record);
+                self.due = failure.pause(self.failures).or(Some(PATIENCE)).map(|pause| Instant::now() + pause);
+                self.failures += 1;
+                return;
+            }
+        }
+        self.due = self.wanted.is_some().then(|| Instant::now() + PAUSE);
+    }
+
+    /// Ends what is being written.
+    pub(super) async fn stop(mut self) {
+        while self.task.join_next().await.is_some() {}
+    }
+}
+
+async fn apply(client: Client, replica: &Replica, record: &Record) -> kube::Result<()> {
+    let Replica { namespace, identity, pod } = replica;
+    let name = format!("gatewright-replica-{identity}");
+    let text = serde_json::to_string(record).expect("a record is texts");
+    let mut metadata = json!({
+        "name": name, "namespace": namespace,
+        "labels": {LABEL: COMPONENT, "app.kubernetes.io/name": "gatewright"}, "annotations": {ANNOTATION: text},
+    });
+    if let Some(uid) = pod {
+        metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": identity, "uid": uid}]);
+    }
+    let document = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+        "spec": {"holderIdentity": identity}});
+    let api: Api<Lease> = Api::namespaced(client, namespace);
+    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&document)).await.map(drop)
+}
+
+/// Watches the records of all replicas until the receiver is gone.
+pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
+    let api: Api<Lease> = Api::namespaced(client, &namespace);
+    let mut events = pin!(watcher(api, Config::default().labels(&format!("{LABEL}={COMPONENT}"))));
+    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(event) = events.next().await {
+        let told = match event {
+            Ok(Event::Init) => {
+                before.append(&mut now);
+                Vec::new()
+            }
+            Ok(Event::InitApply(lease) | Event::Apply(lease)) => {
+                let told = told(&lease);
+                now.insert(told.0.clone());
+                vec![told]
+            }
+            Ok(Event::Delete(lease)) => {
+                let Told(name, _) = told(&lease);
+                now.remove(&name);
+                vec![Told(name, None)]
+            }
+            Ok(Event::InitDone) => {
+                let gone = std::mem::take(&mut before);
+                gone.into_iter().filter(|name| !now.contains(name)).map(|name| Told(name, None)).collect()
+            }
+            Err(error) => {
+                debug!("watching what other replicas record: {error}");
+                sleep(Duration::from_secs(1)).await;
+                Vec::new()
+            }
+        };
+        for one in told {
+            if out.send(one).await.is_err() {
+                return;
+            }
+        }
+        if out.is_closed() {
+            return;
+        }
+    }
+}
+
+fn told(lease: &Lease) -> Told {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+    let version = lease.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
+    let record = lease.annotations().get(ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
+    Told(holder, record.map(|record| (version, record)))
+}

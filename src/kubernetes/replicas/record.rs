@@ -1,0 +1,189 @@
+//! What a replica that does not write statuses says of its Envoys, for the one that does. Pure.
+//!
+//! Generations mean something within one replica only. What all have in common is the state that a translation led
+//! to: a record says which state it speaks of by a digest, and whoever reads it knows which generations of its own had
+//! that state. A record of a state that the reader never had tells nothing new of an Envoy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use xds::{Generation, Kind, NodeProgress, Rejection, View};
+
+/// So many refusals are told of, and so much of each one's text.
+const REFUSALS: usize = 16;
+const TEXT: usize = 512;
+
+/// What one replica says of the Envoys that are connected to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Record {
+    /// The digest of what it published.
+    state: String,
+    /// Who has all of it.
+    acknowledged: BTreeSet<String>,
+    /// Who has not.
+    behind: BTreeSet<String>,
+    /// What Envoys refused.
+    refused: Vec<Refusal>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Refusal {
+    node: String,
+    kind: String,
+    name: String,
+    version: String,
+    text: String,
+}
+
+impl Record {
+    /// The record of a state that was published by generation `since`.
+    pub(crate) fn new(state: u64, since: Generation, nodes: &[NodeProgress], refused: &[Rejection]) -> Self {
+        let (done, behind): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.acknowledged >= since);
+        let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.to_string()).collect();
+        let refusal = |r: &Rejection| Refusal {
+            node: r.node.to_string(),
+            kind: r.kind.type_url().to_owned(),
+            name: r.name.to_string(),
+            version: r.version.to_string(),
+            text: r.text.chars().take(TEXT).collect(),
+        };
+        Self {
+            state: format!("{state:016x}"),
+            acknowledged: names(done),
+            behind: names(behind),
+            refused: refused.iter().take(REFUSALS).map(refusal).collect(),
+        }
+    }
+
+    /// Whether there is anybody it speaks of.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.acknowledged.is_empty() && self.behind.is_empty()
+    }
+
+    fn names(&self) -> impl Iterator<Item = (&String, bool)> {
+        let done = self.acknowledged.iter().map(|name| (name, true));
+        done.chain(self.behind.iter().map(|name| (name, false)))
+    }
+}
+
+/// What the other replicas say.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// By replica, each with the version in which it was read.
+    records: BTreeMap<String, (u64, Record)>,
+    /// What each Envoy of others is known to have of ours.
+    known: BTreeMap<String, Generation>,
+}
+
+impl Others {
+    /// Takes in a replica's record; `None` when it is gone.
+    pub(super) fn set(&mut self, replica: &str, record: Option<(u64, Record)>) {
+        match record {
+            Some(record) => self.records.insert(replica.to_owned(), record),
+            None => self.records.remove(replica),
+        };
+    }
+
+    /// The Envoys of others, with the generation of ours that each has. `generation` tells which one had a state.
+    ///
+    /// One that is connected to us speaks for itself; of one that two replicas tell of the newer record counts, since it
+    /// went from one to the other. One of which no record ever told a state that we had is left out: its replica may be
+    /// of another version of this program, which calls the same state by another digest.
+    pub(super) fn nodes(
+        &mut self,
+        own: &BTreeSet<Arc<str>>,
+        generation: impl Fn(u64) -> Option<Generation>,
+    ) -> Vec<NodeProgress> {
+        let mut newest: BTreeMap<&String, (u64, bool, &Record)> = BTreeMap::new();
+        for (version, record) in self.records.values() {
+            for (name, done) in record.names().filter(|(name, _)| !own.contains(name.as_str())) {
+                let slot = newest.entry(name).or_insert((*version, done, record));
+                if slot.0 < *version {
+                    *slot = (*version, done, record);
+                }
+            }
+        }
+        self.known.retain(|name, _| newest.contains_key(name));
+        let mut nodes = Vec::new();
+        for (name, (_, done, record)) in newest {
+            let state = u64::from_str_radix(&record.state, 16).ok().filter(|_| done);
+            if let Some(has) = state.and_then(&generation) {
+                let known = self.known.entry(name.clone()).or_default();
+                *known = has.max(*known);
+            }
+            if let Some(has) = self.known.get(name) {
+                nodes.push(NodeProgress {
+                    node: Arc::from(name.as_str()),
+                    identity: Arc::from("of another replica"),
+                    acknowledged: *has,
+                });
+            }
+        }
+        nodes
+    }
+
+    /// What Envoys of others refused.
+    pub(super) fn refused(&self, view: &View) -> Vec<Rejection> {
+        let all = self.records.values().flat_map(|(_, record)| &record.refused);
+        let rejection = |refusal: &Refusal| {
+            Some(Rejection {
+                view: view.clone(),
+                node: Arc::from(refusal.node.as_str()),
+                kind: Kind::of_type_url(&refusal.kind)?,
+                name: Arc::from(refusal.name.as_str()),
+                version: Arc::from(refusal.version.as_str()),
+                text: Arc::from(refusal.text.as_str()),
+            })
+        };
+        all.filter_map(rejection).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, acknowledged: Generation) -> NodeProgress {
+        NodeProgress { node: Arc::from(name), identity: Arc::from("i"), acknowledged }
+    }
+
+    fn record(state: u64, since: Generation, nodes: &[NodeProgress]) -> Record {
+        let text = serde_json::to_string(&Record::new(state, since, nodes, &[])).expect("texts");
+        serde_json::from_str(&text).expect("what was written can be read")
+    }
+
+    /// Names and generations when we had state 7 in generation 70 and state 8 in 80.
+    fn check(others: &mut Others, own: &[&str]) -> Vec<(String, Generation)> {
+        let own = own.iter().map(|name| Arc::from(*name)).collect();
+        let had = |state| [(7, 70), (8, 80)].into_iter().find(|(s, _)| *s == state).map(|(_, generation)| generation);
+        others.nodes(&own, had).into_iter().map(|n| (n.node.to_string(), n.acknowledged)).collect()
+    }
+
+    #[test]
+    fn what_another_replica_has_counts_by_the_state_it_speaks_of() {
+        let mut others = Others::default();
+        others.set("b", Some((1, record(7, 3, &[node("x", 3), node("y", 2)]))));
+        assert_eq!(
+            check(&mut others, &[]),
+            [("x".to_owned(), 70)],
+            "nothing is known of who never had a state of ours"
+        );
+        others.set("b", Some((2, record(8, 4, &[node("x", 3), node("y", 4)]))));
+        assert_eq!(check(&mut others, &[]), [("x".to_owned(), 70), ("y".to_owned(), 80)], "x has what it had");
+        others.set("b", Some((3, record(9, 5, &[node("x", 5), node("y", 5)]))));
+        assert_eq!(check(&mut others, &[]), [("x".to_owned(), 70), ("y".to_owned(), 80)], "a state that we never had");
+        others.set("b", None);
+        assert_eq!(check(&mut others, &[]), []);
+    }
+
+    #[test]
+    fn an_envoy_that_went_to_another_replica_is_counted_once() {
+        let mut others = Others::default();
+        others.set("b", Some((1, record(7, 1, &[node("x", 1)]))));
+        others.set("c", Some((2, record(8, 1, &[node("x", 1)]))));
+        assert_eq!(check(&mut others, &[]), [("x".to_owned(), 80)]);
+        assert_eq!(check(&mut others, &["x"]), [], "it is connected to us");
+    }
+}

@@ -1,0 +1,246 @@
+//! What the API server holds of an object that TenantGateways may lead to, and what has to be done about it. Pure.
+//!
+//! Compared is what we applied with what we want: fields of ours that others changed are theirs since, and so missing;
+//! defaults of the schema are nobody's, and so do not show.
+
+use std::collections::BTreeMap;
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use super::fields;
+use crate::model::Hostname;
+use crate::tenancy::Existing;
+
+/// An object under a name that a TenantGateway may lead to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// `metadata.uid`
+    pub uid: String,
+    /// `metadata.resourceVersion`
+    pub version: String,
+    /// Whether it is being deleted.
+    going: bool,
+    /// The UID of its controlling owner; empty where there is none.
+    owner: String,
+    /// What we applied and still own, as JSON; `None` when we never did.
+    ours: Option<Box<str>>,
+    /// Who else owns fields of its specification.
+    others: Vec<String>,
+}
+
+/// What has to be done so that an object is as it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing.
+    Nothing,
+    /// Create it, if nothing is there.
+    Create,
+    /// Apply it over what is there.
+    Apply,
+    /// Make the specification ours alone, then apply it.
+    TakeOver,
+    /// Delete it.
+    Delete,
+}
+
+impl Held {
+    /// What there is of an object, and what tenancy wants to know of it.
+    pub fn new(object: &DynamicObject) -> (Self, Existing) {
+        let meta = &object.metadata;
+        let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
+        let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
+        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        let owner = owner.map(|owner| owner.uid.clone()).unwrap_or_default();
+        let ours = fields::ours(managed).map(|tree| {
+            let whole = json!({
+                "metadata": {"labels": meta.labels, "annotations": meta.annotations,
+                    "ownerReferences": meta.owner_references},
+                "spec": object.data["spec"],
+            });
+            fields::project(&whole, &tree).to_string().into_boxed_str()
+        });
+        let held = Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
+            going: meta.deletion_timestamp.is_some(),
+            owner: owner.clone(),
+            ours,
+            others: fields::others(managed),
+        };
+        (held, Existing { owner, hosts: hosts(&object.data["spec"]) })
+    }
+
+    /// Who else writes its specification.
+    pub fn others(&self) -> &[String] {
+        &self.others
+    }
+
+    /// What has to be done. `decided` says whether there is a TenantGateway of this UID whose objects are decided: what it
+    /// does not want may go.
+    pub fn step(held: Option<&Self>, wanted: Option<&Value>, decided: &dyn Fn(&str) -> bool) -> Step {
+        let own = |held: &Self| match wanted {
+            _ if held.owner.is_empty() => false,
+            Some(wanted) => wanted["metadata"]["ownerReferences"][0]["uid"] == *held.owner,
+            None => decided(&held.owner),
+        };
+        match (held, wanted) {
+            (None, None) => Step::Nothing,
+            (None, Some(_)) => Step::Create,
+            // It goes, or is somebody else's.
+            (Some(held), _) if held.going || !own(held) => Step::Nothing,
+            (Some(held), Some(_)) if !held.others.is_empty() => Step::TakeOver,
+            (Some(held), Some(wanted)) if !held.is(wanted) => Step::Apply,
+            (Some(_), Some(_)) => Step::Nothing,
+            // Positive ownership: the right owner, and that we wrote it.
+            (Some(held), None) if held.ours.is_some() => Step::Delete,
+            (Some(_), None) => Step::Nothing,
+        }
+    }
+
+    /// Whether what we applied is what is wanted.
+    fn is(&self, wanted: &Value) -> bool {
+        let Some(ours) = &self.ours else { return false };
+        let there: Value = serde_json::from_str(ours).unwrap_or_default();
+        let meta = &wanted["metadata"];
+        let mut wanted = json!({"metadata": {}, "spec": wanted["spec"]});
+        for field in ["labels", "annotations", "ownerReferences"] {
+            if !meta[field].is_null() {
+                wanted["metadata"][field] = meta[field].clone();
+            }
+        }
+        same("", &wanted, &there, true)
+    }
+}
+
+/// Whether two values are the same. `exact` is off inside of lists that are one field to the server: there it filled in
+/// defaults.
+fn same(field: &str, wanted: &Value, there: &Value, exact: bool) -> bool {
+    match (wanted, there) {
+        (Value::Object(wanted), Value::Object(there)) => {
+            wanted.iter().all(|(name, value)| there.get(name).is_some_and(|there| same(name, value, there, exact)))
+                && (!exact || there.keys().all(|name| wanted.contains_key(name)))
+        }
+        (Value::Array(wanted), Value::Array(there)) => {
+            let key = match field {
+                "listeners" => "name",
+                "ownerReferences" => "uid",
+                _ => {
+                    return wanted.len() == there.len()
+                        && wanted.iter().zip(there).all(|(wanted, there)| same("", wanted, there, false));
+                }
+            };
+            let by_key: BTreeMap<&str, &Value> =
+                there.iter().filter_map(|item| Some((item[key].as_str()?, item))).collect();
+            let found = |item: &Value| item[key].as_str().and_then(|key| by_key.get(key).copied());
+            wanted.len() == there.len()
+                && wanted.iter().all(|item| found(item).is_some_and(|there| same("", item, there, exact)))
+        }
+        (wanted, there) => wanted == there,
+    }
+}
+
+/// The hostnames of TLS listeners, by name.
+fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
+    let listeners = spec["listeners"].as_array().into_iter().flatten().filter(|l| l["protocol"] != "HTTP");
+    let host = |listener: &Value| {
+        let hostname = Hostname::parse(listener["hostname"].as_str()?).ok()?;
+        Some((listener["name"].as_str()?.to_owned(), hostname))
+    };
+    listeners.filter_map(host).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "u-1";
+
+    fn wanted() -> Value {
+        json!({"apiVersion": "g/v1", "kind": "Gateway", "metadata": {"name": "g", "namespace": "a", "labels": {"l": "x"},
+            "ownerReferences": [{"uid": OWNER, "controller": true, "kind": "TenantGateway", "name": "g",
+                "apiVersion": "t/v1", "blockOwnerDeletion": true}]},
+            "spec": {"gatewayClassName": "c", "listeners": [
+                {"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.b", "tls": {"certificateRefs": [{"name": "s"}]}},
+                {"name": "b", "port": 80, "protocol": "HTTP"}]}})
+    }
+
+    fn tree(value: &Value, field: &str) -> Value {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (format!("f:{name}"), tree(value, name))).collect()
+            }
+            Value::Array(items) if matches!(field, "listeners" | "ownerReferences") => {
+                let key = if field == "listeners" { "name" } else { "uid" };
+                let item = |item: &Value| (format!("k:{}", json!({key: item[key]})), tree(item, ""));
+                items.iter().map(item).collect()
+            }
+            _ => json!({}),
+        }
+    }
+
+    /// The object as the server has it after we applied `applied`.
+    fn server(applied: &Value) -> Value {
+        let mut there = applied.clone();
+        let owned = json!({"metadata": {"labels": applied["metadata"]["labels"],
+            "ownerReferences": applied["metadata"]["ownerReferences"]}, "spec": applied["spec"]});
+        there["metadata"]["uid"] = json!("u");
+        there["metadata"]["resourceVersion"] = json!("5");
+        there["metadata"]["managedFields"] = json!([{"manager": super::super::super::FIELD_MANAGER,
+            "operation": "Apply", "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": tree(&owned, "")}]);
+        there["spec"]["listeners"][0]["tls"]["certificateRefs"][0]["kind"] = json!("Secret");
+        there["spec"]["listeners"][0]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});
+        there
+    }
+
+    fn held(value: Value) -> Held {
+        Held::new(&serde_json::from_value(value).expect("an object")).0
+    }
+
+    fn step(there: Value, wanted: Option<&Value>, owner: &str) -> Step {
+        Held::step(Some(&held(there)), wanted, &|uid| uid == owner)
+    }
+
+    #[test]
+    fn what_is_there_with_defaults_and_in_another_order_is_not_written() {
+        let mut there = server(&wanted());
+        there["spec"]["listeners"].as_array_mut().expect("a list").reverse();
+        assert_eq!(step(there, Some(&wanted()), OWNER), Step::Nothing);
+        assert_eq!(Held::step(None, Some(&wanted()), &|_| true), Step::Create);
+    }
+
+    #[test]
+    fn a_difference_of_ours_is_applied() {
+        let mut less = wanted();
+        less["spec"]["listeners"].as_array_mut().expect("a list").pop();
+        assert_eq!(step(server(&wanted()), Some(&less), OWNER), Step::Apply);
+        assert_eq!(step(server(&less), Some(&wanted()), OWNER), Step::Apply);
+        // A field that another changed is no longer among ours.
+        let mut edited = server(&wanted());
+        edited["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+            .as_object_mut()
+            .expect("a tree")
+            .remove("f:gatewayClassName");
+        edited["metadata"]["managedFields"].as_array_mut().expect("a list").push(json!({"manager": "kubectl-edit",
+            "operation": "Update", "apiVersion": "g/v1", "fieldsV1": {"f:spec": {"f:gatewayClassName": {}}}}));
+        let there = held(edited);
+        assert_eq!(Held::step(Some(&there), Some(&wanted()), &|_| true), Step::TakeOver);
+        assert_eq!(there.others(), ["kubectl-edit"]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_neither_written_nor_deleted() {
+        let mut anew = wanted();
+        anew["metadata"]["ownerReferences"][0]["uid"] = json!("u-2");
+        assert_eq!(step(server(&wanted()), Some(&anew), "u-2"), Step::Nothing);
+        assert_eq!(step(server(&wanted()), None, "u-2"), Step::Nothing);
+        let mut by_upstream = server(&wanted());
+        by_upstream["metadata"]["managedFields"][0]["manager"] = json!("cozystack-controller");
+        assert_eq!(step(by_upstream.clone(), None, OWNER), Step::Nothing, "we never wrote it");
+        assert_eq!(step(by_upstream, Some(&wanted()), OWNER), Step::TakeOver);
+        assert_eq!(step(server(&wanted()), None, OWNER), Step::Delete);
+        let mut going = server(&wanted());
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(step(going, Some(&wanted()), OWNER), Step::Nothing);
+    }
+}

@@ -1,0 +1,89 @@
+//! One thing that is written for a TenantGateway, from beginning to end.
+
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::super::FIELD_MANAGER;
+use super::super::failure::Failure;
+use super::fields;
+use crate::inputs::ObjectKey;
+
+/// How long one job may take: less than the third of a Lease's duration that is left when its holder stops writing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A version that no object has: whoever names it creates, and never writes over something.
+const NONE_YET: &str = "1";
+
+/// What is to be done to one object.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Create it, if nothing is there.
+    Create(Value),
+    /// Apply it to the object of this UID.
+    Apply(Value, String),
+    /// The same, after what others own of its specification was made ours.
+    TakeOver(Value, String),
+    /// Delete the object of this UID, in this version.
+    Delete(String, String),
+    /// Patch its metadata.
+    Label(Value),
+    /// Patch its status.
+    Status(Value),
+}
+
+/// Carries it out. The object as it is now; `None` once it was deleted.
+pub(super) async fn run(client: Client, key: ObjectKey, job: Job) -> Result<Option<Box<DynamicObject>>, Failure> {
+    match timeout(PATIENCE, carry_out(&client, &key, job)).await {
+        Ok(Ok(object)) => Ok(object.map(Box::new)),
+        Ok(Err(error)) => Err(Failure::of(&error)),
+        Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+async fn carry_out(client: &Client, key: &ObjectKey, job: Job) -> kube::Result<Option<DynamicObject>> {
+    let version = key.kind.api_version();
+    let version = version.rsplit('/').next().unwrap_or_default();
+    // Plurals of these kinds are regular.
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(key.kind.group(), version, key.kind.as_str()));
+    let api: Api<DynamicObject> = if key.kind.namespaced() {
+        Api::namespaced_with(client.clone(), &key.name.namespace, &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
+    };
+    let name = &*key.name.name;
+    let apply = PatchParams::apply(FIELD_MANAGER).force();
+    let edit = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match job {
+        Job::Create(mut document) => {
+            document["metadata"]["resourceVersion"] = json!(NONE_YET);
+            api.patch(name, &apply, &Patch::Apply(document)).await.map(Some)
+        }
+        Job::Apply(mut document, uid) => {
+            document["metadata"]["uid"] = json!(uid);
+            api.patch(name, &apply, &Patch::Apply(document)).await.map(Some)
+        }
+        Job::TakeOver(mut document, uid) => {
+            document["metadata"]["uid"] = json!(uid);
+            let there = api.get(name).await?;
+            let managed = serde_json::to_value(&there.metadata.managed_fields).unwrap_or_default();
+            let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
+            if there.metadata.uid.as_deref() == Some(&uid) && !fields::others_within(managed, &document["spec"]) {
+                let taken = fields::taken_over(managed, &resource.api_version);
+                let claim = json!({"metadata": {"uid": uid, "managedFields": taken,
+                    "resourceVersion": there.metadata.resource_version}});
+                api.patch(name, &edit, &Patch::Merge(claim)).await?;
+            }
+            api.patch(name, &apply, &Patch::Apply(document)).await.map(Some)
+        }
+        Job::Delete(uid, version) => {
+            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: Some(version) });
+            api.delete(name, &DeleteParams { preconditions, ..DeleteParams::default() }).await.map(|_| None)
+        }
+        Job::Label(patch) => api.patch(name, &edit, &Patch::Merge(patch)).await.map(Some),
+        Job::Status(patch) => api.patch_status(name, &edit, &Patch::Merge(patch)).await.map(Some),
+    }
+}

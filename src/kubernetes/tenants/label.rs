@@ -1,0 +1,40 @@
+//! The label and the annotation of a namespace, as a patch. Pure.
+
+use serde_json::{Value, json};
+
+use crate::tenancy::{ATTACHED_BY, GATEWAY_LABEL, Patch};
+
+/// A merge patch that holds only for the version of the namespace that was decided upon; `None` where nothing is to be
+/// done.
+pub(super) fn patch(wanted: &Patch, version: &str) -> Option<Value> {
+    let mut metadata = json!({"resourceVersion": version});
+    match wanted {
+        Patch::Leave => return None,
+        Patch::Set(gateway) => {
+            metadata["labels"] = json!({GATEWAY_LABEL: **gateway});
+            metadata["annotations"] = json!({ATTACHED_BY: **gateway});
+        }
+        Patch::Strip => {
+            metadata["labels"] = json!({GATEWAY_LABEL: null});
+            metadata["annotations"] = json!({ATTACHED_BY: null});
+        }
+        // The label is somebody else's since.
+        Patch::Disown => metadata["annotations"] = json!({ATTACHED_BY: null}),
+    }
+    Some(json!({"metadata": metadata}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_ours_is_taken_away() {
+        let disowned = patch(&Patch::Disown, "7").expect("a patch");
+        assert_eq!(disowned, json!({"metadata": {"resourceVersion": "7", "annotations": {ATTACHED_BY: null}}}));
+        assert_eq!(patch(&Patch::Leave, "7"), None);
+        let set = patch(&Patch::Set("tenant-a".into()), "7").expect("a patch");
+        assert_eq!(set["metadata"]["labels"][GATEWAY_LABEL], "tenant-a");
+        assert_eq!(patch(&Patch::Strip, "7").expect("a patch")["metadata"]["labels"], json!({GATEWAY_LABEL: null}));
+    }
+}

@@ -1,0 +1,520 @@
+//! What TenantGateways lead to, written to the cluster: objects, labels of namespaces, and their own statuses.
+//!
+//! Tenancy says what is wanted; here it is compared with what the API server holds, and written when it differs, each
+//! object by itself, so that one that is refused hurts no other. What was written comes back by being watched.
+
+mod event;
+mod fields;
+mod held;
+mod job;
+mod label;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::core::DynamicObject;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tracing::{info, warn};
+
+pub use event::Herald;
+pub use held::{Held, Step};
+
+use super::damper::Damper;
+use super::failure::Failure;
+use super::queue::Queue;
+use super::seen::Seen;
+use super::view::View;
+use crate::inputs::{Kind, ObjectKey};
+use crate::model::ObjectName;
+use crate::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
+use job::Job;
+
+/// Writes at the same time.
+const AT_ONCE: usize = 8;
+/// How long after one write of a Gateway or ListenerSet the next one waits, so that a burst of routes is a few writes:
+/// the API server compares all listeners with each other.
+const GAP: Duration = Duration::from_millis(250);
+/// How long a status waits for those who are to act yet, so that it is written once.
+const PASSING: Duration = Duration::from_secs(2);
+/// How often the same is written again before it is called a fight.
+const FIGHT: u32 = 4;
+/// The kinds of which everything has to be seen before anything is written: what is wanted follows from them.
+const SOURCES: [Kind; 8] = [
+    Kind::TenantGateway,
+    Kind::Namespace,
+    Kind::GatewayClass,
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HTTPRoute,
+    Kind::GRPCRoute,
+    Kind::TLSRoute,
+];
+
+/// One thing to be written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    /// Label and annotation of a namespace.
+    Label(Arc<str>),
+    /// A derived object.
+    Object(Derived),
+    /// The status of a TenantGateway.
+    Status(ObjectName),
+}
+
+impl Task {
+    fn key(&self) -> ObjectKey {
+        match self {
+            Task::Label(namespace) => ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone())),
+            Task::Object(derived) => ObjectKey::new(kind(derived.kind), derived.name.clone()),
+            Task::Status(tenant) => ObjectKey::new(Kind::TenantGateway, tenant.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Label(namespace) => write!(f, "labels of Namespace {namespace}"),
+            Task::Object(derived) => write!(f, "{} {}", derived.kind.as_str(), derived.name),
+            Task::Status(tenant) => write!(f, "status of TenantGateway {tenant}"),
+        }
+    }
+}
+
+/// What decides needs to know.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// What is wanted.
+    pub tenancy: &'a Tenancy,
+    /// What the server holds of statuses and namespaces.
+    pub seen: &'a BTreeMap<ObjectKey, Seen>,
+    /// How complete the view is.
+    pub view: &'a View,
+}
+
+/// Writes what TenantGateways lead to.
+pub struct Tenants {
+    client: Client,
+    held: BTreeMap<Derived, Held>,
+    queue: Queue<Task>,
+    tasks: JoinSet<Written>,
+    damper: Damper<Task>,
+    /// What could not be written, and what is fought over.
+    troubles: BTreeMap<Task, (&'static str, String)>,
+    wrote: BTreeMap<Derived, Instant>,
+    /// Since when the status of a TenantGateway waits for others.
+    passing: BTreeMap<ObjectName, Instant>,
+    writes: BTreeMap<&'static str, u64>,
+    failures: BTreeMap<&'static str, u64>,
+    herald: Herald,
+}
+
+enum Decision {
+    Nothing,
+    Later(Instant),
+    Write(Job, serde_json::Value),
+}
+
+impl Tenants {
+    /// Nothing seen yet.
+    pub fn new(client: Client) -> Self {
+        Self {
+            herald: Herald::new(client.clone()),
+            client,
+            held: BTreeMap::new(),
+            queue: Queue::default(),
+            tasks: JoinSet::new(),
+            damper: Damper::default(),
+            troubles: BTreeMap::new(),
+            wrote: BTreeMap::new(),
+            passing: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// An object is there under a name that a TenantGateway may lead to.
+    pub fn see(&mut self, derived: Derived, held: Held) {
+        if self.held.get(&derived) != Some(&held) {
+            self.held.insert(derived.clone(), held);
+            self.want(Task::Object(derived));
+        }
+    }
+
+    /// An object is gone.
+    pub fn forget(&mut self, key: &ObjectKey) {
+        let task = match derived(key) {
+            Some(derived) => {
+                self.held.remove(&derived);
+                self.wrote.remove(&derived);
+                // It may be wanted anew.
+                self.want(Task::Object(derived.clone()));
+                Task::Object(derived)
+            }
+            None if key.kind == Kind::TenantGateway => {
+                self.passing.remove(&key.name);
+                Task::Status(key.name.clone())
+            }
+            None if key.kind == Kind::Namespace => Task::Label(key.name.name.clone()),
+            None => return,
+        };
+        self.damper.forget(&task);
+        self.troubles.remove(&task);
+        if !matches!(task, Task::Object(_)) {
+            self.queue.drop(&task);
+        }
+    }
+
+    /// Metadata or status of an object changed: that of a TenantGateway may have to.
+    pub fn look_at(&mut self, key: &ObjectKey, tenancy: &Tenancy) {
+        match key.kind {
+            Kind::TenantGateway => self.want(Task::Status(key.name.clone())),
+            Kind::Gateway => self.want_status(&Derived { kind: DerivedKind::Gateway, name: key.name.clone() }, tenancy),
+            Kind::ListenerSet if names::overflow_of(&key.name.name).is_some() => {
+                self.want_status(&Derived { kind: DerivedKind::ListenerSet, name: key.name.clone() }, tenancy);
+            }
+            _ => {}
+        }
+    }
+
+    /// Tenancy decided something.
+    pub fn take_in(&mut self, delta: &Delta, tenancy: &Tenancy) {
+        for derived in delta.objects.keys() {
+            self.want(Task::Object(derived.clone()));
+            self.want_status(derived, tenancy);
+        }
+        for namespace in delta.namespaces.keys() {
+            self.want(Task::Label(namespace.clone()));
+        }
+        for tenant in delta.tenants.keys() {
+            self.want(Task::Status(tenant.clone()));
+        }
+    }
+
+    /// Everything is compared once with what there is.
+    pub fn look_at_everything(&mut self, tenancy: &Tenancy) {
+        let objects: BTreeSet<&Derived> = self.held.keys().chain(tenancy.objects().keys()).collect();
+        let objects = objects.into_iter().map(|derived| Task::Object(derived.clone()));
+        let labels = tenancy.patches().map(|(namespace, _)| Task::Label(namespace.clone()));
+        let statuses = tenancy.tenants().map(|tenant| Task::Status(tenant.clone()));
+        let all: Vec<Task> = objects.chain(labels).chain(statuses).collect();
+        for task in all {
+            self.want(task);
+        }
+    }
+
+    /// A kind is watched from now on, or no longer.
+    pub fn kind_changed(&mut self, kind: Kind, tenancy: &Tenancy) {
+        if SOURCES.contains(&kind) || matches!(kind, Kind::Issuer | Kind::Certificate) {
+            self.look_at_everything(tenancy);
+        }
+    }
+
+    fn want(&mut self, task: Task) {
+        self.queue.want(task, Instant::now());
+    }
+
+    fn want_status(&mut self, derived: &Derived, tenancy: &Tenancy) {
+        if let Some(tenant) = tenancy.tenant_of(derived) {
+            self.want(Task::Status(tenant.clone()));
+        }
+    }
+
+    /// Begins the writes whose turn has come. Those of replicas that may not write are forgotten: whoever may compares
+    /// everything when it begins.
+    pub fn write(&mut self, known: Known<'_>, leads: bool) {
+        let whole = SOURCES.iter().all(|kind| known.view.is_whole(*kind) || known.view.is_missing(*kind));
+        while self.tasks.len() < AT_ONCE
+            && let Some(task) = self.queue.take(Instant::now())
+        {
+            // What waits for a view is wanted again when the view is whole.
+            let decision = if leads && whole { self.decide(&task, known) } else { Decision::Nothing };
+            match decision {
+                Decision::Nothing => self.queue.done(&task),
+                Decision::Later(at) => {
+                    self.queue.done(&task);
+                    self.queue.want(task, at);
+                }
+                Decision::Write(job, document) => self.begin(task, job, &document, known.tenancy),
+            }
+        }
+    }
+
+    fn begin(&mut self, task: Task, job: Job, document: &serde_json::Value, tenancy: &Tenancy) {
+        let now = Instant::now();
+        self.damper.wrote(&task, document, now);
+        if self.damper.times(&task) > FIGHT {
+            let others = match &task {
+                Task::Object(derived) => self.held.get(derived).map(Held::others).unwrap_or_default().join(", "),
+                Task::Label(_) | Task::Status(_) => String::new(),
+            };
+            let who = if others.is_empty() { "somebody".to_owned() } else { others };
+            let text = format!("{task}: {who} changes back what is written, again and again: let one of us have it");
+            self.trouble(&task, ("ContestedByAnotherWriter", text), tenancy);
+        }
+        if let Task::Object(derived) = &task {
+            self.wrote.insert(derived.clone(), now);
+        }
+        let kind = match (&task, &job) {
+            (_, Job::Delete(..)) => "delete",
+            (Task::Label(_), _) => "label",
+            (Task::Object(_), _) => "object",
+            (Task::Status(_), _) => "status",
+        };
+        *self.writes.entry(kind).or_default() += 1;
+        let (client, key) = (self.client.clone(), task.key());
+        self.tasks.spawn(async move { Written { task, outcome: job::run(client, key, job).await } });
+    }
+
+    fn decide(&mut self, task: &Task, known: Known<'_>) -> Decision {
+        let now = Instant::now();
+        let (job, document) = match task {
+            Task::Label(namespace) => {
+                let patch = known.tenancy.patch(namespace);
+                let seen = known.seen.get(&task.key());
+                let document = patch.zip(seen).and_then(|(patch, seen)| label::patch(patch, &seen.version));
+                let Some(document) = document else { return Decision::Nothing };
+                (Job::Label(document.clone()), document)
+            }
+            Task::Object(derived) => match self.decide_object(derived, known, now) {
+                Ok(decided) => decided,
+                Err(decision) => return decision,
+            },
+            Task::Status(tenant) => match self.decide_status(tenant, known, now) {
+                Ok(decided) => decided,
+                Err(decision) => return decision,
+            },
+        };
+        match self.damper.not_before(task, &document, now) {
+            Some(at) => Decision::Later(at),
+            None => Decision::Write(job, document),
+        }
+    }
+
+    fn decide_object(
+        &mut self,
+        derived: &Derived,
+        known: Known<'_>,
+        now: Instant,
+    ) -> Result<(Job, serde_json::Value), Decision> {
+        let task = Task::Object(derived.clone());
+        let wanted = known.tenancy.objects().get(derived).map(Desired::document);
+        let wanted = wanted.as_ref();
+        let kind = kind(derived.kind);
+        if !known.view.is_whole(kind) {
+            if wanted.is_some() && known.view.is_missing(kind) {
+                let text =
+                    format!("{task}: {} is not served by this API server: install its definition", kind.as_str());
+                self.trouble(&task, ("KindNotServed", text), known.tenancy);
+            }
+            return Err(Decision::Nothing);
+        }
+        let held = self.held.get(derived);
+        let step = Held::step(held, wanted, &|uid| known.tenancy.decides(&derived.name.namespace, uid).is_some());
+        let at = |held: Option<&Held>| held.map(|held| (held.uid.clone(), held.version.clone())).unwrap_or_default();
+        let (uid, version) = at(held);
+        let document = wanted.cloned().unwrap_or_default();
+        let job = match step {
+            Step::Nothing => {
+                return Err(self.heal(&task, known.tenancy, now).map_or(Decision::Nothing, Decision::Later));
+            }
+            Step::Create => Job::Create(document.clone()),
+            Step::Apply => Job::Apply(document.clone(), uid),
+            Step::TakeOver => Job::TakeOver(document.clone(), uid),
+            Step::Delete => Job::Delete(uid, version),
+        };
+        let gap = matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet);
+        match self.wrote.get(derived).map(|wrote| *wrote + GAP).filter(|at| gap && *at > now) {
+            Some(at) => Err(Decision::Later(at)),
+            None => Ok((job, document)),
+        }
+    }
+
+    fn decide_status(
+        &mut self,
+        tenant: &ObjectName,
+        known: Known<'_>,
+        now: Instant,
+    ) -> Result<(Job, serde_json::Value), Decision> {
+        let look = |derived: &Derived| known.seen.get(&Task::Object(derived.clone()).key()).map(report::state);
+        let key = Task::Status(tenant.clone()).key();
+        let (Some(mut status), Some(seen)) = (known.tenancy.status(tenant, &look), known.seen.get(&key)) else {
+            return Err(Decision::Nothing);
+        };
+        let troubles: Vec<_> = self
+            .troubles
+            .iter()
+            .filter(|(task, _)| self.tenant_of(task, known.tenancy).as_ref() == Some(tenant))
+            .map(|(_, trouble)| trouble.clone())
+            .collect();
+        report::lay_troubles(&mut status, &troubles);
+        let before = seen.status();
+        let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let Some(document) = report::patch(tenant, &status, seen, &time) else {
+            self.passing.remove(tenant);
+            return Err(Decision::Nothing);
+        };
+        if report::is_passing(&status) {
+            let until = *self.passing.entry(tenant.clone()).or_insert(now) + PASSING;
+            if now < until {
+                return Err(Decision::Later(until));
+            }
+        }
+        self.herald.note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
+        Ok((Job::Status(document.clone()), document))
+    }
+
+    fn tenant_of(&self, task: &Task, tenancy: &Tenancy) -> Option<ObjectName> {
+        match task {
+            Task::Object(derived) => tenancy.tenant_of(derived).cloned(),
+            Task::Status(tenant) => Some(tenant.clone()),
+            Task::Label(namespace) => tenancy.attaching(namespace).next().cloned(),
+        }
+    }
+
+    /// Something cannot be written: the TenantGateway that it belongs to says so.
+    fn trouble(&mut self, task: &Task, trouble: (&'static str, String), tenancy: &Tenancy) {
+        if self.troubles.get(task) != Some(&trouble) {
+            warn!("{}", trouble.1);
+            self.troubles.insert(task.clone(), trouble);
+            if let Some(tenant) = self.tenant_of(task, tenancy) {
+                self.want(Task::Status(tenant));
+            }
+        }
+    }
+
+    /// Nothing is wrong with it any more; or it is to be looked at again at this time, since what is fought over is
+    /// right now and then.
+    fn heal(&mut self, task: &Task, tenancy: &Tenancy, now: Instant) -> Option<Instant> {
+        self.troubles.get(task)?;
+        let over = self.damper.over(task).filter(|over| self.damper.times(task) > FIGHT && *over > now);
+        if over.is_none() {
+            self.troubles.remove(task);
+            info!("{task}: as it should be");
+            if let Some(tenant) = self.tenant_of(task, tenancy) {
+                self.want(Task::Status(tenant));
+            }
+        }
+        over
+    }
+
+    /// Waits until a write has ended or the next one's turn has come.
+    pub async fn next(&mut self) -> Option<Written> {
+        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
+        let turn = async {
+            match due {
+                Some(at) => sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = async {
+            match self.tasks.join_next().await {
+                Some(done) => done.expect("a write does not panic and is not aborted"),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            written = ended => Some(written),
+            () = turn => None,
+        }
+    }
+
+    /// Takes in how a write ended.
+    pub fn take_written(&mut self, written: Written, tenancy: &Tenancy) {
+        let Written { task, outcome } = written;
+        if let Task::Status(_) = &task {
+            self.herald.written(&task.key(), outcome.is_ok());
+        }
+        match outcome {
+            Ok(object) => {
+                self.queue.done(&task);
+                if let (Task::Object(derived), Some(object)) = (&task, object) {
+                    let held = Held::new(&object).0;
+                    let newer =
+                        self.held.get(derived).is_none_or(|old| super::cluster::newer(&held.version, &old.version));
+                    if newer {
+                        self.held.insert(derived.clone(), held);
+                    }
+                }
+                let now = Instant::now();
+                if let Some(over) = self.heal(&task, tenancy, now) {
+                    self.queue.want(task.clone(), over);
+                }
+                if let Task::Status(tenant) = &task {
+                    self.passing.remove(tenant);
+                }
+            }
+            Err(failure) => {
+                self.damper.failed(&task);
+                *self.failures.entry(failure.class()).or_default() += 1;
+                self.queue.failed(&task, Instant::now(), |failures| failure.pause(failures));
+                if matches!(failure, Failure::Refused(_) | Failure::Forbidden(_)) {
+                    self.trouble(&task, ("ReconcileError", format!("{task}: {failure}")), tenancy);
+                }
+            }
+        }
+    }
+
+    /// The metrics, in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = "# HELP gatewright_tenant_writes What was written for TenantGateways.\n\
+                        # TYPE gatewright_tenant_writes counter\n"
+            .to_owned();
+        for (kind, count) in &self.writes {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "gatewright_tenant_writes_total{{kind=\"{kind}\"}} {count}");
+        }
+        text += "# HELP gatewright_tenant_write_failures Writes for TenantGateways that failed, by class.\n\
+                 # TYPE gatewright_tenant_write_failures counter\n";
+        for (class, count) in &self.failures {
+            let _ = writeln!(text, "gatewright_tenant_write_failures_total{{class=\"{class}\"}} {count}");
+        }
+        text += "# HELP gatewright_tenant_troubles Objects of TenantGateways that cannot be written.\n\
+                 # TYPE gatewright_tenant_troubles gauge\n";
+        let _ = writeln!(text, "gatewright_tenant_troubles {}", self.troubles.len());
+        text
+    }
+
+    /// Ends what is being written. Nothing more is begun.
+    pub async fn stop(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+        self.herald.stop().await;
+    }
+}
+
+/// How a write ended.
+pub struct Written {
+    task: Task,
+    outcome: Result<Option<Box<DynamicObject>>, Failure>,
+}
+
+fn kind(kind: DerivedKind) -> Kind {
+    match kind {
+        DerivedKind::Gateway => Kind::Gateway,
+        DerivedKind::ListenerSet => Kind::ListenerSet,
+        DerivedKind::HttpRoute => Kind::HTTPRoute,
+        DerivedKind::Issuer => Kind::Issuer,
+        DerivedKind::Certificate => Kind::Certificate,
+    }
+}
+
+/// What an object could be that a TenantGateway leads to, by its name.
+pub fn derived(key: &ObjectKey) -> Option<Derived> {
+    let name = &key.name.name;
+    let kind = match key.kind {
+        Kind::Gateway => DerivedKind::Gateway,
+        Kind::ListenerSet if names::overflow_of(name).is_some() => DerivedKind::ListenerSet,
+        Kind::HTTPRoute if name.ends_with(names::REDIRECT) => DerivedKind::HttpRoute,
+        Kind::Issuer if name.ends_with("-gateway") => DerivedKind::Issuer,
+        Kind::Certificate if name.ends_with("-tls") => DerivedKind::Certificate,
+        _ => return None,
+    };
+    Some(Derived { kind, name: key.name.clone() })
+}

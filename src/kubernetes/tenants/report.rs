@@ -1,0 +1,160 @@
+//! The status of a TenantGateway as it is written, from what tenancy decided, from the statuses of its objects, and from
+//! what could not be written. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::super::seen::Seen;
+use crate::model::ObjectName;
+use crate::tenancy::{ParentState, TenantStatus};
+
+/// The status of a Gateway or ListenerSet as its controller wrote it. What it said of an earlier generation does not
+/// count.
+pub(super) fn state(seen: &Seen) -> ParentState {
+    let status = seen.status();
+    let holds = |conditions: &Value, kind: &str| {
+        let condition = conditions.as_array().into_iter().flatten().find(|condition| condition["type"] == kind);
+        condition.is_some_and(|condition| {
+            condition["status"] == "True"
+                && condition["observedGeneration"].as_i64().is_none_or(|observed| observed >= seen.generation)
+        })
+    };
+    let listener = |listener: &Value| {
+        let conditions = &listener["conditions"];
+        let name: Arc<str> = Arc::from(listener["name"].as_str()?);
+        Some((name, (holds(conditions, "Accepted"), holds(conditions, "Programmed"))))
+    };
+    let listeners: BTreeMap<_, _> = status["listeners"].as_array().into_iter().flatten().filter_map(listener).collect();
+    let waits = |listener: &Value| {
+        let conditions = listener["conditions"].as_array()?;
+        let told = conditions.iter().find(|c| c["type"] == "Programmed" && c["reason"] == "Pending")?;
+        Some((Arc::from(listener["name"].as_str()?), told["message"].as_str()?.to_owned()))
+    };
+    let pending = status["listeners"].as_array().into_iter().flatten().filter_map(waits).collect();
+    let conditions = &status["conditions"];
+    let (accepted, programmed) = (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
+    ParentState { accepted, programmed, listeners, pending }
+}
+
+/// Lays what could not be written over a status: nothing is ready that could not be written. What is wrong with the
+/// TenantGateway itself stands before it.
+pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[(&'static str, String)]) {
+    const WAITING: [&str; 4] = ["Reconciled", "GatewayNotAccepted", "GatewayNotProgrammed", "ListenersNotReady"];
+    let Some((reason, _)) = troubles.first().filter(|_| WAITING.contains(&status.reason)) else { return };
+    let texts: Vec<&str> = troubles.iter().take(4).map(|(_, text)| text.as_str()).collect();
+    let more = if troubles.len() > 4 { format!("; and {} more", troubles.len() - 4) } else { String::new() };
+    status.ready = false;
+    status.reason = reason;
+    status.message = format!("{}{more}", texts.join("; "));
+}
+
+/// Whether a status says that others are to act yet: it may be another in a moment.
+pub(super) fn is_passing(status: &TenantStatus) -> bool {
+    matches!(status.reason, "GatewayNotAccepted" | "GatewayNotProgrammed" | "ListenersNotReady")
+}
+
+/// The patch of the status; `None` when it says so already, or the object changed since.
+///
+/// It is a merge patch on the version that was read: a list that Cozystack's controller wrote keeps its items under
+/// server-side apply. Conditions of others stay.
+pub(super) fn patch(name: &ObjectName, status: &TenantStatus, seen: &Seen, now: &str) -> Option<Value> {
+    if status.generation < seen.generation {
+        return None;
+    }
+    let current = seen.status();
+    let held = current["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ready = held.iter().find(|condition| condition["type"] == "Ready");
+    let value = if status.ready { "True" } else { "False" };
+    let since = ready.filter(|ready| ready["status"] == value).and_then(|ready| ready["lastTransitionTime"].as_str());
+    let mut wanted = status.document(since.unwrap_or(now));
+    let mut conditions: Vec<Value> = Vec::new();
+    for condition in held {
+        conditions.push(if condition["type"] == "Ready" { wanted["conditions"][0].clone() } else { condition.clone() });
+    }
+    if ready.is_none() {
+        conditions.push(wanted["conditions"][0].clone());
+    }
+    wanted["conditions"] = Value::Array(conditions);
+    if ["observedGeneration", "conditions", "listeners"].into_iter().all(|field| wanted[field] == current[field]) {
+        return None;
+    }
+    let metadata =
+        json!({"name": &*name.name, "namespace": &*name.namespace, "uid": seen.uid, "resourceVersion": seen.version});
+    Some(json!({"metadata": metadata, "status": wanted}))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DynamicObject;
+
+    use super::*;
+    use crate::tenancy::ListenerState;
+
+    const NOW: &str = "2026-06-07T08:09:10Z";
+
+    fn seen(generation: i64, status: Value) -> Seen {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "metadata": {"name": "t", "namespace": "a", "uid": "u", "resourceVersion": "7", "generation": generation},
+            "status": status}))
+        .expect("an object");
+        Seen::new("x/v1", &object)
+    }
+
+    fn status(reason: &'static str) -> TenantStatus {
+        let listener = ListenerState { name: "http".into(), hostname: None, certificate: None, reason: None };
+        let ready = reason == "Reconciled";
+        TenantStatus { generation: 2, ready, reason, message: "m".into(), listeners: vec![listener] }
+    }
+
+    fn check(status: &TenantStatus, seen: &Seen) -> Option<Value> {
+        patch(&ObjectName::new("a", "t"), status, seen, NOW)
+    }
+
+    #[test]
+    fn it_is_written_once_and_keeps_its_time_and_the_conditions_of_others() {
+        let theirs = json!({"type": "Theirs", "status": "True"});
+        let listeners = json!([{"name": "left-by-another", "ready": true}]);
+        let before = json!({"conditions": [theirs, {"type": "Ready", "status": "True", "reason": "Reconciled",
+            "message": "old", "observedGeneration": 1, "lastTransitionTime": "2020-01-01T00:00:00Z"}],
+            "listeners": listeners});
+        let written = check(&status("Reconciled"), &seen(2, before)).expect("a difference");
+        assert_eq!(written["status"]["conditions"][0], theirs);
+        assert_eq!(written["status"]["conditions"][1]["lastTransitionTime"], "2020-01-01T00:00:00Z");
+        assert_eq!(written["status"]["listeners"], json!([{"name": "http", "ready": true}]));
+        assert_eq!(written["metadata"]["resourceVersion"], "7");
+        let there = seen(2, written["status"].clone());
+        assert_eq!(check(&status("Reconciled"), &there), None);
+        let worse = check(&status("ListenersNotReady"), &there).expect("a difference");
+        assert_eq!(worse["status"]["conditions"][1]["lastTransitionTime"], NOW);
+        assert_eq!(check(&status("Reconciled"), &seen(3, Value::Null)), None, "it changed since");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_told_unless_something_worse_is() {
+        let troubles = [("ReconcileError", "Certificate a/x: refused: no".to_owned())];
+        let mut told = status("Reconciled");
+        lay_troubles(&mut told, &troubles);
+        assert_eq!(
+            (told.ready, told.reason, &*told.message),
+            (false, "ReconcileError", "Certificate a/x: refused: no")
+        );
+        let mut told = status("InvalidSpec");
+        lay_troubles(&mut told, &troubles);
+        assert_eq!(told.reason, "InvalidSpec");
+        lay_troubles(&mut told, &[]);
+        assert_eq!(told.reason, "InvalidSpec");
+    }
+
+    #[test]
+    fn what_was_said_of_an_earlier_generation_does_not_count() {
+        let condition =
+            |kind: &str, generation: i64| json!({"type": kind, "status": "True", "observedGeneration": generation});
+        let told = json!({"conditions": [condition("Accepted", 2), condition("Programmed", 1)],
+            "listeners": [{"name": "l", "conditions": [condition("Accepted", 2), condition("Programmed", 2)]}]});
+        let state = state(&seen(2, told));
+        assert!(state.accepted && !state.programmed);
+        assert_eq!(state.listeners.get("l"), Some(&(true, true)));
+    }
+}

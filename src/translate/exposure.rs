@@ -1,0 +1,306 @@
+//! The dedicated fleet: a Service for each Gateway, whose ports lead to ports of the Envoys that are its alone.
+//!
+//! Which port of the Envoys stands for which port of a Gateway is recorded in the Service and nowhere else, so that
+//! all replicas have their Envoys listen on the same, also after a restart: a wish names what is recorded, and what is
+//! free for what is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use sha2::{Digest, Sha256};
+
+use super::engine::{Dirty, Engine};
+use super::fleet::{Fleet, is_shared, reach};
+use super::key::{ParentKey, Verdict};
+use super::parent::Parent;
+use crate::inputs::{Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, ServiceParameters, ServiceType};
+use crate::model::{FrontendId, ObjectName, Reached, Reason};
+
+/// The ports of the Envoys that lead to Gateways of the dedicated fleet: below those that Kubernetes gives to nodes and
+/// Linux to clients.
+const INTERNAL: std::ops::Range<u16> = 20_000..30_000;
+/// The labels of GEP-1762.
+const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+const CLASS_NAME: &str = "gateway.networking.k8s.io/gateway-class-name";
+/// Which labels and annotations the Gateway asked for: without it nobody would see that one is asked for no longer.
+const ASKED: &str = "gatewright.io/infrastructure";
+
+/// The Service that a Gateway is to have, and what is behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceWish {
+    /// Its name.
+    pub name: ObjectName,
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// Its type.
+    pub kind: ServiceType,
+    /// Which load balancer, if one is chosen.
+    pub load_balancer_class: Option<String>,
+    /// The address that the Gateway asks for.
+    pub address: Option<IpAddr>,
+    /// The port of the Envoys for each port.
+    pub targets: BTreeMap<u16, u16>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The Envoys.
+    pub envoys: BTreeSet<IpAddr>,
+}
+
+/// What is to become of a Gateway's Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceIntent {
+    /// It is to be like this.
+    Wanted(Box<ServiceWish>),
+    /// It stays as it is, with its address: the Gateway is not served now for something that may be put right.
+    Left,
+}
+
+impl ServiceIntent {
+    /// The name of the Service that is wanted.
+    pub fn name(&self) -> Option<&ObjectName> {
+        match self {
+            ServiceIntent::Wanted(wish) => Some(&wish.name),
+            ServiceIntent::Left => None,
+        }
+    }
+}
+
+/// A name that fits where a label of DNS has to: itself where it does, else shortened and told apart by a hash.
+fn label(text: &str) -> String {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let fits = text.len() <= 63
+        && text.bytes().all(|byte| is_letter(byte) || byte == b'-')
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    if fits {
+        return text.to_owned();
+    }
+    let hash: String = Sha256::digest(text.as_bytes()).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let plain: String = text.chars().map(|c| if c == '.' { '-' } else { c }).take(45).collect();
+    format!("gw-{}-{hash}", plain.trim_end_matches('-'))
+}
+
+/// The value of a label: as it is where it fits (63 characters), else as [`label`].
+fn value(text: &str) -> String {
+    if text.len() <= 63 { text.to_owned() } else { label(text) }
+}
+
+/// The name of a Gateway's Service (GEP-1762).
+pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
+    let name = &gateway.meta.name;
+    ObjectName::new(name.namespace.clone(), label(&format!("{}-{}", name.name, gateway.class)))
+}
+
+impl Engine {
+    /// What is recorded of a Gateway of the dedicated fleet.
+    fn exposure(&self, gateway: &Gateway) -> Option<&Exposure> {
+        let service = self.store.service(&service_name(gateway))?;
+        service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
+    }
+
+    /// Where the frontends of a Gateway, or what Gateways share, are to be bound: the age that decides between rivals, and
+    /// addresses and port by the port of the API.
+    pub(super) fn sockets_of(&self, place: &ObjectName) -> (i64, impl Fn(u16) -> (Vec<IpAddr>, u16)) {
+        let gateway = self.store.gateway(place);
+        let created = gateway.map_or(0, |gateway| gateway.meta.created);
+        let dedicated = gateway
+            .filter(|gateway| reach(gateway, &self.store, &self.settings).is_ok_and(|r| r.fleet == Fleet::Dedicated));
+        let targets = dedicated.map(|gateway| self.exposure(gateway).map(|e| e.targets.clone()).unwrap_or_default());
+        let addresses = match gateway {
+            Some(gateway) => self.addresses(&gateway.addresses),
+            None if is_shared(place) => self.addresses(&[]),
+            None => Vec::new(),
+        };
+        let socket = move |port: u16| match &targets {
+            None => (addresses.clone(), port),
+            Some(targets) => match targets.get(&port) {
+                Some(target) => (vec![Ipv4Addr::UNSPECIFIED.into()], *target),
+                None => (Vec::new(), port),
+            },
+        };
+        (created, socket)
+    }
+
+    /// A Service that leads to a Gateway came, went or changed: `old` is what it was.
+    pub(super) fn touch_exposure(&mut self, name: &ObjectName, old: Option<&Exposure>, dirty: &mut Dirty) {
+        let new = self.store.service(name).and_then(|service| service.exposure.clone());
+        for (exposure, there) in [(old, false), (new.as_deref(), true)] {
+            let Some(exposure) = exposure else { continue };
+            for target in exposure.targets.values() {
+                self.taken.set(target, &exposure.gateway, there);
+                dirty.services.extend(self.taken.of(target).cloned());
+            }
+            dirty.services.insert(exposure.gateway.clone());
+        }
+        let mut gateways: BTreeSet<ObjectName> =
+            old.into_iter().chain(new.as_deref()).map(|e| e.gateway.clone()).collect();
+        // Somebody else's may stand in the way.
+        gateways.extend(
+            self.exposed.iter().filter(|(_, intent)| intent.name() == Some(name)).map(|(gateway, _)| gateway.clone()),
+        );
+        for gateway in gateways {
+            self.bind(&gateway, dirty);
+            dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+            dirty.services.insert(gateway);
+        }
+    }
+
+    /// A Gateway came, went or changed: with its age those change who have a port of the Envoys that it has as well.
+    pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
+        dirty.services.insert(name.clone());
+        let exposure = self.store.gateway(name).and_then(|gateway| self.exposure(gateway));
+        for target in exposure.into_iter().flat_map(|exposure| exposure.targets.values()) {
+            dirty.services.extend(self.taken.of(target).cloned());
+        }
+    }
+
+    /// The Envoys came or went.
+    pub(super) fn touch_envoys(&self, service: &ObjectName, dirty: &mut Dirty) {
+        if self.settings.envoys.as_ref() == Some(service) {
+            dirty.services.extend(self.exposed.keys().cloned());
+        }
+    }
+
+    /// Says what Service a Gateway is to have, where that is different from before.
+    pub(super) fn wish_service(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
+        let intent = self.service_intent(gateway);
+        let before = match &intent {
+            Some(intent) => self.exposed.insert(gateway.clone(), intent.clone()),
+            None => self.exposed.remove(gateway),
+        };
+        if before != intent {
+            dirty.delta.services.insert(gateway.clone(), intent);
+        }
+    }
+
+    /// The Services that Gateways are to have.
+    pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
+        &self.exposed
+    }
+
+    /// What is to become of a Gateway's Service; `None` when it is to have none.
+    fn service_intent(&self, name: &ObjectName) -> Option<ServiceIntent> {
+        let gateway = self.store.gateway(name)?;
+        // An installation without Envoys behind a Service never made one.
+        self.settings.envoys.as_ref()?;
+        let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
+            return self.store.class(&gateway.class).is_none().then_some(ServiceIntent::Left);
+        };
+        if parent.accepted.is_err() || parent.stand.unusable.is_some() {
+            return Some(ServiceIntent::Left);
+        }
+        let dedicated = parent.stand.reach.fleet == Fleet::Dedicated;
+        dedicated.then(|| ServiceIntent::Wanted(Box::new(self.service_wish(parent, gateway))))
+    }
+
+    fn service_wish(&self, parent: &Parent, gateway: &Gateway) -> ServiceWish {
+        let name = &gateway.meta.name;
+        let mut ports: BTreeSet<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
+        let start = FrontendId { gateway: name.clone(), port: 0 };
+        let frontends = self.frontends.range(start..).take_while(|(id, _)| id.gateway == *name);
+        ports.extend(frontends.filter(|(_, frontend)| !frontend.is_idle()).map(|(id, _)| id.port));
+        let asked = gateway.infrastructure.as_deref().cloned().unwrap_or_default();
+        let keys: BTreeSet<&str> = asked.labels.keys().chain(asked.annotations.keys()).map(String::as_str).collect();
+        let keys: Vec<&str> = keys.into_iter().collect();
+        let mut labels = asked.labels.clone();
+        for (name, text) in [(MANAGED_BY, MANAGER), (GATEWAY_NAME, &*name.name), (CLASS_NAME, gateway.class.as_str())] {
+            labels.insert(name.to_owned(), value(text));
+        }
+        let mut annotations = asked.annotations.clone();
+        annotations.insert(EXPOSES.to_owned(), name.name.to_string());
+        annotations.insert(ASKED.to_owned(), keys.join(","));
+        let ServiceParameters { r#type, load_balancer_class } = parent.stand.reach.service.clone();
+        let kind = r#type.unwrap_or(ServiceType::LoadBalancer);
+        ServiceWish {
+            name: service_name(gateway),
+            gateway: name.clone(),
+            kind,
+            load_balancer_class: load_balancer_class.filter(|_| kind == ServiceType::LoadBalancer),
+            address: gateway.addresses.iter().find_map(Address::ip).copied(),
+            targets: self.targets(gateway, &ports),
+            labels,
+            annotations,
+            envoys: self.envoys(),
+        }
+    }
+
+    fn envoys(&self) -> BTreeSet<IpAddr> {
+        let slices = self.settings.envoys.iter().flat_map(|service| self.store.slices(service));
+        slices.flat_map(|slice| slice.addresses.iter().copied()).collect()
+    }
+
+    /// The port of the Envoys for each port of a Gateway: the recorded one, unless an older Gateway has it as well; else
+    /// the first free one from a place on that the name gives.
+    fn targets(&self, gateway: &Gateway, ports: &BTreeSet<u16>) -> BTreeMap<u16, u16> {
+        let name = &gateway.meta.name;
+        let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
+        let own = (gateway.meta.created, name.clone());
+        let is_ours = |target: u16| self.taken.of(&target).all(|other| other == name || age(other) > own);
+        let recorded = self.exposure(gateway).map(|exposure| exposure.targets.clone()).unwrap_or_default();
+        let mut targets = BTreeMap::new();
+        for (port, target) in recorded {
+            if ports.contains(&port) && INTERNAL.contains(&target) && is_ours(target) {
+                targets.insert(port, target);
+            }
+        }
+        for port in ports.iter().filter(|port| !targets.contains_key(port)).copied().collect::<Vec<_>>() {
+            let hash = Sha256::digest(format!("{name}:{port}").as_bytes());
+            let start = u16::from_be_bytes([hash[0], hash[1]]) % (INTERNAL.end - INTERNAL.start);
+            let mut candidates = (start..INTERNAL.end - INTERNAL.start).chain(0..start).map(|n| INTERNAL.start + n);
+            let is_free = |target: &u16| {
+                self.taken.of(target).all(|other| other == name) && !targets.values().any(|used| used == target)
+            };
+            if let Some(target) = candidates.find(is_free) {
+                targets.insert(port, target);
+            }
+        }
+        targets
+    }
+
+    /// Where a Gateway of the dedicated fleet is reached, or why nowhere.
+    pub(super) fn exposed(&self, parent: &Parent, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
+        let name = service_name(gateway);
+        let Some(exposure) = self.exposure(gateway) else {
+            let text = match self.store.service(&name) {
+                Some(_) => format!("Service {name} is somebody else's: remove it, or give the Gateway another name"),
+                None => format!("Service {name} is not there yet"),
+            };
+            return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
+        };
+        let all = exposure.addresses.clone();
+        if all.is_empty() {
+            let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
+            return (all, Err((Reason::AddressNotAssigned, text)));
+        }
+        if let Some(ip) = gateway.addresses.iter().find_map(Address::ip) {
+            if !all.contains(&Reached::Ip(*ip)) {
+                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+                let text = format!("spec.addresses: Service {name} got {} instead of {ip}", all.join(", "));
+                return (Vec::new(), Err((Reason::AddressNotUsable, text)));
+            }
+            return (vec![Reached::Ip(*ip)], Ok(()));
+        }
+        if parent.listeners.iter().all(|listener| !exposure.targets.contains_key(&listener.port)) {
+            return (all, Err((Reason::Pending, format!("Service {name} does not lead here yet"))));
+        }
+        (all, Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_a_label_and_stay_apart() {
+        assert_eq!(label("edge-gatewright"), "edge-gatewright");
+        let long = "a".repeat(253);
+        for odd in ["a.b-c", "1st-c", long.as_str(), &format!("{long}b")] {
+            let made = label(odd);
+            assert!(made.len() <= 63 && made.starts_with("gw-") && !made.contains('.'), "{made}");
+        }
+        assert_ne!(label("a.b-c"), label("a-b.c"));
+        assert_ne!(label(&long), label(&format!("{long}b")));
+    }
+}

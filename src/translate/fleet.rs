@@ -1,0 +1,175 @@
+//! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use super::engine::{Dirty, Engine, Settings};
+use super::key::{ListenerId, ParentKey};
+use crate::inputs::{
+    Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
+    ServiceType,
+};
+use crate::model::{ObjectName, Reason};
+use crate::store::Store;
+
+/// How the Gateways of a class are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fleet {
+    /// At addresses of their own: where two want one port of one address, the older keeps it.
+    Own,
+    /// All at the same addresses, and on the same ports: hostnames decide.
+    Shared,
+    /// Each by a Service that leads to ports of its own.
+    Dedicated,
+}
+
+/// Whose the frontends are that all Gateways of the shared fleet have in common. A name without a namespace is no
+/// Gateway's.
+static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
+
+/// Precedence of a Gateway among those that share frontends: the older, then the first by name.
+pub type Precedence = Arc<(i64, ObjectName)>;
+
+/// How one Gateway is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// By which kind of fleet.
+    pub fleet: Fleet,
+    /// By what Service, where by one.
+    pub service: ServiceParameters,
+}
+
+impl Reach {
+    /// Whose the frontends of a Gateway are, and its precedence there.
+    pub(super) fn place(&self, gateway: &Gateway) -> (ObjectName, Option<Precedence>) {
+        let name = gateway.meta.name.clone();
+        match self.fleet {
+            Fleet::Own | Fleet::Dedicated => (name, None),
+            Fleet::Shared => (SHARED.clone(), Some(Arc::new((gateway.meta.created, name)))),
+        }
+    }
+}
+
+/// Whether frontends are those that Gateways share.
+pub(super) fn is_shared(place: &ObjectName) -> bool {
+    *place == *SHARED
+}
+
+/// How a Gateway is reached by its own parameters, its class's and the installation's; the first that says it counts
+/// (Gateway API, `GatewayInfrastructure.parametersRef`).
+pub(super) fn reach(gateway: &Gateway, store: &Store, settings: &Settings) -> Result<Reach, (Reason, String)> {
+    let invalid = |text| (Reason::InvalidParameters, text);
+    let class = store.class(&gateway.class);
+    let wide = class.map(|class| class_parameters(class, store)).transpose();
+    let wide = wide.map_err(|text| invalid(format!("GatewayClass {}: {text}", gateway.class)))?.flatten();
+    let own = gateway.infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters.as_ref());
+    let own = own.map(|r| parameters(r, "spec.infrastructure.parametersRef", store)).transpose().map_err(invalid)?;
+    let said = [own, wide].map(Option::unwrap_or_default);
+    let fleet = said.iter().find_map(|parameters| parameters.fleet);
+    let fleet = offered(fleet, settings).map_err(invalid)?;
+    let [own, wide] = said.map(|parameters| parameters.service);
+    let service = ServiceParameters {
+        r#type: own.r#type.or(wide.r#type),
+        load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
+    };
+    Ok(Reach { fleet, service })
+}
+
+/// The fleet of the Gateways of a class that do not say otherwise.
+pub(super) fn of_class(class: &GatewayClass, store: &Store, settings: &Settings) -> Result<Fleet, (Reason, String)> {
+    let parameters = class_parameters(class, store).map(Option::unwrap_or_default);
+    let fleet = parameters.and_then(|parameters| offered(parameters.fleet, settings));
+    fleet.map_err(|text| (Reason::InvalidParameters, text))
+}
+
+/// What an installation makes of a choice.
+fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
+    match fleet {
+        None => Ok(settings.fleet),
+        Some(FleetKind::Shared) => Ok(Fleet::Shared),
+        Some(FleetKind::Dedicated) if settings.envoys.is_some() => Ok(Fleet::Dedicated),
+        Some(FleetKind::Dedicated) => {
+            Err("spec.fleet: Dedicated is offered in a cluster only: use Shared, or leave it out".to_owned())
+        }
+    }
+}
+
+/// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
+pub(super) fn unusable(gateway: &Gateway, reach: &Reach, settings: &Settings) -> Option<String> {
+    let Reach { fleet, service } = reach;
+    let fleet = *fleet;
+    let malformed = gateway.addresses.iter().find_map(|address| match address {
+        Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
+        _ => None,
+    });
+    let ips = gateway.addresses.iter().filter_map(Address::ip).count();
+    if fleet == Fleet::Dedicated && ips > 1 {
+        return Some("spec.addresses: a Service has one address at most: name one, or none".to_owned());
+    }
+    let balanced = service.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer);
+    if fleet == Fleet::Dedicated && ips > 0 && !balanced {
+        return Some("spec.addresses: an address can be asked for with a Service of type LoadBalancer only".to_owned());
+    }
+    // One that is well formed is served on, where it is a matter of its own.
+    malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
+        let named: BTreeSet<&IpAddr> = gateway.addresses.iter().filter_map(Address::ip).collect();
+        let all: BTreeSet<&IpAddr> = settings.default_addresses.iter().collect();
+        let partial = fleet == Fleet::Shared && !named.is_empty() && named != all;
+        partial.then(|| {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            format!("spec.addresses: the shared fleet serves on all its addresses: name {}, or none", all.join(" and "))
+        })
+    })
+}
+
+/// The parameters of a class, or what is wrong with them.
+pub(super) fn class_parameters(class: &GatewayClass, store: &Store) -> Result<Option<Parameters>, String> {
+    class.parameters.as_ref().map(|r| parameters(r, "spec.parametersRef", store)).transpose()
+}
+
+fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Parameters, String> {
+    let ParametersRef { group, kind, namespace, name } = reference;
+    let Some(target) = reference.target() else {
+        return Err(match namespace {
+            None if group == crate::inputs::OWN_GROUP => format!("{path}: {kind} {name} needs a namespace"),
+            _ => format!(
+                "{path}: {kind} {name} of group {group:?} is not read: refer to GatewayParameters of group {:?}",
+                crate::inputs::OWN_GROUP
+            ),
+        });
+    };
+    let Some(found) = store.parameters(&target) else {
+        return Err(format!("{path}: GatewayParameters {target} is not there: create it, or remove the reference"));
+    };
+    found.spec.clone().map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
+}
+
+impl Engine {
+    /// GatewayParameters came, went or changed.
+    pub(super) fn touch_parameters(&self, name: &ObjectName, dirty: &mut Dirty) {
+        for key in self.store.users_of_parameters.of(name) {
+            dirty.statuses.insert(key.clone());
+            match key.kind {
+                Kind::GatewayClass => self.touch_class(&key.name, dirty),
+                _ => drop(dirty.parents.insert(ParentKey::Gateway(key.name.clone()))),
+            }
+        }
+    }
+
+    /// A GatewayClass came, went or changed.
+    pub(super) fn touch_class(&self, name: &ObjectName, dirty: &mut Dirty) {
+        let class = name.name.to_string();
+        dirty.parents.extend(self.store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
+        dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
+    }
+
+    /// Notes whose a change on frontends is that many Gateways share.
+    pub(super) fn note_gateway(&self, place: &ObjectName, listener: &ListenerId, dirty: &mut Dirty) {
+        if is_shared(place)
+            && let Some(parent) = self.parents.get(&listener.parent)
+        {
+            dirty.delta.gateways.insert(parent.stand.gateway.clone());
+        }
+    }
+}
