@@ -33,8 +33,9 @@ pub struct Program {
 }
 
 /// All metrics: the program's, and those of the xDS server under `gatewright_xds_`.
-pub fn text(program: Program, cache: &xds::Cache) -> String {
+pub fn text(program: Program, cache: &xds::Cache, others: Vec<Box<dyn Collector>>) -> String {
     let mut registry = Registry::with_prefix("gatewright");
+    others.into_iter().for_each(|other| registry.register_collector(other));
     registry.register_collector(Box::new(program));
     registry.register_collector(Box::new(xds::Metrics::new(cache.clone())));
     let mut text = String::new();
@@ -91,7 +92,7 @@ mod tests {
     fn one_text_has_the_program_the_engine_and_the_xds_server() {
         let work = Counters { units: 7, ..Default::default() };
         let program = Program { changes: 3, work, connected: 2, good: 5, bad: 1, ..Default::default() };
-        let text = text(program, &xds::Cache::new());
+        let text = text(program, &xds::Cache::new(), Vec::new());
         for line in [
             "gatewright_changes_total 3",
             "gatewright_work_total{stage=\"units\"} 7",

@@ -118,6 +118,7 @@ impl Keeper {
             let of = |a: &&mut Attempts| a.about.strip_prefix(&name).is_some_and(|rest| rest.starts_with(' '));
             shelf.attempts.values_mut().filter(of).for_each(reconsider);
         });
+        self.nudge.send_modify(|n| *n += 1);
     }
 
     /// Lets an issuer go. Certificates that it gave stay.

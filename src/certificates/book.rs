@@ -285,6 +285,12 @@ impl Book {
         &self.shelf
     }
 
+    /// Wishes that have their certificate, that wait for it, and that have a reason why there is none.
+    pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
+        let (held, waiting) = (self.given.certificates.len(), self.pending.len());
+        [("held", held), ("waiting", waiting), ("failing", self.entries.len().saturating_sub(held + waiting))]
+    }
+
     /// How many wishes were looked at so far.
     pub(super) fn looked(&self) -> u64 {
         self.looked

@@ -21,6 +21,7 @@ use super::door::Door;
 use super::handout::Handout;
 use super::issuers::{IssuerError, Opened, open};
 use super::lookout::{Sockets, Where};
+use super::metrics::Figures;
 use super::report::{Check, Report};
 use super::settings::IssuerSettings;
 use super::wish::{IssuerRef, Wish};
@@ -349,6 +350,22 @@ impl Desk {
             book.expire(now);
             Report::of(&book.wishes(), &pass, book.shelf(), &budgets, &resolve, now)
         })
+    }
+
+    /// Figures for Prometheus.
+    pub fn figures(&self) -> Figures {
+        let own = self.own.lock().expect("nobody panics while holding it");
+        let own: Vec<Opened> = own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect();
+        let mut requests = BTreeMap::new();
+        for opened in self.named.values().chain(&own) {
+            for issuer in std::iter::once(&opened.issuer).chain(&opened.trial) {
+                for (key, count) in issuer.http().counts() {
+                    *requests.entry(key).or_default() += count;
+                }
+            }
+        }
+        let (wishes, next_end) = self.book(|book| (book.counts(), book.shelf().next_end()));
+        Figures { wishes, next_end: next_end.map(|end| end.as_second()), requests }
     }
 
     /// Asks for new certificates for a host, whatever is held. How many.

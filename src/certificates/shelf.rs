@@ -57,6 +57,11 @@ impl Shelf {
         concerned
     }
 
+    /// When the first of them ends.
+    pub(super) fn next_end(&self) -> Option<Timestamp> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+
     /// The certificate of a tenant that was made for all these names, the longest life first. A wildcard that happens to
     /// cover a host is not its own, and may come from another issuer.
     pub(super) fn find(&self, tenant: &str, names: &Names) -> Option<&Arc<Stored>> {

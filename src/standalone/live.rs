@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
 
@@ -385,6 +386,11 @@ impl Live {
 
     /// The metrics, in the text format of Prometheus.
     pub fn metrics(&self) -> String {
+        self.metrics_with(Vec::new())
+    }
+
+    /// As [`Self::metrics`], with what others have to say.
+    pub fn metrics_with(&self, others: Vec<Box<dyn Collector>>) -> String {
         let progress = self.progress();
         let (acked, connected) = progress.acknowledged(self.generation);
         let (good, bad) = self.engine().good_and_bad();
@@ -397,7 +403,7 @@ impl Live {
             good,
             bad,
         };
-        metrics::text(program, &self.cache)
+        metrics::text(program, &self.cache, others)
     }
 }
 

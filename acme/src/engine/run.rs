@@ -130,8 +130,7 @@ impl<'a> Run<'a> {
     async fn converse(&mut self) -> Result<String, Failure> {
         let mut order = self.order().await?;
         let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
-        let mut accepted: Option<(Looks, Instant)> = None;
-        let mut finalized: Option<(Looks, Instant)> = None;
+        let (mut accepted, mut finalized): (Option<Wait>, Option<Wait>) = (None, None);
         loop {
             match (order.state().status, &mut accepted, &mut finalized) {
                 (OrderStatus::Pending, None, _) => {
@@ -458,7 +457,10 @@ impl<'a> Run<'a> {
     }
 }
 
-fn learn(pace: &Pace, waited: Option<(Looks, Instant)>) {
+/// Looks at the CA since it was asked.
+type Wait = (Looks, Instant);
+
+fn learn(pace: &Pace, waited: Option<Wait>) {
     if let Some((looks, since)) = waited {
         pace.learn(&looks, since.elapsed());
     }
