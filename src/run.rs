@@ -332,6 +332,14 @@ impl Site {
         if handouts.is_empty() {
             return Ok(());
         }
+        // Whoever connects needs it first.
+        let bundle = self.desk.authority().bundle(Timestamp::now());
+        if bundle != self.written {
+            match std::fs::write(&self.bundle, &bundle) {
+                Ok(()) => self.written = bundle,
+                Err(error) => warn!("{}: {error}", self.bundle.display()),
+            }
+        }
         let mut changes = Vec::with_capacity(handouts.len());
         for handout in handouts {
             match handout.change() {
@@ -342,13 +350,6 @@ impl Site {
         // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
         for line in self.publish(changes)?.iter().filter(|line| !line.contains(" Pending: ")) {
             info!("{line}");
-        }
-        let bundle = self.desk.authority().bundle(Timestamp::now());
-        if bundle != self.written {
-            match std::fs::write(&self.bundle, &bundle) {
-                Ok(()) => self.written = bundle,
-                Err(error) => warn!("{}: {error}", self.bundle.display()),
-            }
         }
         self.settle();
         Ok(())
