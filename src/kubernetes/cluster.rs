@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, ApiResource, GroupVersionKind};
+use kube::api::{Api, ApiResource};
 use kube::core::DynamicObject;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
@@ -16,6 +16,7 @@ use super::damper::Damper;
 use super::failure::Failure;
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
+use super::request::resource;
 use super::secrets::{Secrets, Step};
 use super::seen::Seen;
 use super::services::{self, Services};
@@ -450,7 +451,7 @@ impl Cluster {
                         self.writer.nothing(&key);
                         continue;
                     };
-                    let resource = resource(&key, &seen.api_version);
+                    let resource = resource(key.kind, &seen.api_version);
                     if ClaimKey::of(&key).is_some() {
                         self.herald.note(&key, &seen.uid, &seen.status(), &document["status"], &["Accepted"]);
                     }
@@ -583,12 +584,6 @@ enum Decision {
     Nothing,
     Later(Instant),
     Write(serde_json::Value),
-}
-
-/// How an object's kind is asked for. Plurals of the kinds we write are regular.
-fn resource(key: &ObjectKey, api_version: &str) -> ApiResource {
-    let version = api_version.rsplit('/').next().unwrap_or_default();
-    ApiResource::from_gvk(&GroupVersionKind::gvk(key.kind.group(), version, key.kind.as_str()))
 }
 
 /// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).

@@ -15,6 +15,7 @@ pub mod keys;
 pub mod lease;
 mod queue;
 pub mod replicas;
+mod request;
 mod secrets;
 mod seen;
 mod services;

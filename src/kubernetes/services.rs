@@ -2,20 +2,20 @@
 //! more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{sleep_until, timeout};
 use tracing::warn;
 
 use super::FIELD_MANAGER;
 use super::exposure::{Step, steps};
 use super::failure::Failure;
 use super::queue::Queue;
+use super::request::{NONE_YET, ended_or_due, in_time};
 use super::seen::Seen;
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
@@ -24,10 +24,6 @@ use crate::translate::ServiceIntent;
 
 /// How many Gateways at the same time.
 const AT_ONCE: usize = 4;
-/// How long one request may take: less than the third of a Lease's duration that is left when its holder stops writing.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A version that no object has: whoever names it creates, and never writes over something.
-const NONE_YET: &str = "1";
 
 /// The Services that we made and are to make.
 pub(super) struct Services {
@@ -144,14 +140,8 @@ impl Services {
             let client = self.client.clone();
             self.tasks.spawn(async move {
                 for step in work {
-                    let done = timeout(PATIENCE, step.run(&client)).await;
-                    match done {
-                        Ok(Ok(())) => {}
-                        Ok(Err(error)) => return (gateway, Err(Failure::of(&error))),
-                        Err(_) => {
-                            let text = format!("no answer within {PATIENCE:?}");
-                            return (gateway, Err(Failure::Unavailable(text)));
-                        }
+                    if let Err(failure) = in_time(step.run(&client)).await {
+                        return (gateway, Err(failure));
                     }
                 }
                 (gateway, Ok(()))
@@ -184,22 +174,7 @@ impl Services {
     /// Waits until something has ended, or the next Gateway's turn has come.
     pub(super) async fn next(&mut self) -> Ended {
         let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
-        let turn = async {
-            match due {
-                Some(at) => sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        let ended = async {
-            match self.tasks.join_next().await {
-                Some(done) => done.expect("a write does not panic and is not aborted"),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            done = ended => Ended(Some(done)),
-            () = turn => Ended(None),
-        }
+        Ended(ended_or_due(&mut self.tasks, due).await)
     }
 
     /// Takes in how it ended.

@@ -1,23 +1,21 @@
 //! Writes: what waits is asked for when its turn comes, so that only the newest is written, a few at a time.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kube::Client;
-use kube::api::{Api, ApiResource, Patch, PatchParams};
+use kube::api::{ApiResource, Patch, PatchParams};
 use kube::core::DynamicObject;
 use serde_json::Value;
 use tokio::task::JoinSet;
-use tokio::time::{sleep_until, timeout};
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
 use super::queue::Queue;
+use super::request::{api, ended_or_due, in_time};
 use crate::inputs::ObjectKey;
 
 /// Writes at the same time. The API server's fairness gives a controller about as many seats.
 const AT_ONCE: usize = 8;
-/// How long one write may take: less than the third of a Lease's duration that is left when its holder stops writing.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a write ended.
 #[derive(Debug)]
@@ -63,20 +61,11 @@ impl Writer {
 
     /// Applies a status document.
     pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
-        let api: Api<DynamicObject> = if key.kind.namespaced() {
-            Api::namespaced_with(self.client.clone(), &key.name.namespace, resource)
-        } else {
-            Api::all_with(self.client.clone(), resource)
-        };
+        let api = api(self.client.clone(), &key, resource);
         self.tasks.spawn(async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             let patch = Patch::Apply(&document);
-            let written = timeout(PATIENCE, api.patch_status(&key.name.name, &params, &patch)).await;
-            let outcome = match written {
-                Ok(Ok(object)) => Ok(Box::new(object)),
-                Ok(Err(error)) => Err(Failure::of(&error)),
-                Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
-            };
+            let outcome = in_time(api.patch_status(&key.name.name, &params, &patch)).await.map(Box::new);
             Done { key, outcome }
         });
     }
@@ -84,22 +73,7 @@ impl Writer {
     /// Waits until a write has ended; `None` when the next object's turn has come.
     pub async fn next(&mut self) -> Option<Done> {
         let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
-        let turn = async {
-            match due {
-                Some(at) => sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        let ended = async {
-            match self.tasks.join_next().await {
-                Some(done) => done.expect("a write does not panic and is not aborted"),
-                None => std::future::pending().await,
-            }
-        };
-        let done = tokio::select! {
-            done = ended => done,
-            () = turn => return None,
-        };
+        let done = ended_or_due(&mut self.tasks, due).await?;
         match &done.outcome {
             Ok(_) => self.queue.done(&done.key),
             Err(failure) => self.queue.failed(&done.key, Instant::now(), |failures| failure.pause(failures)),

@@ -19,7 +19,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::sleep;
 use tracing::{debug, warn};
 use xds::{Generation, NodeProgress, Rejection, View};
 
@@ -28,11 +28,10 @@ pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
+use super::request::{PATIENCE, ended_or_due, in_time};
 
 /// The least time between two records.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long one write may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 const LABEL: &str = "app.kubernetes.io/component";
 const COMPONENT: &str = "replica";
 const ANNOTATION: &str = "gatewright.io/acknowledged";
@@ -119,21 +118,9 @@ impl Replicas {
     /// Waits until something is to be done or has ended, and does it.
     pub(super) async fn next(&mut self) {
         let due = self.due.filter(|_| self.wanted.is_some() && self.task.is_empty());
-        let turn = async {
-            match due {
-                Some(at) => sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        let ended = async {
-            match self.task.join_next().await {
-                Some(done) => done.expect("a write does not panic and is not aborted"),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            (record, outcome) = ended => self.take_ended(record, outcome),
-            () = turn => self.write(),
+        match ended_or_due(&mut self.task, due).await {
+            Some((record, outcome)) => self.take_ended(record, outcome),
+            None => self.write(),
         }
     }
 
@@ -142,11 +129,7 @@ impl Replicas {
         let Some(record) = self.wanted.take() else { return };
         let (client, replica) = (self.client.clone(), self.replica.clone());
         self.task.spawn(async move {
-            let outcome = match timeout(PATIENCE, apply(client, &replica, &record)).await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(Failure::of(&error)),
-                Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
-            };
+            let outcome = in_time(apply(client, &replica, &record)).await;
             (record, outcome)
         });
     }

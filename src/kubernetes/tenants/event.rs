@@ -1,7 +1,6 @@
 //! What changed for the better or worse, as an Event of the API (`events.k8s.io/v1`) on the object that a person looks at.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -14,13 +13,11 @@ use tokio::task::JoinSet;
 use tracing::debug;
 
 use super::super::FIELD_MANAGER;
+use super::super::request::in_time;
 use crate::inputs::ObjectKey;
 
 /// The API server takes no longer note (`events.k8s.io/v1`, `note`).
 const NOTE: usize = 1000;
-/// How long telling one may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// Events on their way at the same time; what comes on top is not told: statuses say it all the same.
 const AT_ONCE: usize = 64;
 
@@ -58,9 +55,8 @@ impl Herald {
             }
             let (client, key, uid) = (self.client.clone(), key.clone(), uid.clone());
             self.tasks.spawn(async move {
-                let asked = tokio::time::timeout(PATIENCE, tell(client, &key, uid, told)).await;
-                if let Ok(Err(error)) = asked {
-                    debug!("{key}: event: {error}");
+                if let Err(failure) = in_time(tell(client, &key, uid, told)).await {
+                    debug!("{key}: event: {failure}");
                 }
             });
         }

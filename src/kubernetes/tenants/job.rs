@@ -1,22 +1,15 @@
 //! One thing that is written for a TenantGateway, from beginning to end.
 
-use std::time::Duration;
-
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::super::FIELD_MANAGER;
 use super::super::failure::Failure;
+use super::super::request::{NONE_YET, api, in_time, resource};
 use super::fields;
 use crate::inputs::ObjectKey;
-
-/// How long one job may take: less than the third of a Lease's duration that is left when its holder stops writing.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A version that no object has: whoever names it creates, and never writes over something.
-const NONE_YET: &str = "1";
 
 /// What is to be done to one object.
 #[derive(Debug)]
@@ -37,23 +30,12 @@ pub(super) enum Job {
 
 /// Carries it out. The object as it is now; `None` once it was deleted.
 pub(super) async fn run(client: Client, key: ObjectKey, job: Job) -> Result<Option<Box<DynamicObject>>, Failure> {
-    match timeout(PATIENCE, carry_out(&client, &key, job)).await {
-        Ok(Ok(object)) => Ok(object.map(Box::new)),
-        Ok(Err(error)) => Err(Failure::of(&error)),
-        Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
-    }
+    Ok(in_time(carry_out(client, &key, job)).await?.map(Box::new))
 }
 
-async fn carry_out(client: &Client, key: &ObjectKey, job: Job) -> kube::Result<Option<DynamicObject>> {
-    let version = key.kind.api_version();
-    let version = version.rsplit('/').next().unwrap_or_default();
-    // Plurals of these kinds are regular.
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(key.kind.group(), version, key.kind.as_str()));
-    let api: Api<DynamicObject> = if key.kind.namespaced() {
-        Api::namespaced_with(client.clone(), &key.name.namespace, &resource)
-    } else {
-        Api::all_with(client.clone(), &resource)
-    };
+async fn carry_out(client: Client, key: &ObjectKey, job: Job) -> kube::Result<Option<DynamicObject>> {
+    let resource = resource(key.kind, &key.kind.api_version());
+    let api = api(client, key, &resource);
     let name = &*key.name.name;
     let apply = PatchParams::apply(FIELD_MANAGER).force();
     let edit = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

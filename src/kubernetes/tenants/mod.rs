@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::core::DynamicObject;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 pub use event::Herald;
@@ -28,6 +27,7 @@ pub use held::{Held, Step};
 use super::damper::Damper;
 use super::failure::Failure;
 use super::queue::Queue;
+use super::request::ended_or_due;
 use super::seen::Seen;
 use super::view::View;
 use crate::inputs::{Kind, ObjectKey};
@@ -407,22 +407,7 @@ impl Tenants {
     /// Waits until a write has ended or the next one's turn has come.
     pub async fn next(&mut self) -> Option<Written> {
         let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
-        let turn = async {
-            match due {
-                Some(at) => sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        let ended = async {
-            match self.tasks.join_next().await {
-                Some(done) => done.expect("a write does not panic and is not aborted"),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            written = ended => Some(written),
-            () = turn => None,
-        }
+        ended_or_due(&mut self.tasks, due).await
     }
 
     /// Takes in how a write ended.

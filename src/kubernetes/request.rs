@@ -1,0 +1,60 @@
+//! What all writes have in common: which object, for how long, and waiting until one ends or the next one's turn comes.
+
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::api::{Api, ApiResource, GroupVersionKind};
+use kube::core::DynamicObject;
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+
+use super::failure::Failure;
+use crate::inputs::{Kind, ObjectKey};
+
+/// How long one write may take: less than the third of a Lease's duration that is left when its holder stops writing.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// A version that no object has: whoever names it creates, and never writes over something.
+pub(super) const NONE_YET: &str = "1";
+
+/// How a kind is asked for, in the version of an `apiVersion`. Plurals of the kinds we write are regular.
+pub(super) fn resource(kind: Kind, api_version: &str) -> ApiResource {
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()))
+}
+
+/// Where an object is.
+pub(super) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Api<DynamicObject> {
+    if key.kind.namespaced() {
+        Api::namespaced_with(client, &key.name.namespace, resource)
+    } else {
+        Api::all_with(client, resource)
+    }
+}
+
+/// The answer to a write, if it comes in time.
+pub(super) async fn in_time<T>(write: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match timeout(PATIENCE, write).await {
+        Ok(answer) => answer.map_err(|error| Failure::of(&error)),
+        Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+/// Waits until a write has ended; `None` when it is `due` to begin another one.
+pub(super) async fn ended_or_due<T: Send + 'static>(writes: &mut JoinSet<T>, due: Option<Instant>) -> Option<T> {
+    let turn = async {
+        match due {
+            Some(at) => sleep_until(at.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = async {
+        match writes.join_next().await {
+            Some(done) => done.expect("a write does not panic and is not aborted"),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        done = ended => Some(done),
+        () = turn => None,
+    }
+}
