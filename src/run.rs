@@ -362,7 +362,7 @@ impl Site {
                 serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
             }
             What::Clients => self.live.clients().to_string(),
-            What::Metrics => self.live.metrics_with(vec![Box::new(self.desk.figures())]),
+            What::Metrics => self.live.metrics(vec![Box::new(self.desk.figures())]),
             What::Ready => self.live.acknowledged().to_string(),
         };
         // Whoever asked may be gone.

@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 use super::body::body;
 use super::damper::Damper;
 use super::failure::Failure;
+use super::figures::Figures;
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
 use super::request::resource;
@@ -532,30 +533,17 @@ impl Cluster {
 
     /// The metrics, in the text format of Prometheus.
     pub fn metrics(&self, term: Term) -> String {
-        use std::fmt::Write as _;
-        let mut text = self.live.metrics();
-        let end = text.trim_end().strip_suffix("# EOF").unwrap_or(&text).len();
-        text.truncate(end);
-        text += "# HELP gatewright_kind Kinds that are watched, by state.\n# TYPE gatewright_kind gauge\n";
-        for (kind, state) in self.view.states() {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "gatewright_kind{{kind=\"{}\",state=\"{state}\"}} 1", kind.as_str());
-        }
-        text += "# HELP gatewright_status_writes Statuses written.\n# TYPE gatewright_status_writes counter\n";
-        let _ = writeln!(text, "gatewright_status_writes_total {}", self.writes);
-        text += "# HELP gatewright_write_failures Writes that failed, by class.\n\
-                 # TYPE gatewright_write_failures counter\n";
-        for (class, count) in &self.failures {
-            let _ = writeln!(text, "gatewright_write_failures_total{{class=\"{class}\"}} {count}");
-        }
-        text += "# HELP gatewright_writes_pending Statuses that wait or are being written.\n\
-                 # TYPE gatewright_writes_pending gauge\n";
-        let _ = writeln!(text, "gatewright_writes_pending {}", self.writer.pending());
-        text += &self.tenants.metrics();
-        text += &self.services.metrics();
-        text += "# HELP gatewright_leader Whether this replica writes.\n# TYPE gatewright_leader gauge\n";
-        let _ = writeln!(text, "gatewright_leader {}", u8::from(leads(term)));
-        text + "# EOF\n"
+        let (tenants, troubles) = self.tenants.figures();
+        let figures = Figures {
+            kinds: self.view.states().map(|(kind, state)| (kind.as_str(), state)).collect(),
+            statuses: (self.writes, self.failures.clone()),
+            pending: self.writer.pending(),
+            tenants,
+            troubles,
+            services: self.services.writes(),
+            leads: leads(term),
+        };
+        self.live.metrics(vec![Box::new(figures)])
     }
 
     /// Ends what is being written.

@@ -11,6 +11,7 @@ mod damper;
 mod discovery;
 mod exposure;
 mod failure;
+mod figures;
 pub mod keys;
 pub mod lease;
 mod queue;

@@ -196,13 +196,9 @@ impl Services {
         }
     }
 
-    /// The metrics, in the text format of Prometheus.
-    pub(super) fn metrics(&self) -> String {
-        format!(
-            "# HELP gatewright_service_writes Services and slices of Gateways written.\n\
-             # TYPE gatewright_service_writes counter\ngatewright_service_writes_total {}\n",
-            self.writes
-        )
+    /// How many Services and slices were written.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes
     }
 
     /// Ends what is being written. Nothing more is begun.

@@ -384,13 +384,8 @@ impl Live {
         })
     }
 
-    /// The metrics, in the text format of Prometheus.
-    pub fn metrics(&self) -> String {
-        self.metrics_with(Vec::new())
-    }
-
-    /// As [`Self::metrics`], with what others have to say.
-    pub fn metrics_with(&self, others: Vec<Box<dyn Collector>>) -> String {
+    /// The metrics, in the text format of Prometheus, with what others have to say.
+    pub fn metrics(&self, others: Vec<Box<dyn Collector>>) -> String {
         let progress = self.progress();
         let (acked, connected) = progress.acknowledged(self.generation);
         let (good, bad) = self.engine().good_and_bad();

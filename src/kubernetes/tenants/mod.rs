@@ -26,6 +26,7 @@ pub use held::{Held, Step};
 
 use super::damper::Damper;
 use super::failure::Failure;
+use super::figures::Writes;
 use super::queue::Queue;
 use super::request::ended_or_due;
 use super::seen::Seen;
@@ -110,8 +111,7 @@ pub struct Tenants {
     wrote: BTreeMap<Derived, Instant>,
     /// Since when the status of a TenantGateway waits for others.
     passing: BTreeMap<ObjectName, Instant>,
-    writes: BTreeMap<&'static str, u64>,
-    failures: BTreeMap<&'static str, u64>,
+    writes: Writes,
     herald: Herald,
 }
 
@@ -134,8 +134,7 @@ impl Tenants {
             troubles: BTreeMap::new(),
             wrote: BTreeMap::new(),
             passing: BTreeMap::new(),
-            writes: BTreeMap::new(),
-            failures: BTreeMap::new(),
+            writes: Writes::default(),
         }
     }
 
@@ -267,7 +266,7 @@ impl Tenants {
             (Task::Object(_), _) => "object",
             (Task::Status(_), _) => "status",
         };
-        *self.writes.entry(kind).or_default() += 1;
+        *self.writes.begun.entry(kind).or_default() += 1;
         let (client, key) = (self.client.clone(), task.key());
         self.tasks.spawn(async move { Written { task, outcome: job::run(client, key, job).await } });
     }
@@ -437,7 +436,7 @@ impl Tenants {
             }
             Err(failure) => {
                 self.damper.failed(&task);
-                *self.failures.entry(failure.class()).or_default() += 1;
+                *self.writes.failed.entry(failure.class()).or_default() += 1;
                 self.queue.failed(&task, Instant::now(), |failures| failure.pause(failures));
                 if matches!(failure, Failure::Refused(_) | Failure::Forbidden(_)) {
                     self.trouble(&task, ("ReconcileError", format!("{task}: {failure}")), tenancy);
@@ -446,25 +445,9 @@ impl Tenants {
         }
     }
 
-    /// The metrics, in the text format of Prometheus.
-    pub fn metrics(&self) -> String {
-        use std::fmt::Write as _;
-        let mut text = "# HELP gatewright_tenant_writes What was written for TenantGateways.\n\
-                        # TYPE gatewright_tenant_writes counter\n"
-            .to_owned();
-        for (kind, count) in &self.writes {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "gatewright_tenant_writes_total{{kind=\"{kind}\"}} {count}");
-        }
-        text += "# HELP gatewright_tenant_write_failures Writes for TenantGateways that failed, by class.\n\
-                 # TYPE gatewright_tenant_write_failures counter\n";
-        for (class, count) in &self.failures {
-            let _ = writeln!(text, "gatewright_tenant_write_failures_total{{class=\"{class}\"}} {count}");
-        }
-        text += "# HELP gatewright_tenant_troubles Objects of TenantGateways that cannot be written.\n\
-                 # TYPE gatewright_tenant_troubles gauge\n";
-        let _ = writeln!(text, "gatewright_tenant_troubles {}", self.troubles.len());
-        text
+    /// What was written, and how many objects cannot be.
+    pub(super) fn figures(&self) -> (Writes, usize) {
+        (self.writes.clone(), self.troubles.len())
     }
 
     /// Ends what is being written. Nothing more is begun.
