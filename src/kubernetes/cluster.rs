@@ -22,7 +22,7 @@ use super::secrets::{Secrets, Step};
 use super::seen::Seen;
 use super::services::{self, Services};
 use super::status::{self, Us};
-use super::tenants::{self, Herald, Tenants};
+use super::tenants::{self, Decided, Herald, Tenants};
 use super::view::View;
 use super::watch::{News, Update};
 use super::writer::{Done, Writer};
@@ -349,9 +349,9 @@ impl Cluster {
             return;
         }
         let known = std::mem::take(&mut self.known);
-        let mut decided = tenancy::Delta::default();
+        let mut decided = None;
         let record = &mut |delta: &tenancy::Delta| {
-            decided = delta.clone();
+            decided = leads(term).then(|| Decided::of(delta));
             Ok::<_, Infallible>(())
         };
         let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
@@ -362,9 +362,9 @@ impl Cluster {
             // A cluster is full of changes that lead to nothing.
             if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
         }
-        if leads(term) {
+        if let Some(decided) = decided {
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
-            self.want(decided.verdicts.keys().map(|(claim, _)| claim.object()).collect());
+            self.want(decided.claims);
         }
         self.services.take_in(self.live.take_services());
         self.settle(term);
@@ -398,7 +398,7 @@ impl Cluster {
         for line in self.live.settled(self.started.elapsed()) {
             info!("{line}");
         }
-        let connected = self.live.acknowledgement(&ObjectKey::new(Kind::GatewayClass, ObjectName::new("", ""))).1;
+        let connected = self.live.connected();
         if connected != self.counted.0 {
             self.counted = (connected, Instant::now());
         }

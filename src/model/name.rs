@@ -61,9 +61,11 @@ impl Ord for ObjectName {
         if Arc::ptr_eq(&self.0, &other.0) {
             return Ordering::Equal;
         }
-        let namespaces = || self.namespace.cmp(&other.namespace);
-        let same = Arc::ptr_eq(&self.namespace, &other.namespace);
-        if same { Ordering::Equal } else { namespaces() }.then_with(|| self.name.cmp(&other.name))
+        let namespaces = match Arc::ptr_eq(&self.namespace, &other.namespace) {
+            true => Ordering::Equal,
+            false => self.namespace.cmp(&other.namespace),
+        };
+        namespaces.then_with(|| self.name.cmp(&other.name))
     }
 }
 

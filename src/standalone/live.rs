@@ -270,6 +270,11 @@ impl Live {
         self.progress().acknowledged(self.published(key))
     }
 
+    /// How many Envoys are connected.
+    pub fn connected(&self) -> usize {
+        self.progress().nodes.len()
+    }
+
     /// Whether every connected Envoy, and at least one, has acknowledged everything.
     pub fn acknowledged(&self) -> bool {
         let progress = self.progress();

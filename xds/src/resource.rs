@@ -106,11 +106,10 @@ impl Resource {
         make: impl Fn() -> M + Send + Sync + 'static,
     ) -> Resource {
         let kept = Resource::new(name, &make());
-        let Content::Kept(encoded) = &kept.content else { unreachable!("a new resource is kept") };
         let (kind, name) = (kept.kind, kept.name.clone());
         let recipe = Recipe {
             version: kept.version().as_bytes().try_into().expect("versions are all as long"),
-            len: encoded.bytes.len(),
+            len: kept.encoded_len(),
             encode: Box::new(move || Encoded::new(kind, &name, &[], &crate::stable::encode(&make()))),
         };
         Resource { content: Content::Made(Arc::new(recipe)), ..kept }

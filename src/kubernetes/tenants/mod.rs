@@ -99,6 +99,27 @@ pub struct Known<'a> {
     pub view: &'a View,
 }
 
+/// What tenancy has just decided about. What it decided is asked for when it is written.
+pub struct Decided {
+    objects: Vec<Derived>,
+    namespaces: Vec<Arc<str>>,
+    tenants: Vec<ObjectName>,
+    /// The objects that claim hostnames.
+    pub claims: BTreeSet<ObjectKey>,
+}
+
+impl Decided {
+    /// Out of all that tenancy says.
+    pub fn of(delta: &Delta) -> Self {
+        Self {
+            objects: delta.objects.keys().cloned().collect(),
+            namespaces: delta.namespaces.keys().cloned().collect(),
+            tenants: delta.tenants.keys().cloned().collect(),
+            claims: delta.verdicts.keys().map(|(claim, _)| claim.object()).collect(),
+        }
+    }
+}
+
 /// Writes what TenantGateways lead to.
 pub struct Tenants {
     client: Client,
@@ -183,15 +204,15 @@ impl Tenants {
     }
 
     /// Tenancy decided something.
-    pub fn take_in(&mut self, delta: &Delta, tenancy: &Tenancy) {
-        for derived in delta.objects.keys() {
+    pub fn take_in(&mut self, decided: &Decided, tenancy: &Tenancy) {
+        for derived in &decided.objects {
             self.want(Task::Object(derived.clone()));
             self.want_status(derived, tenancy);
         }
-        for namespace in delta.namespaces.keys() {
+        for namespace in &decided.namespaces {
             self.want(Task::Label(namespace.clone()));
         }
-        for tenant in delta.tenants.keys() {
+        for tenant in &decided.tenants {
             self.want(Task::Status(tenant.clone()));
         }
     }
@@ -304,7 +325,6 @@ impl Tenants {
     ) -> Result<(Job, serde_json::Value), Decision> {
         let task = Task::Object(derived.clone());
         let wanted = known.tenancy.objects().get(derived).map(Desired::document);
-        let wanted = wanted.as_ref();
         let kind = kind(derived.kind);
         if !known.view.is_whole(kind) {
             if wanted.is_some() && known.view.is_missing(kind) {
@@ -315,10 +335,11 @@ impl Tenants {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived);
-        let step = Held::step(held, wanted, &|uid| known.tenancy.decides(&derived.name.namespace, uid).is_some());
+        let step =
+            Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(&derived.name.namespace, uid).is_some());
         let at = |held: Option<&Held>| held.map(|held| (held.uid.clone(), held.version.clone())).unwrap_or_default();
         let (uid, version) = at(held);
-        let document = wanted.cloned().unwrap_or_default();
+        let document = wanted.unwrap_or_default();
         let job = match step {
             Step::Nothing => {
                 return Err(self.heal(&task, known.tenancy, now).map_or(Decision::Nothing, Decision::Later));
