@@ -24,6 +24,7 @@ use crate::kubernetes::{Cluster, KINDS, connect, kinds_without_tenants, watch_al
 use crate::model::ObjectName;
 use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
+use crate::tasks::{ended, join};
 use crate::tenancy;
 use crate::translate::{Fleet, Settings};
 
@@ -150,11 +151,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             }
             Some(ask) = questions.recv() => answer(&mut cluster, ask, *term.borrow()),
             _ = certificates.tick() => cluster.tend(*term.borrow()),
-            Some(ended) = tasks.join_next() => match ended {
-                Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
-                Ok(Err(error)) => break Err(error),
-                Err(error) => break Err(error.into()),
-            },
+            Some(task) = tasks.join_next() => break Err(ended(task)),
             _ = terminate.recv() => break Ok(true),
             _ = interrupt.recv() => break Ok(true),
         }
@@ -165,10 +162,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     drop(news);
     drop(told);
     stopper.send_replace(true);
-    let joined = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(Duration::from_secs(5), joined).await.is_err() {
-        tasks.shutdown().await;
-    }
+    join(tasks).await;
     result
 }
 

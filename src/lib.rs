@@ -20,5 +20,6 @@ mod sharing;
 pub mod standalone;
 pub mod statuses;
 pub mod store;
+mod tasks;
 pub mod tenancy;
 pub mod translate;

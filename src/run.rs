@@ -26,6 +26,7 @@ use crate::model::ObjectName;
 use crate::standalone::{
     Ask, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin, tenants,
 };
+use crate::tasks::{ended, join};
 use crate::tenancy;
 use crate::translate::{Change, Protocol, Settings};
 
@@ -224,11 +225,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
             Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
             _ = certificates.tick() => site.tend()?,
-            Some(ended) = tasks.join_next() => match ended {
-                Ok(Ok(())) => break Err(anyhow!("a part of the program ended by itself")),
-                Ok(Err(error)) => break Err(error),
-                Err(error) => break Err(error.into()),
-            },
+            Some(task) = tasks.join_next() => break Err(ended(task)),
             () = &mut patience, if options.once => {
                 break Err(anyhow!("not everything was acknowledged within {PATIENCE:?}: {}", site.live.clients()));
             }
@@ -238,11 +235,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     };
     info!("ending");
     stopper.send_replace(true);
-    // A connected Envoy holds its stream open; it gets this long.
-    let joined = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(Duration::from_secs(5), joined).await.is_err() {
-        tasks.shutdown().await;
-    }
+    join(tasks).await;
     result
 }
 

@@ -173,17 +173,9 @@ impl Cluster {
         name: &str,
         good: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        let api = self.server.api(api_version, kind, namespace).await?;
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?.unwrap_or_default();
-            if good(&found) {
-                return Ok(found);
-            }
-            // A panic has the programs show what they printed.
-            assert!(Instant::now() < deadline, "{kind} {namespace}/{name} did not become as it should: {found:#}");
-            sleep(Duration::from_millis(50)).await;
-        }
+        let found = self.server.until((api_version, kind, namespace), name, LIMIT, good).await;
+        // A panic has the programs show what they printed.
+        Ok(found.unwrap_or_else(|error| panic!("{error:#}")))
     }
 
     /// Waits until the controller has written nothing for a second, and says how much it had written.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
 use e2e::cilium::{CONTROLLER, Cilium, backends};
 use e2e::cluster::{condition, is_true, tls_secret};
@@ -12,7 +12,6 @@ use gatewright::inputs::Object;
 use gatewright::translate::Settings;
 use gatewright::{offline, tenancy};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -99,22 +98,7 @@ impl Site {
 
     /// Waits until an object is as it should be.
     async fn until(&self, api: (&str, &str, &str), name: &str, good: impl Fn(&Value) -> bool) -> Result<Value> {
-        let (api_version, kind, namespace) = api;
-        let api = self.server.api(api_version, kind, namespace).await?;
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?.unwrap_or_default();
-            if good(&found) {
-                return Ok(found);
-            }
-            let log = || self.cilium.log();
-            ensure!(
-                Instant::now() < deadline,
-                "{kind} {namespace}/{name} is not as it should be: {found:#}\n{}",
-                log()
-            );
-            sleep(Duration::from_millis(50)).await;
-        }
+        self.server.until(api, name, LIMIT, good).await.with_context(|| self.cilium.log())
     }
 
     async fn config(&self, good: impl Fn(&Value) -> bool) -> Result<Value> {

@@ -61,6 +61,29 @@ impl ApiServer {
         })
     }
 
+    /// Waits until an object is as it should be, and returns it; one that is not there is null.
+    ///
+    /// # Errors
+    /// When it does not become so in time.
+    pub async fn until(
+        &self,
+        (api_version, kind, namespace): (&str, &str, &str),
+        name: &str,
+        limit: Duration,
+        good: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let api = self.api(api_version, kind, namespace).await?;
+        let deadline = Instant::now() + limit;
+        loop {
+            let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?.unwrap_or_default();
+            if good(&found) {
+                return Ok(found);
+            }
+            ensure!(Instant::now() < deadline, "{kind} {namespace}/{name} did not become as it should: {found:#}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Installs the Gateway API of the release that this project follows: the standard channel.
     pub async fn install_gateway_api(&self) -> Result<()> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/gateway-api/config/crd/standard");
