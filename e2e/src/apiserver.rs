@@ -56,15 +56,15 @@ impl ApiServer {
         Ok(all)
     }
 
-    /// The same with the controllers that delete what has no owner any more, finish namespaces and make service
-    /// accounts.
-    pub async fn start_with_controllers() -> Result<Self> {
-        let mut all = Self::start().await?;
+    /// Starts the controllers that delete what has no owner any more, finish namespaces and make service accounts.
+    /// Call it when the tests' kinds are installed: what has no owner any more is deleted of the kinds that are there
+    /// at the start, and of later ones half a minute and more afterwards.
+    pub fn start_controllers(&mut self) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("controllers").tempdir().context("making a directory")?;
-        let user = all.authority.kubeconfig(all.address, "system:kube-controller-manager", &[])?;
+        let user = self.authority.kubeconfig(self.address, "system:kube-controller-manager", &[])?;
         let config = dir.path().join("kubeconfig");
         std::fs::write(&config, user)?;
-        let file = |name: &str| all.dir.path().join(name).display().to_string();
+        let file = |name: &str| self.dir.path().join(name).display().to_string();
         let arguments = [
             format!("--kubeconfig={}", config.display()),
             format!("--controllers={CONTROLLERS}"),
@@ -76,8 +76,8 @@ impl ApiServer {
             format!("--secure-port={}", free_port()?),
             "--bind-address=127.0.0.1".to_owned(),
         ];
-        all.controllers = Some(Process::start(&binary("kube-controller-manager")?, &arguments, dir)?);
-        Ok(all)
+        self.controllers = Some(Process::start(&binary("kube-controller-manager")?, &arguments, dir)?);
+        Ok(())
     }
 
     /// Kills the server; etcd keeps what it has.

@@ -49,10 +49,11 @@ fn is_told(object: &Value) -> bool {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Result<()> {
-    let server = ApiServer::start_with_controllers().await?;
+    let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
     server.install_crds(&crds).await?;
+    server.start_controllers()?;
     let cluster = Cluster::over(server).await?;
     for object in service(NAMESPACE, "gatewright-envoy", 80) {
         cluster.server.put(object).await?;

@@ -35,10 +35,11 @@ const KINDS: [(&str, &str); 5] = [
 
 /// An API server with all kinds.
 pub(crate) async fn cluster() -> Result<Cluster> {
-    let server = ApiServer::start_with_controllers().await?;
+    let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     install_cert_manager(&server).await?;
     install_tenants(&server).await?;
+    server.start_controllers()?;
     Cluster::over(server).await
 }
 
