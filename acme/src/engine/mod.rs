@@ -24,7 +24,7 @@ use crate::account::{self, Account, AccountError, Registration};
 use crate::budget::{Budget, Limits};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::Solvers;
-use crate::client::{Directory, Http, HttpConfig, Proxy, Roots};
+use crate::client::{Directory, Http, HttpConfig, Proxy, Roots, Traffics};
 use crate::failure::{Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::names::{DnsName, Names};
@@ -77,6 +77,8 @@ pub struct AcmeConfig {
     pub patience: Duration,
     /// How many orders talk to the CA at a time.
     pub at_once: usize,
+    /// What CAs take from our address; issuers at one CA share it.
+    pub traffics: Arc<Traffics>,
 }
 
 impl AcmeConfig {
@@ -96,6 +98,7 @@ impl AcmeConfig {
             timeout: Duration::from_secs(30),
             patience: Duration::from_secs(300),
             at_once: 16,
+            traffics: Arc::default(),
         }
     }
 }
@@ -132,17 +135,19 @@ impl AcmeIssuer {
     /// Sets the issuer up: reads, or makes, its account key and its ledger. Nothing is sent yet.
     pub async fn open(mut config: AcmeConfig, storage: Arc<dyn Storage>) -> Result<Self, Failure> {
         config.directory = directory_url(&config.directory).to_owned();
+        let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
+        let traffic = config.traffics.to(&config.directory, &limits, &*storage).await.map_err(|e| of_storage(&e))?;
         let http = Http::new(HttpConfig {
             directory_url: config.directory.clone(),
             roots: config.roots.clone(),
             proxy: config.proxy.clone(),
             timeout: config.timeout,
+            traffic,
         })
         .map_err(|e| Failure::new(Class::Config, format!("issuer {}: {e}", config.name)))?;
         let thumbprint = account::thumbprint(&*storage, &config.name, &config.directory)
             .await
             .map_err(|e| problem::of_account(&config.name, &e, Timestamp::now()))?;
-        let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
         let key = Key::new(Kind::Budget, &config.name);
         let mut budget = match read_json::<Budget>(&*storage, &key).await {
             Ok(Some((budget, _))) => budget,
@@ -400,7 +405,7 @@ impl Issuer for AcmeIssuer {
     }
 
     fn budget(&self) -> Option<Budget> {
-        Some(self.with_budget(|b| b.clone()))
+        Some(self.with_budget(|b| b.clone()).beside(&self.http.traffic().ledger()))
     }
 
     async fn renewal_window(

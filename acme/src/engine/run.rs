@@ -147,6 +147,7 @@ impl<'a> Run<'a> {
                 }
                 (OrderStatus::Ready, ..) => {
                     learn(validation, accepted.take());
+                    self.proven().await;
                     // The proofs are in: their traces may go before the certificate comes.
                     self.tidy().await?;
                     self.save_if_changed().await?;
@@ -176,6 +177,24 @@ impl<'a> Run<'a> {
         learn(issuance, finalized);
         self.tidy().await?;
         self.download(&mut order).await
+    }
+
+    /// What failed before counts no more against these names.
+    async fn proven(&self) {
+        let names = &self.record.names;
+        if self.issuer.with_budget(|b| b.proven(names)) {
+            self.write_budget().await;
+        }
+    }
+
+    /// Writes what an answer of the CA changed. What is lost with a failing disk the CA says again.
+    async fn write_budget(&self) {
+        let now = Timestamp::now();
+        let traffic = self.issuer.http.traffic();
+        let written = futures::join!(self.issuer.write_budget(now), traffic.save(&*self.issuer.storage, now));
+        if let Err(error) = written.0.and(written.1) {
+            tracing::warn!(issuer = self.issuer.config.name, %error, "the budget could not be written");
+        }
     }
 
     /// Waits for our turn to talk to the CA.
@@ -316,9 +335,7 @@ impl<'a> Run<'a> {
             let until = failure.retry_at.unwrap_or(Timestamp::now() + SignedDuration::from_hours(1));
             let scope = scope_of(&failure.message, &self.record.names);
             self.issuer.with_budget(|b| b.learn(scope, until));
-            if let Err(error) = self.issuer.write_budget(Timestamp::now()).await {
-                tracing::warn!(issuer = self.issuer.config.name, %error, "the budget could not be written");
-            }
+            self.write_budget().await;
             return failure.not_before(until);
         }
         failure
@@ -415,6 +432,7 @@ impl<'a> Run<'a> {
                         b.spend_failure(host, now);
                     }
                 });
+                self.write_budget().await;
                 failure.by(culprits.into_iter().map(|(host, _)| host.to_string()).collect())
             }
             Ok(_) => match &order.state().error {
