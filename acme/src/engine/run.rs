@@ -49,7 +49,7 @@ pub(super) struct Run<'a> {
     request: &'a IssueRequest,
     started: Instant,
     /// What is written down is what `record` says.
-    written: bool,
+    pub(super) written: bool,
     /// Our turn to talk to the CA, while we have it.
     turn: Option<SemaphorePermit<'a>>,
 }
@@ -151,6 +151,8 @@ impl<'a> Run<'a> {
                     // The proofs are in: their traces may go before the certificate comes.
                     self.tidy().await?;
                     self.save_if_changed().await?;
+                    // Without the order's URL this certificate would be lost to us: by now others have forced it as well.
+                    self.settle().await?;
                     let finalized_now = self.finalize(&mut order).await?;
                     let mut looks = issuance.looks();
                     let asked = Instant::now();
@@ -221,6 +223,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Waits until what is written down survives the loss of the machine's power: before a step that spends budget.
+    async fn settle(&self) -> Result<(), Failure> {
+        let key = self.issuer.order_key(&self.record.id);
+        self.issuer.storage.settle(&key).await.map_err(|e| of_storage(&e))
+    }
+
     pub(super) fn failed(&self, error: &instant_acme::Error) -> Failure {
         let exchange = self.handle.last();
         of_protocol(self.issuer, error, Some(&exchange), Timestamp::now())
@@ -254,6 +262,7 @@ impl<'a> Run<'a> {
         self.issuer.look_first(&self.record.names).await?;
         self.charge().await?;
         self.save().await?;
+        self.settle().await?;
         self.written = true;
         Ok(())
     }
