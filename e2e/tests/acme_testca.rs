@@ -304,6 +304,9 @@ impl Storage for Halting {
         }
         Ok(())
     }
+    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+        self.inner.settle(key).await
+    }
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
         self.inner.list(kind).await
     }

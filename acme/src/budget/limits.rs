@@ -51,7 +51,7 @@ pub struct Limits {
     /// Requests from one address.
     #[serde(default)]
     pub requests: Requests,
-    /// Most names in one certificate.
+    /// Most names that are put into one certificate to save orders; fits every profile.
     pub names: usize,
 }
 
@@ -111,7 +111,17 @@ impl Requests {
     }
 }
 
+/// Most names in a certificate of a CA, unless a profile takes fewer.
+const MOST_NAMES: usize = 100;
+/// Let's Encrypt's profiles that take fewer (its page "Profiles", seen in August 2026).
+const SMALL_PROFILES: [&str; 2] = ["tlsserver", "shortlived"];
+
 impl Limits {
+    /// The most names that somebody may wish for in one certificate, by profile.
+    pub fn most_names(profile: Option<&str>) -> usize {
+        if profile.is_some_and(|p| SMALL_PROFILES.contains(&p)) { 25 } else { MOST_NAMES }
+    }
+
     /// Let's Encrypt, production (its page "Rate limits", seen in August 2026); 25 names fit every profile.
     pub const LETS_ENCRYPT: Self = Self {
         orders: Some(Rate::hours(300, 3)),

@@ -9,6 +9,7 @@ mod persist;
 mod problem;
 mod record;
 mod run;
+mod zones;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -127,6 +128,8 @@ pub struct AcmeIssuer {
     validation: Pace,
     /// How long the CA takes to sign.
     issuance: Pace,
+    /// Where records of ours were taken.
+    zones: zones::Zones,
     budget: Mutex<Budget>,
     writing_budget: AtomicBool,
 }
@@ -164,6 +167,7 @@ impl AcmeIssuer {
             turns: Semaphore::new(config.at_once.max(1)),
             validation: Pace::default(),
             issuance: Pace::default(),
+            zones: zones::Zones::default(),
             budget: Mutex::new(budget),
             writing_budget: AtomicBool::new(false),
             config,
@@ -202,17 +206,15 @@ impl AcmeIssuer {
 
     /// Refuses what the CA could not issue, before anything is spent.
     pub fn check(&self, names: &Names) -> Result<(), Failure> {
-        let limits = &self.budget.lock().expect("nobody panics while holding it").limits;
-        if names.count() > limits.names.max(1) {
-            return Err(Failure::new(
-                Class::Config,
-                format!(
-                    "{} names in one certificate; {} takes at most {}",
-                    names.count(),
-                    self.config.name,
-                    limits.names
-                ),
-            ));
+        let profile = self.config.profile.as_ref().map(|p| p.name.as_str());
+        let most = Limits::most_names(profile);
+        if names.count() > most {
+            let (count, issuer) = (names.count(), &self.config.name);
+            let of = profile.map(|p| format!("profile {p} of ")).unwrap_or_default();
+            let message = format!(
+                "{count} names in one certificate, and {of}{issuer} takes at most {most}: spread them over several certificates"
+            );
+            return Err(Failure::new(Class::Config, message));
         }
         for name in names.iter() {
             if name.is_public_suffix() {

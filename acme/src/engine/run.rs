@@ -260,6 +260,9 @@ impl<'a> Run<'a> {
     /// and all of it written down.
     async fn prepare(&mut self) -> Result<(), Failure> {
         self.issuer.look_first(&self.record.names).await?;
+        if let Some(solver) = self.issuer.config.solvers.dns.clone() {
+            super::zones::try_out(self, &solver).await?;
+        }
         self.charge().await?;
         self.save().await?;
         self.settle().await?;
