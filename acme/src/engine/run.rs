@@ -342,7 +342,11 @@ impl<'a> Run<'a> {
     }
 
     async fn refused(&self, error: &instant_acme::Error) -> Failure {
-        let failure = self.failed(error);
+        let mut failure = self.failed(error);
+        if failure.class == Class::HostFault && failure.culprits.is_empty() {
+            // Nobody has looked at a host yet: it is the account that may not (RFC 8555, 7.3.6).
+            failure.class = Class::Account;
+        }
         if failure.class == Class::RateLimited {
             let until = failure.retry_at.unwrap_or(Timestamp::now() + SignedDuration::from_hours(1));
             let scope = scope_of(&failure.message, &self.record.names);
