@@ -105,7 +105,7 @@ async fn a_zone_we_may_not_write_costs_no_order() -> Result<()> {
     ensure!(site.served("a.example.test").await?.status == 200);
     for (host, word) in [("a.closed.test", "_acme-challenge.a.closed.test"), ("a.nowhere.test", "a.nowhere.test")] {
         let row = site.row(host, |row| row["lastError"].is_string()).await?;
-        ensure!(row["lastError"].as_str().is_some_and(|text| text.contains("rfc2136") && text.contains(word)), "{row}");
+        ensure!(row["lastError"].as_str().is_some_and(|text| text.contains(word)), "{row}");
     }
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
     ensure!(txt(&bind, "_acme-challenge.a.example.test").await?.is_empty(), "nothing stays");

@@ -75,31 +75,28 @@ async fn what_is_in_the_way_is_named_before_an_order_and_stops_it_where_that_is_
 
 #[tokio::test]
 #[ignore = "needs Envoy and Pebble"]
-async fn a_route_that_takes_the_challenges_path_away_is_named_and_costs_no_order() -> Result<()> {
+async fn a_port_80_that_does_not_speak_http_is_named_and_costs_no_order() -> Result<()> {
     let mut site = Site::new().await?;
+    // TLS where the CA will ask in plain HTTP.
     let plain = site.pebble.http_port;
-    let route = format!(
-        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: taken}}\nspec:\n  \
-         parentRefs: [{{name: edge, port: {plain}}}]\n  hostnames: [a.example.com]\n  rules:\n  \
-         - matches: [{{path: {{value: /.well-known/acme-challenge}}}}]\n    backendRefs: [{{name: web, port: 80}}]\n"
+    let tls = format!(
+        "  - {{name: tls, hostname: b.example.com, protocol: HTTPS, port: {plain}, \
+         tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n"
     );
-    site.save("taken.yaml", &route)?;
-    let http = format!("  - {{name: http, protocol: HTTP, port: {plain}}}\n");
-    site.publish_beside(&[("a.example.com", "acme"), ("b.example.com", "acme")], &http)?;
+    site.publish_beside(&[("a.example.com", "acme")], &tls)?;
     site.start(&["--acme-preflight", "strict"])?;
-    ensure!(site.served("b.example.com").await?.status == 200);
-    let (code, text) = site.ask(&["certs", "check", "a.example.com"])?;
-    ensure!(code == 1 && text.contains("another ACME client or route answers that path"), "{code} {text}");
     let row = site.row("a.example.com", |row| row["lastError"].is_string()).await?;
-    ensure!(said(&row, "answers the challenge of a.example.com with something else"), "{row}");
+    ensure!(said(&row, "for a.example.com") && said(&row, "is the listener on port 80 programmed?"), "{row}");
+    let (code, text) = site.ask(&["certs", "check", "a.example.com"])?;
+    ensure!(code == 1 && text.contains("is the listener on port 80 programmed?"), "{code} {text}");
     ensure!(site.get("a.example.com").await.is_err());
-    ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
+    ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
     // The fix that the sentence names, and nothing else.
-    site.save("taken.yaml", "")?;
+    site.publish(&[("a.example.com", "acme")])?;
     let (code, text) = site.ask(&["certs", "renew", "a.example.com"])?;
     ensure!(code == 0, "{text}");
     ensure!(site.served("a.example.com").await?.status == 200);
-    ensure!(site.pebble.orders() == 2, "{} orders", site.pebble.orders());
+    ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
     Ok(())
 }
 
