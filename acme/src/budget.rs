@@ -147,11 +147,14 @@ impl Budget {
 
     /// Authorizations for all of these names succeeded. `true`: one of them had failed before.
     pub fn proven(&mut self, names: &Names) -> bool {
-        let failed = self.counts(&NO_FAILURES, &Scope::Accounts);
-        failed
-            && names
-                .iter()
-                .fold(false, |any, n| self.full_at.remove(&Scope::InARow(n.base().to_owned())).is_some() || any)
+        if !self.counts(&NO_FAILURES, &Scope::Accounts) {
+            return false;
+        }
+        let before = self.full_at.len();
+        for name in names.iter() {
+            self.full_at.remove(&Scope::InARow(name.base().to_owned()));
+        }
+        self.full_at.len() < before
     }
 
     /// May an account be made now? If so, it is counted.
