@@ -347,7 +347,7 @@ impl<'a> Run<'a> {
             // Nobody has looked at a host yet: it is the account that may not (RFC 8555, 7.3.6).
             failure.class = Class::Account;
         }
-        if failure.class == Class::RateLimited {
+        if failure.class == Class::RateLimited && matches!(error, instant_acme::Error::Api(_)) {
             let until = failure.retry_at.unwrap_or(Timestamp::now() + SignedDuration::from_hours(1));
             let scope = scope_of(&failure.message, &self.record.names);
             self.issuer.with_budget(|b| b.learn(scope, until));

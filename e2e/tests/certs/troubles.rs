@@ -168,6 +168,12 @@ async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() 
         sleep(Duration::from_millis(50)).await;
     }
     ensure!(closed.counts().certificates.is_empty());
+    // What both CAs said is told beside the certificates.
+    let (_, text) = site.ask(&["certs"])?;
+    for issuer in ["first@", "closed@"] {
+        let line = text.lines().find(|line| line.starts_with(issuer) && line.contains("new orders of the account"));
+        ensure!(line.is_some_and(|line| line.contains("0 of ? left, more in ")), "{text}");
+    }
     Ok(())
 }
 
