@@ -37,6 +37,7 @@ pub struct ApiServer {
     /// Keys, certificates and the audit log; they outlive a restart of the server.
     dir: TempDir,
     client: Client,
+    audit: audit::Log,
 }
 
 impl ApiServer {
@@ -51,7 +52,17 @@ impl ApiServer {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let client = connect(&authority.kubeconfig(address, "admin", &["system:masters"])?).await?;
         std::fs::write(dir.path().join("audit.yaml"), audit::POLICY)?;
-        let mut all = Self { server: None, controllers: None, etcd, etcd_port, address, authority, dir, client };
+        let mut all = Self {
+            server: None,
+            controllers: None,
+            etcd,
+            etcd_port,
+            address,
+            authority,
+            dir,
+            client,
+            audit: audit::Log::default(),
+        };
         all.resume().await?;
         Ok(all)
     }
@@ -103,6 +114,8 @@ impl ApiServer {
             "--authorization-mode=RBAC".to_owned(),
             format!("--audit-policy-file={}", file("audit.yaml")),
             format!("--audit-log-path={}", file("audit.log")),
+            // One file, however long a benchmark is.
+            "--audit-log-maxsize=4096".to_owned(),
             // There is no second server whose address would have to be kept in Endpoints.
             "--endpoint-reconciler-type=none".to_owned(),
             "--profiling=false".to_owned(),
@@ -146,7 +159,7 @@ impl ApiServer {
 
     /// Every finished request so far, but watches that still run.
     pub fn requests(&self) -> Result<Vec<Request>> {
-        audit::read(&self.dir.path().join("audit.log"))
+        self.audit.read(&self.dir.path().join("audit.log"))
     }
 
     /// Where it listens.

@@ -42,7 +42,9 @@ pub fn leads(term: Term) -> bool {
 /// etcd was restored from a backup. A watch goes on where it was, and would miss what comes until the numbers are there
 /// again, so everything has to be read anew.
 #[derive(Debug, thiserror::Error)]
-#[error("the API server's state is older than what was seen (lease {lease} went from version {seen} to {now}); was etcd restored? starting anew")]
+#[error(
+    "the API server's state is older than what was seen (lease {lease} went from version {seen} to {now}); was etcd restored? starting anew"
+)]
 pub struct WentBack {
     lease: String,
     seen: String,

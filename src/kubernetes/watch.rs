@@ -323,19 +323,22 @@ mod tests {
     #[tokio::test]
     async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
         let names = Names::default();
-        let told = told(names, vec![
-            Ok(Event::Init),
-            Ok(Event::InitApply(route("x", "1"))),
-            Ok(Event::InitApply(route("y", "2"))),
-            Ok(Event::InitDone),
-            Ok(Event::Apply(route("z", "3"))),
-            Ok(Event::Init),
-            Ok(Event::InitApply(route("x", "1"))),
-            Ok(Event::Init),
-            Ok(Event::InitApply(route("z", "4"))),
-            Ok(Event::InitDone),
-            Ok(Event::Delete(route("z", "5"))),
-        ])
+        let told = told(
+            names,
+            vec![
+                Ok(Event::Init),
+                Ok(Event::InitApply(route("x", "1"))),
+                Ok(Event::InitApply(route("y", "2"))),
+                Ok(Event::InitDone),
+                Ok(Event::Apply(route("z", "3"))),
+                Ok(Event::Init),
+                Ok(Event::InitApply(route("x", "1"))),
+                Ok(Event::Init),
+                Ok(Event::InitApply(route("z", "4"))),
+                Ok(Event::InitDone),
+                Ok(Event::Delete(route("z", "5"))),
+            ],
+        )
         .await;
         let expected = [
             "+httproute a/x 1",
