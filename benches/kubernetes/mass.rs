@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::site::{self, CERT_MANAGER, GATEWAY, namespace, objects, program, route, tenant};
+use crate::site::{self, CERT_MANAGER, GATEWAY, namespace, objects, program, rewrite, route, tenant};
 use crate::{AT_ONCE, processor, put_all, quiet, resident, until};
 
 /// A Gateway, a redirect, an Issuer and ten Certificates.
@@ -97,9 +97,7 @@ async fn steady(cluster: &Cluster, controller: &Gatewright, tenants: usize) -> R
     let (before, used) = (cluster.writes()?.len(), processor(controller)?);
     let (began, mut edits) = (Instant::now(), 0);
     while began.elapsed() < STEADY {
-        for kind in ["Gateway", "HTTPRoute", "Certificate", "Namespace"] {
-            rewrite(cluster, kind, &space(edits % tenants), edits).await?;
-        }
+        rewrite(&cluster.server, &space(edits % tenants), edits).await?;
         edits += 1;
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -109,52 +107,6 @@ async fn steady(cluster: &Cluster, controller: &Gatewright, tenants: usize) -> R
         cluster.writes()?.len() - before,
         (processor(controller)? - used).as_secs_f64()
     );
-    Ok(())
-}
-
-/// What a data plane, cert-manager and people write now and then: statuses that say the same at another time, entries of
-/// their own, annotations.
-async fn rewrite(cluster: &Cluster, kind: &str, space: &str, number: usize) -> Result<()> {
-    let server = &cluster.server;
-    let theirs = PatchParams { field_manager: Some("theirs".to_owned()), ..PatchParams::default() };
-    let time = format!("2026-01-01T00:{:02}:{:02}Z", number / 60 % 60, number % 60);
-    let condition = |kind: &str| {
-        json!({"type": kind, "status": "True", "reason": "Theirs", "message": number.to_string(),
-            "lastTransitionTime": time, "observedGeneration": 1})
-    };
-    match kind {
-        "Gateway" => {
-            let patch =
-                json!({"status": {"addresses": [{"type": "IPAddress", "value": format!("10.0.0.{}", number % 250)}]}});
-            let api = server.api(GATEWAY, kind, space).await?;
-            api.patch_status("cozystack", &theirs, &Patch::Merge(patch)).await?;
-        }
-        "HTTPRoute" => {
-            let api = server.api(GATEWAY, kind, space).await?;
-            let name = format!("r{}", number % 10);
-            let mut status = api.get(&name).await?.data["status"].clone();
-            let parents = status["parents"].as_array_mut();
-            if let Some(parents) = parents {
-                parents.retain(|parent| parent["controllerName"] != "theirs.org/controller");
-                parents.push(json!({"controllerName": "theirs.org/controller", "parentRef": {"name": "cozystack"},
-                    "conditions": [condition("Accepted")]}));
-            }
-            api.patch_status(&name, &theirs, &Patch::Merge(json!({"status": status}))).await?;
-        }
-        "Certificate" => {
-            let api = server.api(CERT_MANAGER, kind, space).await?;
-            let all = api.list(&Default::default()).await?;
-            let Some(name) = all.items.get(number % 10).and_then(|item| item.metadata.name.clone()) else {
-                return Ok(());
-            };
-            let patch = json!({"status": {"conditions": [condition("Issuing")]}});
-            api.patch_status(&name, &theirs, &Patch::Merge(patch)).await?;
-        }
-        _ => {
-            let patch = json!({"metadata": {"annotations": {"theirs.org/seen": time}}});
-            server.api("v1", "Namespace", "").await?.patch(space, &theirs, &Patch::Merge(patch)).await?;
-        }
-    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod audit;
 mod identity;
 pub mod manifests;
+pub mod proxy;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ impl ApiServer {
         let _installed_already = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
         let authority = Authority::new(dir.path())?;
-        let (etcd, etcd_port) = start_etcd()?;
+        let etcd_port = free_port()?;
+        let etcd = start_etcd(&dir.path().join("etcd"), etcd_port)?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let client = connect(&authority.kubeconfig(address, "admin", &["system:masters"])?).await?;
         std::fs::write(dir.path().join("audit.yaml"), audit::POLICY)?;
@@ -88,6 +90,34 @@ impl ApiServer {
             "--bind-address=127.0.0.1".to_owned(),
         ];
         self.controllers = Some(Process::start(&binary("kube-controller-manager")?, &arguments, dir)?);
+        Ok(())
+    }
+
+    /// Keeps what etcd has now, as a backup does; the server is away for a moment.
+    pub async fn back_up(&mut self) -> Result<()> {
+        self.kill();
+        self.etcd.stop();
+        let (data, backup) = (self.dir.path().join("etcd"), self.dir.path().join("backup"));
+        let copied = std::process::Command::new("cp").arg("-a").arg(&data).arg(&backup).status()?;
+        ensure!(copied.success(), "copying {} failed", data.display());
+        self.etcd = start_etcd(&data, self.etcd_port)?;
+        self.resume().await
+    }
+
+    /// Goes back to the state of [`ApiServer::back_up`]: versions of objects begin there again. Kubernetes' own
+    /// controllers would remember what never was; whoever restores a cluster restarts them.
+    pub async fn restore(&mut self) -> Result<()> {
+        self.kill();
+        let had_controllers = self.controllers.take().is_some();
+        self.etcd.stop();
+        let (data, backup) = (self.dir.path().join("etcd"), self.dir.path().join("backup"));
+        std::fs::remove_dir_all(&data)?;
+        std::fs::rename(&backup, &data).context("there is no backup")?;
+        self.etcd = start_etcd(&data, self.etcd_port)?;
+        self.resume().await?;
+        if had_controllers {
+            self.start_controllers()?;
+        }
         Ok(())
     }
 
@@ -175,11 +205,11 @@ impl ApiServer {
     }
 }
 
-fn start_etcd() -> Result<(Process, u16)> {
-    let (clients, peers) = (free_port()?, free_port()?);
+fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
+    let peers = free_port()?;
     let dir = tempfile::Builder::new().prefix("etcd").tempdir().context("making a directory")?;
     let arguments = [
-        format!("--data-dir={}", dir.path().join("data").display()),
+        format!("--data-dir={}", data.display()),
         format!("--listen-client-urls=http://127.0.0.1:{clients}"),
         format!("--advertise-client-urls=http://127.0.0.1:{clients}"),
         format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
@@ -189,7 +219,7 @@ fn start_etcd() -> Result<(Process, u16)> {
         "--unsafe-no-fsync=true".to_owned(),
         "--log-level=warn".to_owned(),
     ];
-    Ok((Process::start(&binary("etcd")?, &arguments, dir)?, clients))
+    Process::start(&binary("etcd")?, &arguments, dir)
 }
 
 async fn connect(kubeconfig: &str) -> Result<Client> {
