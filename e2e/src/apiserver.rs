@@ -27,6 +27,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
 root-ca-certificate-publisher-controller";
 
+/// Those that make pods of Deployments and DaemonSets, and keep what is behind Services.
+const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller";
+
 /// A running API server; it and its etcd are killed on drop.
 pub struct ApiServer {
     server: Option<Process>,
@@ -73,6 +76,15 @@ impl ApiServer {
     /// Call it when the tests' kinds are installed: what has no owner any more is deleted of the kinds that are there
     /// at the start, and of later ones half a minute and more afterwards.
     pub fn start_controllers(&mut self) -> Result<()> {
+        self.run_controllers(CONTROLLERS)
+    }
+
+    /// The same, and those that make pods and endpoints.
+    pub fn start_controllers_of_pods(&mut self) -> Result<()> {
+        self.run_controllers(&format!("{CONTROLLERS},{OF_PODS}"))
+    }
+
+    fn run_controllers(&mut self, controllers: &str) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("controllers").tempdir().context("making a directory")?;
         let user = self.authority.kubeconfig(self.address, "system:kube-controller-manager", &[])?;
         let config = dir.path().join("kubeconfig");
@@ -80,7 +92,7 @@ impl ApiServer {
         let file = |name: &str| self.dir.path().join(name).display().to_string();
         let arguments = [
             format!("--kubeconfig={}", config.display()),
-            format!("--controllers={CONTROLLERS}"),
+            format!("--controllers={controllers}"),
             // Without it the one user of all controllers may not do the work of most of them.
             "--use-service-account-credentials=true".to_owned(),
             format!("--service-account-private-key-file={}", file("accounts.key")),

@@ -1,7 +1,6 @@
 //! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use super::engine::{Dirty, Engine, Settings};
@@ -10,7 +9,7 @@ use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
     ServiceType,
 };
-use crate::model::{ObjectName, Reason};
+use crate::model::{ObjectName, Reached, Reason};
 use crate::store::Store;
 
 /// How the Gateways of a class are reached.
@@ -95,8 +94,18 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
     }
 }
 
+/// Where the shared fleet is reached: as the installation says, else where the Service is that leads to its Envoys.
+pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<Reached> {
+    if !settings.default_addresses.is_empty() {
+        return settings.default_addresses.iter().copied().map(Reached::Ip).collect();
+    }
+    let service = settings.envoys.as_ref().and_then(|name| store.service(name));
+    service.map(|service| service.reached.clone()).unwrap_or_default()
+}
+
 /// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
-pub(super) fn unusable(gateway: &Gateway, reach: &Reach, settings: &Settings) -> Option<String> {
+/// `shared` is where the shared fleet is reached.
+pub(super) fn unusable(gateway: &Gateway, reach: &Reach, shared: &[Reached]) -> Option<String> {
     let Reach { fleet, service } = reach;
     let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
@@ -113,11 +122,15 @@ pub(super) fn unusable(gateway: &Gateway, reach: &Reach, settings: &Settings) ->
     }
     // One that is well formed is served on, where it is a matter of its own.
     malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
-        let named: BTreeSet<&IpAddr> = gateway.addresses.iter().filter_map(Address::ip).collect();
-        let all: BTreeSet<&IpAddr> = settings.default_addresses.iter().collect();
+        let named: BTreeSet<Reached> =
+            gateway.addresses.iter().filter_map(Address::ip).copied().map(Reached::Ip).collect();
+        let all: BTreeSet<Reached> = shared.iter().cloned().collect();
         let partial = fleet == Fleet::Shared && !named.is_empty() && named != all;
         partial.then(|| {
             let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            if all.is_empty() {
+                return "spec.addresses: the shared fleet has no address yet: name none".to_owned();
+            }
             format!("spec.addresses: the shared fleet serves on all its addresses: name {}, or none", all.join(" and "))
         })
     })
@@ -154,6 +167,17 @@ impl Engine {
                 Kind::GatewayClass => self.touch_class(&key.name, dirty),
                 _ => drop(dirty.parents.insert(ParentKey::Gateway(key.name.clone()))),
             }
+        }
+    }
+
+    /// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
+    pub(super) fn touch_fleet(&self, service: &ObjectName, dirty: &mut Dirty) {
+        if self.settings.envoys.as_ref() != Some(service) || !self.settings.default_addresses.is_empty() {
+            return;
+        }
+        for key in self.parents.keys().filter(|key| matches!(key, ParentKey::Gateway(_))) {
+            dirty.statuses.insert(key.object());
+            dirty.parents.insert(key.clone());
         }
     }
 

@@ -1,0 +1,197 @@
+//! A small kubelet: the pods of one node, as processes with the network, files, user and arguments that their manifests
+//! give them. There is no image store: a table says which program an image is.
+//!
+//! It also stands in for what makes Services reachable: every pod finds the names of Services in its `/etc/hosts`, each
+//! with the address of a pod that is ready.
+
+mod network;
+mod pod;
+mod volume;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PostParams, Preconditions};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+
+use crate::apiserver::ApiServer;
+use network::Network;
+use pod::Running;
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(200);
+/// The name of the node.
+pub const NODE: &str = "node-a";
+
+/// A running kubelet; on drop all its pods are killed and their network is gone.
+pub struct Kubelet {
+    host: Ipv4Addr,
+    working: JoinHandle<()>,
+    forwarding: JoinHandle<()>,
+}
+
+/// What pods need to know of their surroundings.
+struct Surroundings {
+    client: Client,
+    /// Program and first arguments by the part of an image's name that stands before its tag.
+    images: BTreeMap<&'static str, PathBuf>,
+    network: Network,
+    /// Where pods find the API server.
+    api_port: u16,
+}
+
+impl Kubelet {
+    /// Registers a node and runs every pod there is. Start it from the test's own thread: the pods die with that thread.
+    pub async fn start(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
+        let client = server.client();
+        let network = Network::new().context("a network for pods; it takes root and the package iproute2")?;
+        let host = network.host();
+        let listener = TcpListener::bind((host, 0)).await?;
+        let api_port = listener.local_addr()?.port();
+        let forwarding = tokio::spawn(forward(listener, server.address()));
+        register(&client, host).await?;
+        let images = images.iter().cloned().collect();
+        let around = Arc::new(Surroundings { client, images, network, api_port });
+        let working = tokio::spawn(work(around));
+        Ok(Self { host, working, forwarding })
+    }
+
+    /// The address of the node, which pods reach.
+    pub fn host(&self) -> Ipv4Addr {
+        self.host
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.working.abort();
+        self.forwarding.abort();
+    }
+}
+
+/// Leads pods to the API server, which listens on the loopback address of the machine.
+async fn forward(listener: TcpListener, to: std::net::SocketAddr) {
+    let mut connections = JoinSet::new();
+    while let Ok((mut near, _)) = listener.accept().await {
+        connections.spawn(async move {
+            if let Ok(mut far) = TcpStream::connect(to).await {
+                // However it ends, both sides see it.
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn register(client: &Client, host: Ipv4Addr) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let labels = json!({"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}});
+    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+    let capacity = json!({"cpu": "8", "memory": "16Gi", "pods": "110"});
+    let status = json!({"status": {"capacity": capacity, "allocatable": capacity,
+        "addresses": [{"type": "InternalIP", "address": host}],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]}});
+    nodes.patch_status(NODE, &Default::default(), &Patch::Merge(&status)).await?;
+    // A new node is tainted until somebody says that it is ready; DaemonSets wait for that.
+    let taints = json!({"spec": {"taints": null}});
+    nodes.patch(NODE, &Default::default(), &Patch::Merge(&taints)).await?;
+    Ok(())
+}
+
+#[allow(clippy::print_stderr, reason = "a failing test shows why its pods did not run")]
+async fn work(around: Arc<Surroundings>) {
+    let mut running: BTreeMap<String, Running> = BTreeMap::new();
+    let mut told = String::new();
+    loop {
+        // The API server may be away for a moment.
+        if let Err(error) = look(&around, &mut running).await {
+            let text = format!("{error:#}");
+            if text != told {
+                eprintln!("kubelet: {text}");
+                told = text;
+            }
+        }
+        sleep(EVERY).await;
+    }
+}
+
+/// One look at everything: pods that came, changed or went.
+async fn look(around: &Surroundings, running: &mut BTreeMap<String, Running>) -> Result<()> {
+    let all: Api<Pod> = Api::all(around.client.clone());
+    let pods = all.list(&ListParams::default()).await?.items;
+    let hosts = hosts(around).await?;
+    running.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+    for pod in pods {
+        let namespace = pod.namespace().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(around.client.clone(), &namespace);
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let spec = pod.spec.as_ref().context("a pod has a specification")?;
+        if spec.node_name.is_none() {
+            bind(around, &namespace, &name).await?;
+            continue;
+        }
+        if pod.metadata.deletion_timestamp.is_some() {
+            if let Some(running) = running.get_mut(&uid)
+                && !running.stopped()?
+            {
+                continue;
+            }
+            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+            let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
+            api.delete(&name, &now).await?;
+            continue;
+        }
+        if !running.contains_key(&uid) {
+            running.insert(uid.clone(), Running::new(around, &pod)?);
+        }
+        let here = running.get_mut(&uid).expect("just made");
+        here.hosts(&hosts)?;
+        if let Some(status) = here.advance(around, &pod).await? {
+            api.patch_status(&name, &Default::default(), &Patch::Merge(&json!({"status": status}))).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn bind(around: &Surroundings, namespace: &str, name: &str) -> Result<()> {
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}});
+    let uri = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+    let request =
+        hyper::Request::post(uri).header("content-type", "application/json").body(serde_json::to_vec(&binding)?)?;
+    around.client.request::<Value>(request).await?;
+    Ok(())
+}
+
+/// `/etc/hosts`: the API server, and for every Service a pod that is ready.
+async fn hosts(around: &Surroundings) -> Result<String> {
+    let mut text = format!("127.0.0.1 localhost\n{} kubernetes.default.svc\n", around.network.host());
+    let services: Api<Service> = Api::all(around.client.clone());
+    let slices: Api<EndpointSlice> = Api::all(around.client.clone());
+    let slices = slices.list(&ListParams::default()).await?.items;
+    for service in services.list(&ListParams::default()).await? {
+        let (name, namespace) = (service.name_any(), service.namespace().unwrap_or_default());
+        let own = slices.iter().filter(|slice| {
+            slice.labels().get("kubernetes.io/service-name") == Some(&name)
+                && slice.namespace().as_ref() == Some(&namespace)
+        });
+        let ready = own
+            .flat_map(|slice| slice.endpoints.iter().flatten())
+            .find(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
+        if let Some(address) = ready.and_then(|endpoint| endpoint.addresses.first()) {
+            text += &format!("{address} {name}.{namespace}.svc {name}.{namespace}.svc.cluster.local\n");
+        }
+    }
+    Ok(text)
+}
