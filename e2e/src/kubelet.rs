@@ -1,11 +1,12 @@
 //! A small kubelet: the pods of one node, as processes with the network, files, user and arguments that their manifests
 //! give them. There is no image store: a table says which program an image is.
 //!
-//! It also stands in for what makes Services reachable: every pod finds the names of Services in its `/etc/hosts`, each
-//! with the address of a pod that is ready.
+//! It also stands in for what makes Services reachable: every pod finds their names in its `/etc/hosts`, with addresses that
+//! lead to a pod that is ready.
 
 mod network;
 mod pod;
+mod services;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -15,18 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PostParams, Preconditions};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::apiserver::ApiServer;
 use network::Network;
 use pod::Running;
+use services::{Services, forward};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(200);
@@ -58,7 +59,10 @@ impl Kubelet {
         let host = network.host();
         let listener = TcpListener::bind((host, 0)).await?;
         let api_port = listener.local_addr()?.port();
-        let forwarding = tokio::spawn(forward(listener, server.address()));
+        let forwarding = {
+            let api = server.address();
+            tokio::spawn(forward(listener, move || Some(api)))
+        };
         register(&client, host).await?;
         let images = images.iter().cloned().collect();
         let around = Arc::new(Surroundings { client, images, network, api_port });
@@ -76,20 +80,6 @@ impl Drop for Kubelet {
     fn drop(&mut self) {
         self.working.abort();
         self.forwarding.abort();
-    }
-}
-
-/// Leads pods to the API server, which listens on the loopback address of the machine.
-async fn forward(listener: TcpListener, to: std::net::SocketAddr) {
-    let mut connections = JoinSet::new();
-    while let Ok((mut near, _)) = listener.accept().await {
-        connections.spawn(async move {
-            if let Ok(mut far) = TcpStream::connect(to).await {
-                // However it ends, both sides see it.
-                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-            }
-        });
-        while connections.try_join_next().is_some() {}
     }
 }
 
@@ -111,11 +101,11 @@ async fn register(client: &Client, host: Ipv4Addr) -> Result<()> {
 
 #[allow(clippy::print_stderr, reason = "a failing test shows why its pods did not run")]
 async fn work(around: Arc<Surroundings>) {
-    let mut running: BTreeMap<String, Running> = BTreeMap::new();
+    let (mut running, mut services) = (BTreeMap::new(), Services::default());
     let mut told = String::new();
     loop {
         // The API server may be away for a moment.
-        if let Err(error) = look(&around, &mut running).await {
+        if let Err(error) = look(&around, &mut running, &mut services).await {
             let text = format!("{error:#}");
             if text != told {
                 eprintln!("kubelet: {text}");
@@ -127,10 +117,12 @@ async fn work(around: Arc<Surroundings>) {
 }
 
 /// One look at everything: pods that came, changed or went.
-async fn look(around: &Surroundings, running: &mut BTreeMap<String, Running>) -> Result<()> {
+async fn look(around: &Surroundings, running: &mut BTreeMap<String, Running>, services: &mut Services) -> Result<()> {
     let all: Api<Pod> = Api::all(around.client.clone());
     let pods = all.list(&ListParams::default()).await?.items;
-    let hosts = hosts(around).await?;
+    services.look(&around.client, &around.network).await?;
+    let api = format!("127.0.0.1 localhost\n{} kubernetes.default.svc\n", around.network.host());
+    let hosts = api + &services.hosts();
     running.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
     for pod in pods {
         let namespace = pod.namespace().unwrap_or_default();
@@ -172,26 +164,4 @@ async fn bind(around: &Surroundings, namespace: &str, name: &str) -> Result<()> 
         hyper::Request::post(uri).header("content-type", "application/json").body(serde_json::to_vec(&binding)?)?;
     around.client.request::<Value>(request).await?;
     Ok(())
-}
-
-/// `/etc/hosts`: the API server, and for every Service a pod that is ready.
-async fn hosts(around: &Surroundings) -> Result<String> {
-    let mut text = format!("127.0.0.1 localhost\n{} kubernetes.default.svc\n", around.network.host());
-    let services: Api<Service> = Api::all(around.client.clone());
-    let slices: Api<EndpointSlice> = Api::all(around.client.clone());
-    let slices = slices.list(&ListParams::default()).await?.items;
-    for service in services.list(&ListParams::default()).await? {
-        let (name, namespace) = (service.name_any(), service.namespace().unwrap_or_default());
-        let own = slices.iter().filter(|slice| {
-            slice.labels().get("kubernetes.io/service-name") == Some(&name)
-                && slice.namespace().as_ref() == Some(&namespace)
-        });
-        let ready = own
-            .flat_map(|slice| slice.endpoints.iter().flatten())
-            .find(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
-        if let Some(address) = ready.and_then(|endpoint| endpoint.addresses.first()) {
-            text += &format!("{address} {name}.{namespace}.svc {name}.{namespace}.svc.cluster.local\n");
-        }
-    }
-    Ok(text)
 }

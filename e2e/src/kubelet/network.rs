@@ -18,7 +18,10 @@ pub(super) struct Network {
     node: Process,
     /// The part of 198.19.0.0/16, which is for tests (RFC 2544).
     part: u8,
+    /// The link to it.
+    link: String,
     next: AtomicU8,
+    services: AtomicU8,
 }
 
 /// The namespace of a pod.
@@ -36,9 +39,10 @@ impl Network {
         inside(&node, &["ip", "link", "add", "br0", "type", "bridge"])?;
         inside(&node, &["ip", "link", "set", "br0", "up"])?;
         inside(&node, &["ip", "link", "set", "up0", "master", "br0", "up"])?;
-        let network = Self { node, part, next: AtomicU8::new(1) };
-        run("ip", &["address", "add", &format!("{}/24", network.host()), "dev", &link])?;
-        run("ip", &["link", "set", &link, "up"])?;
+        let network = Self { node, part, link, next: AtomicU8::new(1), services: AtomicU8::new(0) };
+        let link = &network.link;
+        run("ip", &["address", "add", &format!("{}/24", network.host()), "dev", link])?;
+        run("ip", &["link", "set", link, "up"])?;
         Ok(network)
     }
 
@@ -47,10 +51,19 @@ impl Network {
         Ipv4Addr::new(198, 19, self.part, 254)
     }
 
+    /// An address of the machine for a Service.
+    pub(super) fn service(&self) -> Result<Ipv4Addr> {
+        let number = self.services.fetch_add(1, Ordering::Relaxed);
+        ensure!(number < 50, "no address is left for a Service");
+        let address = Ipv4Addr::new(198, 19, self.part, 253 - number);
+        run("ip", &["address", "add", &format!("{address}/24"), "dev", &self.link])?;
+        Ok(address)
+    }
+
     /// A namespace with an address of its own. `sysctls` are names and values.
     pub(super) fn pod(&self, sysctls: &[(String, String)]) -> Result<PodNetwork> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        ensure!((1..250).contains(&number), "no address is left for a pod");
+        ensure!((1..200).contains(&number), "no address is left for a pod");
         let address = Ipv4Addr::new(198, 19, self.part, number);
         let holder = hold()?;
         let (pid, link) = (holder.pid().to_string(), format!("v{number}"));
