@@ -197,3 +197,59 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+    use crate::translate::{Change, StatusBody};
+
+    fn put(value: Value) -> Change {
+        Change::Put(Object::parse(value).expect("an object"))
+    }
+
+    fn service(ingress: Value) -> Change {
+        put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "envoy", "namespace": "ours"},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": ingress}}}))
+    }
+
+    fn told(engine: &Engine) -> (Vec<String>, String) {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
+        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body) else {
+            panic!("a Gateway has a status")
+        };
+        let programmed = status.conditions.iter().find(|condition| condition.kind == "Programmed").expect("it has one");
+        (status.addresses.iter().map(ToString::to_string).collect(), format!("{:?}", programmed.reason))
+    }
+
+    #[test]
+    fn the_shared_fleet_is_reached_where_its_service_is() {
+        let settings = Settings {
+            fleet: Fleet::Shared,
+            envoys: Some(ObjectName::new("ours", "envoy")),
+            ..Settings::new("c", Vec::new())
+        };
+        let mut engine = Engine::new(settings);
+        let now = SystemTime::UNIX_EPOCH;
+        engine.apply(
+            vec![
+                put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+                    "metadata": {"name": "g"}, "spec": {"controllerName": "c"}})),
+                put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                    "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                        "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}})),
+                service(json!([])),
+            ],
+            now,
+        );
+        assert_eq!(told(&engine), (vec![], "AddressNotAssigned".to_owned()));
+        engine.apply(vec![service(json!([{"ip": "192.0.2.7"}, {"hostname": "lb.example.net"}]))], now);
+        assert_eq!(told(&engine), (vec!["192.0.2.7".to_owned(), "lb.example.net".to_owned()], "Programmed".to_owned()));
+        engine.apply(vec![service(json!([{"ip": "192.0.2.8"}]))], now);
+        assert_eq!(told(&engine).0, ["192.0.2.8"]);
+    }
+}

@@ -46,6 +46,9 @@ const LONGEST_GAP: Duration = Duration::from_secs(5);
 /// one that is not answered in time was work for nothing.
 const LARGE: usize = 24;
 const LARGE_AT_ONCE: usize = 2;
+/// How long the status of a TenantGateway waits for more of the same: it tells of all its listeners, and one event
+/// leads to several that touch it.
+const SETTLE: Duration = Duration::from_millis(200);
 /// How long a status waits for those who are to act yet, so that it is written once.
 const PASSING: Duration = Duration::from_secs(2);
 /// How often the same is written again before it is called a fight.
@@ -248,7 +251,8 @@ impl Tenants {
     }
 
     fn want(&mut self, task: Task) {
-        self.queue.want(task, Instant::now());
+        let pause = if matches!(task, Task::Status(_)) { SETTLE } else { Duration::ZERO };
+        self.queue.want(task, Instant::now() + pause);
     }
 
     fn want_status(&mut self, derived: &Derived, tenancy: &Tenancy) {
