@@ -245,7 +245,8 @@ async fn desk(options: &cli::Standalone, dir: &std::path::Path, places: mpsc::Se
     let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
     let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
     let issuers = options.acme.issuers()?;
-    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS, places: Some(places) }).await?)
+    let places = Some(places);
+    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS, places, cabinet: None }).await?)
 }
 
 async fn next(watcher: &mut Option<Watcher>) -> Outcome {

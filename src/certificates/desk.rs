@@ -15,8 +15,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::warn;
 
+use super::answers::Answers;
 use super::authority::Authority;
 use super::book::{Book, Resolved, Settled, Whose};
+use super::cabinet::{Cabinet, Present};
 use super::door::Door;
 use super::handout::Handout;
 use super::issuers::{IssuerError, Opened, open};
@@ -26,7 +28,7 @@ use super::report::{Check, Report};
 use super::settings::IssuerSettings;
 use super::wish::{IssuerRef, Wish};
 use crate::model::{Hostname, ObjectName};
-use crate::translate::{ChallengeAnswer, INTERNAL_CA};
+use crate::translate::INTERNAL_CA;
 
 /// What comes in together is taken together.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -43,6 +45,8 @@ pub struct DeskConfig {
     pub at_once: usize,
     /// Who knows where hosts are served: port 80 is looked at there before an order is placed. Nobody: nothing is.
     pub places: Option<mpsc::Sender<Where>>,
+    /// Who puts certificates into Secrets that others write to as well; nobody: whoever takes what is handed out.
+    pub cabinet: Option<Arc<dyn Cabinet>>,
 }
 
 /// Why there is no desk.
@@ -76,6 +80,7 @@ pub struct Desk {
     keeper: Keeper,
     authority: Arc<Authority>,
     storage: Arc<dyn Storage>,
+    cabinet: Option<Arc<dyn Cabinet>>,
     sockets: Arc<Sockets>,
     named: BTreeMap<String, Opened>,
     /// Issuers of single objects, or why there is none.
@@ -100,7 +105,7 @@ impl Desk {
     /// # Errors
     /// When an issuer's settings make no sense, or storage cannot be read.
     pub async fn open(config: DeskConfig) -> Result<Self, DeskError> {
-        let DeskConfig { storage, authority, issuers, at_once, places } = config;
+        let DeskConfig { storage, authority, issuers, at_once, places, cabinet } = config;
         let sockets = Arc::new(Sockets::new(places));
         let mut named = BTreeMap::new();
         for (name, settings) in &issuers {
@@ -134,6 +139,7 @@ impl Desk {
             keeper,
             authority,
             storage,
+            cabinet,
             sockets,
             named,
             own: Mutex::default(),
@@ -173,12 +179,32 @@ impl Desk {
         self.nudge.send_modify(|n| *n += 1);
     }
 
+    /// Says what is in Secrets now, where others write to them as well: before what is wished for them.
+    pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<Present>)>) {
+        self.book(|book| secrets.into_iter().for_each(|(secret, present)| book.present(&secret, present)));
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
+    /// Who answers HTTP-01, for those who serve it.
+    pub fn answers(&self) -> Answers {
+        let demanded = self.sockets.all_demanded();
+        let exceptions = self.book(|book| book.exceptions(demanded, &|issuer| self.resolve(issuer)));
+        let own = self.own.lock().expect("nobody panics while holding it");
+        let own = own.iter().filter_map(|(owner, own)| Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?)));
+        let named = self.named.iter().map(|(name, opened)| (Whose::Named(name.as_str().into()), opened));
+        Answers::new(named.chain(own).filter_map(|(whose, opened)| Some((whose, opened.answer()?))), exceptions)
+    }
+
     /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.
     pub fn settle(&self) -> Vec<Handout> {
         self.take_in_news();
         let settled =
             self.book(|book| book.settle(&|issuer| self.resolve(issuer), &|host| self.sockets.demanded(host.as_str())));
-        let Settled { handouts, wanted, gone } = settled;
+        let Settled { handouts, wanted, gone, found, addressees } = settled;
+        if let Some(cabinet) = &self.cabinet {
+            addressees.into_iter().for_each(|(secret, addressee)| cabinet.address(&secret, addressee));
+        }
+        found.into_iter().for_each(|stored| self.keeper.learn(stored));
         gone.iter().for_each(|host| self.sockets.forget(host.as_str()));
         if !wanted.is_empty() {
             self.wishlist.change(wanted);
@@ -306,10 +332,7 @@ impl Desk {
     }
 
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
-        let of = |opened: &Opened| Resolved {
-            id: opened.id.clone(),
-            challenge: opened.http_port.map(|port| ChallengeAnswer { port, thumbprint: opened.issuer.thumbprint() }),
-        };
+        let of = |opened: &Opened| Resolved { id: opened.id.clone(), challenge: opened.answer() };
         match issuer {
             IssuerRef::Named(name) if **name == *INTERNAL_CA => {
                 Ok(Resolved { id: INTERNAL_CA.to_owned(), challenge: None })
@@ -491,8 +514,8 @@ mod tests {
     async fn desk(dir: &std::path::Path) -> Desk {
         let authority = Authority::open(dir.join("ca"), Timestamp::now()).expect("opens");
         let storage = Arc::new(Directory::open(dir.join("acme")).expect("opens"));
-        let config =
-            DeskConfig { storage, authority: Arc::new(authority), issuers: BTreeMap::new(), at_once: 4, places: None };
+        let (authority, issuers) = (Arc::new(authority), BTreeMap::new());
+        let config = DeskConfig { storage, authority, issuers, at_once: 4, places: None, cabinet: None };
         Desk::open(config).await.expect("opens")
     }
 

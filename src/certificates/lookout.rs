@@ -71,6 +71,11 @@ impl Sockets {
         self.demanded.read().expect("nobody panics while holding it").get(host).cloned()
     }
 
+    /// The accounts that were last about to prove hosts.
+    pub(super) fn all_demanded(&self) -> BTreeMap<String, Arc<str>> {
+        self.demanded.read().expect("nobody panics while holding it").clone()
+    }
+
     /// Forgets that an account was about to prove hosts: it has another key.
     pub(super) fn release(&self, thumbprint: &str) {
         let mut released = BTreeSet::new();
