@@ -180,7 +180,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
-    let about_certificates = certificates::routes(desk.clone());
+    let about_certificates = certificates::routes(watch::channel(Some(desk.clone())).1);
     tasks.spawn(async move {
         serve_admin(&admin, asks, about_certificates, admin_stop)
             .await

@@ -33,12 +33,29 @@ struct Account {
 }
 
 impl Answers {
+    /// Those from before, with these issuers as they are now, and these hosts.
     pub(super) fn new(
-        issuers: impl IntoIterator<Item = (Whose, ChallengeAnswer)>,
+        before: &Self,
+        known: impl IntoIterator<Item = (Whose, Option<ChallengeAnswer>)>,
         hosts: BTreeMap<String, Arc<str>>,
     ) -> Self {
-        let account = |answer: ChallengeAnswer| Account { port: answer.port, thumbprint: answer.thumbprint };
-        Self { issuers: issuers.into_iter().map(|(whose, answer)| (name(&whose), account(answer))).collect(), hosts }
+        let mut issuers = before.issuers.clone();
+        for (whose, answer) in known {
+            match answer {
+                Some(answer) => {
+                    let account = Account { port: answer.port, thumbprint: answer.thumbprint };
+                    issuers.insert(name(&whose), account);
+                }
+                None => drop(issuers.remove(&name(&whose))),
+            }
+        }
+        Self { issuers, hosts }
+    }
+
+    /// Without issuers that nobody asks.
+    pub(super) fn of(mut self, is_asked: impl Fn(&Whose) -> bool) -> Self {
+        self.issuers.retain(|name, _| is_asked(&whose(name)));
+        self
     }
 
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
@@ -111,6 +128,11 @@ impl Follower {
         self.book.wishes()
     }
 
+    /// Whether anything is wished for.
+    pub fn has_wishes(&self) -> bool {
+        self.book.secrets().next().is_some()
+    }
+
     /// What is wished for a Secret.
     pub fn wish(&self, secret: &ObjectName) -> Option<&Wish> {
         self.book.wish(secret)
@@ -161,7 +183,7 @@ mod tests {
         follower.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
         let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());
         assert_eq!(told(&mut follower), [(a.clone(), Some("one".into())), (b.clone(), Some("two".into()))]);
-        follower.take_in(Answers::new(accounts(), BTreeMap::from([(b.clone(), Arc::from("trial"))])));
+        follower.take_in(Answers::new(&none, accounts(), BTreeMap::from([(b.clone(), Arc::from("trial"))])));
         assert_eq!(told(&mut follower), [(b.clone(), Some("trial".into()))]);
         follower.take_in(plain);
         assert_eq!(told(&mut follower), [(b.clone(), Some("two".into()))]);

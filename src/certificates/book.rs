@@ -336,6 +336,11 @@ impl Book {
         self.entries.keys()
     }
 
+    /// Whether anything is wished for from an issuer.
+    pub(super) fn is_asked(&self, whose: &Whose) -> bool {
+        self.by_issuer.of(whose).next().is_some()
+    }
+
     /// What is wished for a Secret.
     pub(super) fn wish(&self, secret: &ObjectName) -> Option<&Wish> {
         self.entries.get(secret).map(|entry| &entry.wish)

@@ -41,7 +41,7 @@ pub struct Present {
 
 impl Present {
     /// As a certificate that is held for these names; `None` where it is none for them, or has ended.
-    pub(super) fn held(&self, id: &CertificateId, tenant: &str, names: &Names, by: &str) -> Option<Stored> {
+    pub fn held(&self, id: &CertificateId, tenant: &str, names: &Names, by: &str) -> Option<Stored> {
         let certificate = &self.certificate;
         let all = Names::parse(certificate.names.iter().map(|name| name.as_str())).ok()?;
         let (not_before, not_after) =

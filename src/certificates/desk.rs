@@ -185,14 +185,18 @@ impl Desk {
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Who answers HTTP-01, for those who serve it.
-    pub fn answers(&self) -> Answers {
+    /// Who answers HTTP-01, for those who serve it; issuers that are being set up as they did before.
+    pub fn answers(&self, before: &Answers) -> Answers {
         let demanded = self.sockets.all_demanded();
         let exceptions = self.book(|book| book.exceptions(demanded, &|issuer| self.resolve(issuer)));
-        let own = self.own.lock().expect("nobody panics while holding it");
-        let own = own.iter().filter_map(|(owner, own)| Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?)));
+        let own_lock = self.own.lock().expect("nobody panics while holding it");
+        let own =
+            own_lock.iter().filter_map(|(owner, own)| Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?)));
         let named = self.named.iter().map(|(name, opened)| (Whose::Named(name.as_str().into()), opened));
-        Answers::new(named.chain(own).filter_map(|(whose, opened)| Some((whose, opened.answer()?))), exceptions)
+        let known = named.chain(own).map(|(whose, opened)| (whose, opened.answer()));
+        let answers = Answers::new(before, known, exceptions);
+        drop(own_lock);
+        self.book(|book| answers.of(|whose| book.is_asked(whose)))
     }
 
     /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.

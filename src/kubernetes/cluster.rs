@@ -1,5 +1,7 @@
 //! What one replica knows of a cluster, and what it does about it. One task owns it.
 
+mod certificates;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,6 +10,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource};
 use kube::core::DynamicObject;
+use prometheus_client::collector::Collector;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
@@ -15,6 +18,7 @@ use super::body::body;
 use super::damper::Damper;
 use super::failure::Failure;
 use super::figures::Figures;
+use super::issuance::{self, Issuance};
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
 use super::request::resource;
@@ -81,6 +85,9 @@ pub struct Cluster {
     tenants: Tenants,
     herald: Herald,
     services: Services,
+    issuance: Issuance,
+    /// Secrets for which something else may be wished, and whose bodies are being fetched.
+    wished: BTreeSet<ObjectName>,
     replicas: Replicas,
     damper: Damper<ObjectKey>,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
@@ -107,13 +114,15 @@ pub struct Cluster {
 
 impl Cluster {
     /// Nothing seen yet.
-    pub fn new(client: Client, controller: &str, replica: Replica, live: Live) -> Self {
+    pub fn new(client: Client, controller: &str, replica: Replica, live: Live, issuance: Issuance) -> Self {
         let now = Instant::now();
         Self {
             writer: Writer::new(client.clone()),
             tenants: Tenants::new(client.clone()),
             herald: Herald::new(client.clone()),
             services: Services::new(client.clone()),
+            issuance,
+            wished: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
             client,
             controller: controller.to_owned(),
@@ -300,6 +309,7 @@ impl Cluster {
             written = self.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
+            told = self.issuance.next() => Ended(Request::Issued(told)),
             () = self.replicas.next() => Ended(Request::Record),
         }
     }
@@ -312,6 +322,7 @@ impl Cluster {
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
             Request::Service(ended) => self.services.take_ended(ended),
+            Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
         }
     }
@@ -348,6 +359,7 @@ impl Cluster {
             self.early.extend(changes);
             return;
         }
+        let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.known);
         let mut decided = None;
         let record = &mut |delta: &tenancy::Delta| {
@@ -367,6 +379,7 @@ impl Cluster {
             self.want(decided.claims);
         }
         self.services.take_in(self.live.take_services());
+        self.certify(secrets, term);
         self.settle(term);
     }
 
@@ -424,6 +437,7 @@ impl Cluster {
             self.tenants.look_at_everything(self.live.pipeline().tenancy());
             self.services.look_at_everything();
         }
+        self.issuance.lead();
         self.settle(term);
     }
 
@@ -543,7 +557,8 @@ impl Cluster {
             services: self.services.writes(),
             leads: leads(term),
         };
-        self.live.metrics(vec![Box::new(figures)])
+        let desk = self.issuance.desk().borrow().as_ref().map(|desk| Box::new(desk.figures()) as Box<dyn Collector>);
+        self.live.metrics(desk.into_iter().chain([Box::new(figures) as Box<dyn Collector>]).collect())
     }
 
     /// Ends what is being written.
@@ -553,6 +568,7 @@ impl Cluster {
         self.tenants.stop().await;
         self.herald.stop().await;
         self.services.stop().await;
+        self.issuance.stop().await;
         self.replicas.stop().await;
     }
 }
@@ -565,6 +581,7 @@ enum Request {
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),
+    Issued(issuance::Told),
     Record,
 }
 
