@@ -72,6 +72,12 @@ impl Cluster {
         Ok((self.controller_at(identity, xds)?, xds))
     }
 
+    /// Starts a further replica, with further arguments, that Envoys of its own find, and says where.
+    pub fn replica_with_xds_and(&self, identity: &str, more: &[&str]) -> Result<(Gatewright, SocketAddr)> {
+        let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        Ok((self.start_controller(identity, xds, more)?, xds))
+    }
+
     /// Starts the controller with further arguments.
     pub fn controller_with(&self, identity: &str, more: &[&str]) -> Result<Gatewright> {
         self.start_controller(identity, self.xds, more)

@@ -199,6 +199,11 @@ impl Desk {
         self.book(|book| answers.of(|whose| book.is_asked(whose)))
     }
 
+    /// Changes whenever a certificate, or what is told of a wish, is another one.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.keeper.changes()
+    }
+
     /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.
     pub fn settle(&self) -> Vec<Handout> {
         self.take_in_news();

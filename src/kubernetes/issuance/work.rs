@@ -115,6 +115,7 @@ struct Taking<'a> {
 impl Taking<'_> {
     async fn run(mut self, mut handed: mpsc::Receiver<Vec<Handout>>) {
         let mut again = Instant::now();
+        let mut changes = self.desk.changes();
         loop {
             if self.untold {
                 self.untold = !self.tell().await;
@@ -133,6 +134,8 @@ impl Taking<'_> {
                     }
                     None => return,
                 },
+                // The desk holds the sender.
+                _ = changes.changed() => self.untold = true,
                 () = retry => {
                     for (name, stored) in std::mem::take(&mut self.waiting) {
                         self.install(name, stored).await;
