@@ -236,6 +236,12 @@ pub struct Controller {
     /// Who issues the certificates of TenantGateways; those of the internal CA always come from here
     #[arg(long, value_enum, default_value_t = CertificateSource::CertManager)]
     pub certificates: CertificateSource,
+    /// The class of Gateways whose TenantGateway has an empty gatewayClassName
+    #[arg(long, value_name = "NAME", default_value = "cilium")]
+    pub gateway_class: String,
+    /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
+    #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
+    pub cert_manager_namespace: String,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,

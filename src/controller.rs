@@ -195,7 +195,12 @@ fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
         cli::CertificateSource::CertManager => tenancy::Certificates::CertManager,
         cli::CertificateSource::Own => tenancy::Certificates::Own,
     };
-    tenancy::Settings { certificates, ..tenancy::Settings::default() }
+    tenancy::Settings {
+        certificates,
+        class: options.gateway_class.clone(),
+        cert_manager_namespace: options.cert_manager_namespace.clone(),
+        ..tenancy::Settings::default()
+    }
 }
 
 /// The ACME issuers of the installation.

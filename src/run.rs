@@ -72,6 +72,7 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
             cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
         },
         ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
+        ..tenancy::Settings::default()
     }
 }
 

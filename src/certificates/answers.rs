@@ -175,10 +175,14 @@ mod tests {
         let wishes = [wish("a.example.org", None), wish("b.example.org", Some("edge"))];
         follower.change(wishes.iter().map(|wish| (wish.secret.clone(), Some(wish.clone()))));
         assert_eq!(told(&mut follower), []);
-        let accounts = || {
-            [(Whose::Named("acme".into()), answer("one")), (Whose::Own(ObjectName::new("t", "edge")), answer("two"))]
-        };
-        let plain = Answers::new(accounts(), BTreeMap::new());
+        let edge = || Whose::Own(ObjectName::new("t", "edge"));
+        let accounts = || [(Whose::Named("acme".into()), Some(answer("one"))), (edge(), Some(answer("two")))];
+        let none = Answers::default();
+        let plain = Answers::new(&none, accounts(), BTreeMap::new());
+        let kept = Answers::new(&plain, [], BTreeMap::new());
+        assert_eq!(kept, plain, "those that are not known yet are as they were");
+        assert_ne!(Answers::new(&plain, [(edge(), None)], BTreeMap::new()), plain);
+        assert_ne!(plain.clone().of(|whose| *whose != edge()), plain);
         let text = serde_json::to_string(&plain).expect("texts");
         follower.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
         let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());

@@ -108,6 +108,17 @@ impl Sockets {
         self.demands.send_modify(|n| *n += 1);
     }
 
+    /// Where Envoys serve a host, as soon as they do: what is wished for may be wished before its listener is there.
+    async fn places_of(&self, host: &str, until: Instant) -> BTreeSet<IpAddr> {
+        loop {
+            let places = self.of(host).await;
+            if !places.is_empty() || self.places.is_none() || Instant::now() >= until {
+                return places;
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
     /// Where Envoys serve a host now.
     pub(super) async fn of(&self, host: &str) -> BTreeSet<IpAddr> {
         let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else { return BTreeSet::new() };
@@ -148,7 +159,8 @@ impl Lookout {
     async fn answered(&self, name: &DnsName, thumbprint: &str) -> Vec<SelfCheckError> {
         self.sockets.demand(name.as_str(), thumbprint);
         let until = Instant::now() + PATIENCE;
-        let asked = self.sockets.of(name.as_str()).await.into_iter().map(|ip| async move {
+        let places = self.sockets.places_of(name.as_str(), until).await;
+        let asked = places.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             loop {
                 match self_check(name, thumbprint, socket, ANSWER).await {
