@@ -386,8 +386,11 @@ impl Desk {
 
     /// Figures for Prometheus.
     pub fn figures(&self) -> Figures {
-        let own = self.own.lock().expect("nobody panics while holding it");
-        let own: Vec<Opened> = own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect();
+        // Copied, so that no two locks are held at a time.
+        let own: Vec<Opened> = {
+            let own = self.own.lock().expect("nobody panics while holding it");
+            own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect()
+        };
         let mut requests = BTreeMap::new();
         for opened in self.named.values().chain(&own) {
             for issuer in std::iter::once(&opened.issuer).chain(&opened.trial) {
