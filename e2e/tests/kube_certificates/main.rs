@@ -8,3 +8,4 @@ mod replicas;
 #[path = "../kube_tenancy/site.rs"]
 #[allow(dead_code, reason = "each of the two uses its part")]
 mod site;
+mod storage;
