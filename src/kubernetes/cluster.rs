@@ -1,5 +1,6 @@
 //! What one replica knows of a cluster, and what it does about it. One task owns it.
 
+mod bodies;
 mod certificates;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, ApiResource};
-use kube::core::DynamicObject;
 use prometheus_client::collector::Collector;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use super::body::body;
 use super::damper::Damper;
 use super::failure::Failure;
 use super::figures::Figures;
@@ -88,6 +86,8 @@ pub struct Cluster {
     issuance: Issuance,
     /// Secrets for which something else may be wished, and whose bodies are being fetched.
     wished: BTreeSet<ObjectName>,
+    /// Secrets with credentials that are used.
+    credentials: BTreeSet<ObjectName>,
     replicas: Replicas,
     damper: Damper<ObjectKey>,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
@@ -123,6 +123,7 @@ impl Cluster {
             services: Services::new(client.clone()),
             issuance,
             wished: BTreeSet::new(),
+            credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
             client,
             controller: controller.to_owned(),
@@ -248,12 +249,6 @@ impl Cluster {
         self.apply(changes, term);
     }
 
-    /// Deferred objects that wait for no body any more.
-    fn ready(&mut self) -> Vec<Change> {
-        let wait = |key: &ObjectKey, _: &mut Object| !self.secrets.refers(key, &self.in_flight);
-        self.deferred.extract_if(.., wait).map(|(_, object)| Change::Put(object)).collect()
-    }
-
     fn forget(&mut self, key: &ObjectKey) {
         if let Some(derived) = tenants::derived(key) {
             self.known.push(tenancy::Change::Existing(derived, None));
@@ -281,19 +276,6 @@ impl Cluster {
                 self.writer.want(key, Instant::now());
             }
         }
-    }
-
-    fn fetch(&mut self, name: ObjectName) {
-        if !self.serving {
-            self.view.fetching(name.to_string());
-        }
-        self.in_flight.insert(name.clone());
-        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
-        self.fetches.spawn(async move {
-            let body = body(&api, &name).await;
-            (name, body)
-        });
     }
 
     /// Waits for what we asked the API server to do.
@@ -325,17 +307,6 @@ impl Cluster {
             Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
         }
-    }
-
-    fn take_body(&mut self, fetched: Option<(ObjectName, Option<Object>)>, term: Term) {
-        let Some((name, object)) = fetched else { return };
-        self.view.fetched(&name.to_string());
-        self.in_flight.remove(&name);
-        // It may have gone, or nobody refers to it any more.
-        let object = object.filter(|_| self.secrets.wanted(&name)).map(Change::Put);
-        let changes = object.into_iter().chain(self.ready()).collect();
-        self.apply(changes, term);
-        self.begin(term);
     }
 
     /// Begins to serve when the view is complete.
@@ -385,6 +356,7 @@ impl Cluster {
 
     /// Does what time asks for: certificates begin and cease to be valid.
     pub fn tend(&mut self, term: Term) {
+        self.look_at_credentials();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
             self.apply(Vec::new(), term);
         }

@@ -53,6 +53,11 @@ impl Place {
         Ok(Self { cluster, pebble, address, bundle, _echo: echo })
     }
 
+    /// The file with Pebble's own root.
+    pub(crate) fn bundle(&self) -> &std::path::Path {
+        self.bundle.path()
+    }
+
     /// The arguments of a controller that gets certificates from Pebble.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let bundle = self.bundle.path().display().to_string();

@@ -38,9 +38,31 @@ impl Cluster {
         let known: BTreeSet<ObjectName> = self.wished.extract_if(.., |name| !in_flight.contains(name)).collect();
         if !known.is_empty() || !changed.is_empty() {
             changes.extend(self.issuance.change(self.live.pipeline(), known, changed));
+            changes.extend(self.take_credentials());
         }
         if !changes.is_empty() {
             self.apply(changes, term);
+        }
+    }
+
+    /// Fetches credentials that are used and not held; those that nobody uses any more are forgotten.
+    fn take_credentials(&mut self) -> Vec<Change> {
+        let used = self.issuance.credentials();
+        let before = std::mem::replace(&mut self.credentials, used);
+        for name in self.credentials.difference(&before).cloned().collect::<Vec<_>>() {
+            self.fetch(name);
+        }
+        let unused = before.difference(&self.credentials).filter(|name| !self.secrets.wanted(name));
+        unused.map(|name| Change::Delete(ObjectKey::new(Kind::Secret, name.clone()))).collect()
+    }
+
+    /// Looks at credentials again: they are not watched, for Secrets of other types than certificates are none of our
+    /// business.
+    pub(super) fn look_at_credentials(&mut self) {
+        for name in self.credentials.clone() {
+            if !self.in_flight.contains(&name) {
+                self.fetch(name);
+            }
         }
     }
 

@@ -124,6 +124,11 @@ impl Issuance {
         self.answers()
     }
 
+    /// The Secrets with credentials of DNS providers that issuers use.
+    pub(super) fn credentials(&self) -> BTreeSet<ObjectName> {
+        self.wishing.credentials().cloned().collect()
+    }
+
     /// Begins to work when we hold the Lease and something is wished for.
     pub(super) fn lead(&mut self) {
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !self.follower.has_wishes() {
