@@ -190,6 +190,15 @@ pub struct Standalone {
     pub state: State,
 }
 
+/// Who issues the certificates of TenantGateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CertificateSource {
+    /// cert-manager, by its Issuers and Certificates
+    CertManager,
+    /// This program, into the same Secrets
+    Own,
+}
+
 /// `controller`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -224,6 +233,18 @@ pub struct Controller {
     /// Leave TenantGateways to another controller
     #[arg(long)]
     pub leave_tenant_gateways: bool,
+    /// Who issues the certificates of TenantGateways; those of the internal CA always come from here
+    #[arg(long, value_enum, default_value_t = CertificateSource::CertManager)]
+    pub certificates: CertificateSource,
+    /// The class of Gateways whose TenantGateway has an empty gatewayClassName
+    #[arg(long, value_name = "NAME", default_value = "cilium")]
+    pub gateway_class: String,
+    /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
+    #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
+    pub cert_manager_namespace: String,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub acme: Acme,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,

@@ -69,8 +69,13 @@ impl Cluster {
 
     /// Starts a further replica that Envoys of its own find, and says where.
     pub fn replica_with_xds(&self, identity: &str) -> Result<(Gatewright, SocketAddr)> {
+        self.replica_with_xds_and(identity, &[])
+    }
+
+    /// Starts a further replica, with further arguments, that Envoys of its own find, and says where.
+    pub fn replica_with_xds_and(&self, identity: &str, more: &[&str]) -> Result<(Gatewright, SocketAddr)> {
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        Ok((self.controller_at(identity, xds)?, xds))
+        Ok((self.start_controller(identity, xds, more, self.server.kubeconfig(ACCOUNT, &[])?)?, xds))
     }
 
     /// Starts the controller with further arguments.

@@ -300,7 +300,7 @@ impl Tenancy {
                 }
                 for (tenant, there) in [(&old, false), (&new, true)] {
                     let Some(tenant) = tenant else { continue };
-                    let class = super::render::class(tenant).to_owned();
+                    let class = super::render::class(tenant, &self.settings).to_owned();
                     if there {
                         self.by_class.insert(class, name.clone());
                     } else {

@@ -131,8 +131,8 @@ impl Tenancy {
                 Err(("NamespaceInheritsElsewhere", text))
             }
             _ => {
-                let own = self.own.contains(render::class(tenant));
-                let frame = Frame::new(tenant, &apex, mode, own, self.settings.ports);
+                let own = self.own.contains(render::class(tenant, &self.settings));
+                let frame = Frame::new(tenant, &apex, mode, own, &self.settings);
                 Ok(Valid { object: tenant.clone(), apex, mode, issuer: issuer::issuer(tenant, mode), frame })
             }
         }

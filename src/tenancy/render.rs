@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::delta::Ports;
+use super::delta::{Ports, Settings};
 use super::desired::{Desired, Owner, certificate, meta, object};
 use super::names;
 use crate::inputs::{
@@ -22,8 +22,6 @@ pub const HOST_LABEL: &str = "namespace.cozystack.io/host";
 pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
 /// The label that every namespace has its name in.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// The namespace whose challenge routes may attach to port 80.
-const CERT_MANAGER: &str = "cozy-cert-manager";
 pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// What the objects of one TenantGateway have in common.
@@ -48,7 +46,8 @@ pub(super) struct Frame {
 
 impl Frame {
     /// The frame of a TenantGateway that was checked.
-    pub(super) fn new(tenant: &TenantGateway, apex: &Hostname, mode: Mode, own: bool, ports: Ports) -> Self {
+    pub(super) fn new(tenant: &TenantGateway, apex: &Hostname, mode: Mode, own: bool, settings: &Settings) -> Self {
+        let ports = settings.ports;
         let wildcard_secret = (!mode.per_host()).then(|| {
             let name = match (&tenant.spec.wildcard_secret_ref, mode) {
                 (Some(secret), Mode::ExistingSecret) => secret.name.clone(),
@@ -61,11 +60,11 @@ impl Frame {
             owner: Owner::of(tenant),
             own,
             ports,
-            class: class(tenant).to_owned(),
+            class: class(tenant, settings).to_owned(),
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
             terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
             passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
-            head: plain(namespace, ports.http, own.then_some(apex)),
+            head: plain(namespace, settings, own.then_some(apex)),
             tail: Vec::new(),
             wildcard_secret,
         };
@@ -207,10 +206,10 @@ impl Frame {
 
 /// Plain HTTP, open to nobody but the owner and who answers challenges: `http`, without a hostname. Where the class is
 /// ours there may be others at the same address, and one has the names of its apex only.
-fn plain(namespace: &str, port: u16, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
+fn plain(namespace: &str, settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let mut open = vec![namespace.to_owned()];
-    if namespace != CERT_MANAGER {
-        open.push(CERT_MANAGER.to_owned());
+    if namespace != settings.cert_manager_namespace {
+        open.push(settings.cert_manager_namespace.clone());
     }
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
@@ -224,7 +223,7 @@ fn plain(namespace: &str, port: u16, apex: Option<&Hostname>) -> Vec<Arc<Listene
     };
     let listener = |(name, hostname): (&str, Hostname)| Listener {
         name: Arc::from(name),
-        port,
+        port: settings.ports.http,
         protocol: "HTTP".to_owned(),
         hostname: Ok(hostname),
         tls: None,
@@ -257,8 +256,8 @@ fn below(label: &str, apex: &Hostname) -> Option<Hostname> {
 }
 
 /// The class of a TenantGateway's Gateway.
-pub(super) fn class(tenant: &TenantGateway) -> &str {
-    Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or("cilium")
+pub(super) fn class<'a>(tenant: &'a TenantGateway, settings: &'a Settings) -> &'a str {
+    Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or(&settings.class)
 }
 
 /// The names on the wildcard certificate: apex and `*.apex`, then each child and `*.child`.

@@ -14,7 +14,8 @@ use zeroize::Zeroizing;
 use super::spares::{LARGEST, LEFT, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
-const KINDS: [Kind; 6] = [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal];
+const KINDS: [Kind; 7] =
+    [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal, Kind::Authority];
 
 /// A directory of our own.
 #[derive(Clone, Debug)]
