@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until what is written down survives the loss of the machine's power: before a step that spends budget.
-    async fn settle(&self) -> Result<(), Failure> {
+    pub(super) async fn settle(&self) -> Result<(), Failure> {
         let key = self.issuer.order_key(&self.record.id);
         self.issuer.storage.settle(&key).await.map_err(|e| of_storage(&e))
     }
