@@ -336,6 +336,7 @@ async fn office() -> Result<(Office, Duration)> {
         issuers: BTreeMap::new(),
         at_once: 32,
         places: None,
+        cabinet: None,
     };
     let desk = Arc::new(Desk::open(config).await?);
     let (out, mut handouts) = mpsc::channel(4);

@@ -1,9 +1,9 @@
 //! The xDS server alone, beside go-control-plane and under a real Envoy.
 //!
-//! `cargo bench -p e2e --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a part. Each server runs in a
-//! process of its own, so that its CPU time and memory are not those of the clients. Rows of the peers come from
-//! `benches/peers`, when `e2e/tools install go` was run. Times are of this machine; read ratios. W0, the speed at which
-//! memory is copied just then, says how busy it was.
+//! `cargo bench -p e2e --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a part. Each server runs in
+//! a process of its own, ours on one thread, so that its CPU time and memory are not those of the clients. Rows of the
+//! peers come from `benches/peers`, when `e2e/tools install go` was run. Times are of this machine; read ratios. W0, the
+//! speed at which memory is copied just then, says how busy it was.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -267,7 +267,7 @@ fn commands() -> (tokio::sync::mpsc::Receiver<String>, std::thread::JoinHandle<(
     (commands, reader)
 }
 
-#[tokio::main(worker_threads = 1)]
+#[tokio::main(flavor = "current_thread")]
 async fn serve_fanout(socket: &str) -> Result<()> {
     let serving = Serving::start(socket, (0..RESOURCES).map(|i| wide(i, 0)).collect())?;
     let base = resident_kb()?;
@@ -308,7 +308,7 @@ fn micros() -> Result<u64> {
 }
 
 /// Adds hosts at a steady rate: each a scope and a certificate.
-#[tokio::main(worker_threads = 1)]
+#[tokio::main(flavor = "current_thread")]
 async fn serve_adds(socket: &str, pair: &str, port: u16, seconds: u64) -> Result<()> {
     let read = |name: &str| std::fs::read_to_string(Path::new(pair).join(name));
     let (certificate, key) = (read("certificate")?, read("key")?);
@@ -347,6 +347,7 @@ fn bootstrap(socket: &Path) -> String {
         "node": {"id": "bench", "cluster": "bench"},
         "dynamic_resources": {
             "ads_config": {"api_type": "DELTA_GRPC", "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
                 "grpc_services": [{"envoy_grpc": {"cluster_name": "xds"}}]},
             "cds_config": ads, "lds_config": ads,
         },
@@ -363,7 +364,9 @@ async fn live(port: u16, connector: tokio_rustls::TlsConnector, host: String) ->
     for attempt in 0..2_000 {
         let name = rustls_pki_types::ServerName::try_from(host.clone())?;
         let exchange = async {
-            let mut tls = connector.connect(name, TcpStream::connect(("127.0.0.1", port)).await?).await?;
+            let tcp = TcpStream::connect(("127.0.0.1", port)).await?;
+            tcp.set_nodelay(true)?;
+            let mut tls = connector.connect(name, tcp).await?;
             tls.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\nx-key: {host}\r\n\r\n").as_bytes()).await?;
             let mut head = [0; 12];
             tls.read_exact(&mut head).await?;

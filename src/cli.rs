@@ -190,11 +190,20 @@ pub struct Standalone {
     pub state: State,
 }
 
+/// Who issues the certificates of TenantGateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CertificateSource {
+    /// cert-manager, by its Issuers and Certificates
+    CertManager,
+    /// This program, into the same Secrets
+    Own,
+}
+
 /// `controller`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  gatewright controller --address 203.0.113.10     in a pod, as deploy/ has it
+  gatewright controller --bind 0.0.0.0             in a pod, as deploy/ has it
   gatewright controller --kubeconfig ~/.kube/config --address 127.0.0.1")]
 pub struct Controller {
     /// How to reach the API server [default: the pod's service account, else as kubectl]
@@ -212,8 +221,8 @@ pub struct Controller {
     /// How long a replica that is not heard of keeps the lease
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
     pub lease_seconds: u64,
-    /// Address at which Gateways without spec.addresses are reached; may be repeated
-    #[arg(long = "address", value_name = "IP", required = true)]
+    /// Address at which the shared fleet is reached; may be repeated. Without it, where the Service of --envoys is
+    #[arg(long = "address", value_name = "IP")]
     pub addresses: Vec<IpAddr>,
     /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
     #[arg(long, value_name = "IP")]
@@ -224,6 +233,18 @@ pub struct Controller {
     /// Leave TenantGateways to another controller
     #[arg(long)]
     pub leave_tenant_gateways: bool,
+    /// Who issues the certificates of TenantGateways; those of the internal CA always come from here
+    #[arg(long, value_enum, default_value_t = CertificateSource::CertManager)]
+    pub certificates: CertificateSource,
+    /// The class of Gateways whose TenantGateway has an empty gatewayClassName
+    #[arg(long, value_name = "NAME", default_value = "cilium")]
+    pub gateway_class: String,
+    /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
+    #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
+    pub cert_manager_namespace: String,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub acme: Acme,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,

@@ -1,10 +1,11 @@
 //! The controller in a cluster: who is started, who talks to whom, and how it ends. Decides nothing.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use kube::Client;
 use tokio::net::TcpListener;
@@ -15,8 +16,10 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
 
+use crate::certificates::{self, IssuerSettings, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::replicas::{self, Replica};
@@ -30,6 +33,8 @@ use crate::translate::{Fleet, Settings};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
+/// How many orders may be on their way at a time.
+const ORDERS: usize = 32;
 /// How often our own keys are looked at.
 const KEYS: Duration = Duration::from_secs(3600);
 /// The name that Envoys check in our certificate. It says nothing of where we are.
@@ -79,14 +84,20 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         ..Settings::new(CONTROLLER, addresses(&options.addresses))
     };
-    let live = Live::in_cluster(settings, tenancy::Settings::default(), cache.clone(), view.clone())
-        .bind_to(options.bind.clone());
+    let tenancy = tenancy_settings(&options);
+    let http_port = tenancy.ports.http;
+    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).bind_to(options.bind.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
-    let mut cluster = Cluster::new(client.clone(), CONTROLLER, replica, live).watching(&kinds);
-
     let (term_sender, mut term) = watch::channel::<Term>(None);
+    let (places, mut places_asked) = mpsc::channel::<Where>(16);
+    let (namespace, issuers) = (options.namespace.clone(), issuers(&options)?);
+    let trade = Trade { namespace, issuers, at_once: ORDERS, http_port, places };
+    let issuance = Issuance::new(client.clone(), trade, term.clone());
+    let desk = issuance.desk();
+    let mut cluster = Cluster::new(client.clone(), CONTROLLER, replica, live, issuance).watching(&kinds);
+
     let candidate = Candidate {
         namespace: options.namespace.clone(),
         name: "gatewright-controller".to_owned(),
@@ -94,10 +105,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         duration: Duration::from_secs(options.lease_seconds),
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
-    tasks.spawn(async move {
-        lease::run(for_lease, candidate, term_sender, lease_stop).await;
-        Ok(())
-    });
+    tasks.spawn(async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // Small: a watch waits while we are busy, and the server keeps what it has not told.
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();
@@ -111,12 +119,18 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         replicas::watch(for_records, namespace, tell).await;
         Ok(())
     });
+    let (tell_answers, mut answers) = mpsc::channel(4);
+    let (for_answers, namespace) = (client.clone(), options.namespace.clone());
+    tasks.spawn(async move {
+        watch_answers(for_answers, namespace, tell_answers).await;
+        Ok(())
+    });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
     tasks.spawn(run_probes(probes, asks.clone(), stop.clone()));
     if let Some(admin) = options.admin.clone() {
-        tasks.spawn(run_admin(admin, asks, stop.clone()));
+        tasks.spawn(run_admin(admin, asks, certificates::routes(desk), stop.clone()));
     }
     let mut xds = Some(Xds { client, options: options.clone(), cache: cache.clone(), view: view.clone() });
 
@@ -137,6 +151,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 None => break Err(anyhow!("the watches ended")),
             },
             Some(told) = told.recv() => cluster.take_told(told, *term.borrow()),
+            Some(answers) = answers.recv() => cluster.take_answers(answers, *term.borrow()),
+            Some(Where { host, answer }) = places_asked.recv() => {
+                // Whoever asked may be gone.
+                let _ = answer.send(cluster.addresses_of(&host));
+            }
             ended = cluster.next() => cluster.take_ended(ended, *term.borrow()),
             changed = term.changed() => {
                 // Renewals change it as well.
@@ -161,9 +180,34 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     cluster.stop().await;
     drop(news);
     drop(told);
+    drop(answers);
     stopper.send_replace(true);
     join(tasks).await;
     result
+}
+
+/// How TenantGateways are carried out in a cluster.
+fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
+    let certificates = match options.certificates {
+        cli::CertificateSource::CertManager => tenancy::Certificates::CertManager,
+        cli::CertificateSource::Own => tenancy::Certificates::Own,
+    };
+    tenancy::Settings {
+        certificates,
+        class: options.gateway_class.clone(),
+        cert_manager_namespace: options.cert_manager_namespace.clone(),
+        ..tenancy::Settings::default()
+    }
+}
+
+/// The ACME issuers of the installation.
+fn issuers(options: &cli::Controller) -> Result<BTreeMap<String, IssuerSettings>> {
+    let issuers = options.acme.issuers()?;
+    if let Some((name, _)) = issuers.iter().find(|(_, settings)| settings.tls_alpn_port.is_some()) {
+        bail!("issuer {name}: TLS-ALPN-01 is not answered in a cluster: use HTTP-01 or DNS-01");
+    }
+    ensure!(options.acme.acme_responder.is_none(), "--acme-responder: in a cluster Envoys answer");
+    Ok(issuers)
 }
 
 fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
@@ -192,10 +236,13 @@ async fn run_probes(listener: TcpListener, asks: mpsc::Sender<Ask>, stop: watch:
     serve_probes(listener, asks, stop).await.context("probes")
 }
 
-async fn run_admin(path: PathBuf, asks: mpsc::Sender<Ask>, stop: watch::Receiver<bool>) -> Result<()> {
-    serve_admin(&path, asks, axum::Router::new(), stop)
-        .await
-        .with_context(|| format!("admin socket {}", path.display()))
+async fn run_admin(
+    path: PathBuf,
+    asks: mpsc::Sender<Ask>,
+    others: axum::Router,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
+    serve_admin(&path, asks, others, stop).await.with_context(|| format!("admin socket {}", path.display()))
 }
 
 /// The xDS server of the fleet, with keys out of Secrets.

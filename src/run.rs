@@ -72,6 +72,7 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
             cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
         },
         ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
+        ..tenancy::Settings::default()
     }
 }
 
@@ -180,7 +181,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
-    let about_certificates = certificates::routes(desk.clone());
+    let about_certificates = certificates::routes(watch::channel(Some(desk.clone())).1);
     tasks.spawn(async move {
         serve_admin(&admin, asks, about_certificates, admin_stop)
             .await
@@ -245,7 +246,8 @@ async fn desk(options: &cli::Standalone, dir: &std::path::Path, places: mpsc::Se
     let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
     let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
     let issuers = options.acme.issuers()?;
-    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS, places: Some(places) }).await?)
+    let places = Some(places);
+    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS, places, cabinet: None }).await?)
 }
 
 async fn next(watcher: &mut Option<Watcher>) -> Outcome {

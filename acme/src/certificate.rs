@@ -122,6 +122,11 @@ pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> 
     }
 }
 
+/// [`IssuedCertificate::ari_id`] of a leaf in DER.
+pub fn ari_id_of(leaf: &[u8]) -> Option<String> {
+    X509Certificate::from_der(leaf).ok().and_then(|(_, leaf)| ari_id(&leaf))
+}
+
 /// The identifier of a certificate in ARI: base64url of its authority's key identifier, a dot, and base64url of
 /// its serial number (RFC 9773, 4.1).
 fn ari_id(leaf: &X509Certificate<'_>) -> Option<String> {

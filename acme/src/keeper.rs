@@ -178,6 +178,23 @@ impl Keeper {
         self.nudge.send_modify(|n| *n += 1);
     }
 
+    /// Takes in a certificate that stands where certificates are stored and did not come by this keeper. What is held
+    /// already stays as it is.
+    pub fn learn(&self, stored: Stored) {
+        let id = stored.id.clone();
+        self.change(&id, |shelf| {
+            let known = shelf.held.get(&stored.id).is_some_and(|held| {
+                held.certificate.serial == stored.certificate.serial
+                    && held.certificate.issuer == stored.certificate.issuer
+            });
+            if !known {
+                shelf.held.insert(stored.id.clone(), Arc::new(stored));
+            }
+            !known
+        });
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
     /// All certificates.
     pub fn certificates(&self) -> Vec<Arc<Stored>> {
         self.read(|shelf| shelf.held.values().cloned().collect())

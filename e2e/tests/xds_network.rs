@@ -240,6 +240,34 @@ async fn a_client_that_asks_too_fast_is_read_slowly_and_delays_nobody() {
 }
 
 #[tokio::test]
+async fn changes_that_come_too_fast_travel_together_and_none_is_lost() {
+    let mut served = Served::start(Limits { push_burst: 2, pushes_per_second: 5, ..Default::default() });
+    served.publish(view(0), vec![]);
+    let channel = unix_channel(served.socket()).await.expect("connects");
+    let mut client = DeltaClient::open(channel, "one").await.expect("opens");
+    ask(&mut client).await.expect("sent");
+    client.run_until(|c| holds(c, &view(0))).await.expect("served");
+    let endpoints = |round: usize| {
+        let message = ClusterLoadAssignment { cluster_name: format!("round {round}"), ..Default::default() };
+        Resource::new("c1", &message)
+    };
+    let pushes = |served: &Served| served.cache.counts().of(Kind::Endpoints).responses;
+    let (before, start) = (pushes(&served), Instant::now());
+    for round in 0..50 {
+        served.publish(vec![endpoints(round)], vec![]);
+        let settled = client.run_until(|c| c.held(Kind::Endpoints).versions["c1"] == endpoints(round).version());
+        // A client that is done with each before the next: without a bound every one would travel alone.
+        let _not_yet = tokio::time::timeout(Duration::from_millis(20), settled).await;
+    }
+    let last = endpoints(49);
+    client.run_until(|c| c.held(Kind::Endpoints).versions["c1"] == last.version()).await.expect("served");
+    let (pushes, elapsed) = (pushes(&served) - before, start.elapsed().as_secs_f64());
+    assert!(pushes as f64 <= 2.0 + 5.0 * elapsed + 1.0, "{pushes} pushes in {elapsed} s");
+    drop(client);
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn a_server_that_goes_says_so_and_waits_for_nobody_for_ever() {
     let mut served = Served::start(Limits { drain: Duration::from_millis(200), ..Default::default() });
     served.publish(view(0), vec![]);

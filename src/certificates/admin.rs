@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
+use tokio::sync::watch;
 
 use super::desk::Desk;
 
@@ -21,29 +22,46 @@ struct Name {
     issuer: String,
 }
 
+/// Where the desk is, while there is one here.
+type AtDesk = watch::Receiver<Option<Arc<Desk>>>;
+
+fn desk(at: &AtDesk) -> Result<Arc<Desk>, String> {
+    at.borrow()
+        .clone()
+        .ok_or_else(|| "no certificates are issued here: ask the replica that holds the lease".to_owned())
+}
+
 /// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`, `POST /certs/change-key?issuer=`.
-pub fn routes(desk: Arc<Desk>) -> Router {
+pub fn routes(at: AtDesk) -> Router {
     Router::new()
-        .route("/certs", get(|State(desk): State<Arc<Desk>>| async move { Json(desk.tell()) }))
+        .route("/certs", get(|State(at): State<AtDesk>| async move { told(desk(&at).map(|desk| Json(desk.tell()))) }))
         .route(
             "/certs/renew",
-            post(|State(desk): State<Arc<Desk>>, Query(asked): Query<Host>| async move {
-                told(desk.renew(&asked.host).map(Json))
+            post(|State(at): State<AtDesk>, Query(asked): Query<Host>| async move {
+                told(desk(&at).and_then(|desk| desk.renew(&asked.host)).map(Json))
             }),
         )
         .route(
             "/certs/check",
-            get(|State(desk): State<Arc<Desk>>, Query(asked): Query<Host>| async move {
-                told(desk.check(&asked.host).await.map(Json))
+            get(|State(at): State<AtDesk>, Query(asked): Query<Host>| async move {
+                let checked = match desk(&at) {
+                    Ok(desk) => desk.check(&asked.host).await,
+                    Err(text) => Err(text),
+                };
+                told(checked.map(Json))
             }),
         )
         .route(
             "/certs/change-key",
-            post(|State(desk): State<Arc<Desk>>, Query(asked): Query<Name>| async move {
-                told(desk.change_key(&asked.issuer).await.map(Json))
+            post(|State(at): State<AtDesk>, Query(asked): Query<Name>| async move {
+                let changed = match desk(&at) {
+                    Ok(desk) => desk.change_key(&asked.issuer).await,
+                    Err(text) => Err(text),
+                };
+                told(changed.map(Json))
             }),
         )
-        .with_state(desk)
+        .with_state(at)
 }
 
 fn told<T: IntoResponse>(answer: Result<T, String>) -> Response {

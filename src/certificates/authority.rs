@@ -1,5 +1,5 @@
 //! The internal CA as an issuer: one CA for each registered domain, constrained to it by name (RFC 5280, 4.2.1.10), in
-//! a directory of its own.
+//! a directory of its own or an entry of the storage.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,16 +10,32 @@ use std::sync::{Arc, RwLock};
 use acme::failure::{Class, Failure};
 use acme::internal_ca::{Constraints, InternalCa, InternalCaConfig};
 use acme::issuer::{IssueRequest, Issuer};
-use acme::{DnsName, IssuedCertificate, Names};
+use acme::storage::{Expect, Key, Kind, StorageError, Version};
+use acme::{DnsName, IssuedCertificate, Names, Storage};
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
 
 use crate::translate::INTERNAL_CA;
 
 /// The internal CAs.
 pub struct Authority {
-    directory: PathBuf,
+    home: Home,
     cas: RwLock<BTreeMap<String, Arc<InternalCa>>>,
+}
+
+/// Where they are kept.
+enum Home {
+    /// Each in a directory of its own.
+    Directory(PathBuf),
+    /// Each in an entry, and what was last written there.
+    Storage(Arc<dyn Storage>, Mutex<BTreeMap<String, Written>>),
+}
+
+struct Written {
+    record: Zeroizing<Vec<u8>>,
+    version: Version,
 }
 
 impl Authority {
@@ -30,7 +46,7 @@ impl Authority {
     pub fn open(directory: PathBuf, now: Timestamp) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
-        let authority = Self { directory: directory.clone(), cas: RwLock::default() };
+        let authority = Self { home: Home::Directory(directory.clone()), cas: RwLock::default() };
         for entry in fs::read_dir(&directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.path().join("ca.crt").exists()
@@ -38,6 +54,19 @@ impl Authority {
             {
                 authority.ca(domain, now)?;
             }
+        }
+        Ok(authority)
+    }
+
+    /// CAs kept in a storage. Those that are there are opened.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub async fn stored(storage: Arc<dyn Storage>, now: Timestamp) -> Result<Self, String> {
+        let keys = storage.list(Kind::Authority).await.map_err(|error| error.to_string())?;
+        let authority = Self { home: Home::Storage(storage.clone(), Mutex::default()), cas: RwLock::default() };
+        for key in keys {
+            authority.keep(key.name(), now).await.map_err(|failure| failure.message)?;
         }
         Ok(authority)
     }
@@ -70,9 +99,48 @@ impl Authority {
             return Ok(ca.clone());
         }
         let constraints = Constraints::permit([domain]).map_err(|error| error.to_string())?;
-        let config = InternalCaConfig::new(INTERNAL_CA, self.directory.join(domain), constraints);
+        let Home::Directory(directory) = &self.home else { return Err(format!("there is no CA for {domain} yet")) };
+        let config = InternalCaConfig::new(INTERNAL_CA, directory.join(domain), constraints);
         let ca = Arc::new(InternalCa::open(config, now).map_err(|error| error.to_string())?);
         cas.insert(domain.to_owned(), ca.clone());
+        Ok(ca)
+    }
+
+    /// The CA of a domain, with all that time demands of it written down: a leaf is signed by nothing that could be lost.
+    async fn keep(&self, domain: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
+        let failed = |class, text: String| Failure::new(class, format!("{INTERNAL_CA}: {text}"));
+        let config = |text: String| failed(Class::Config, text);
+        let Home::Storage(storage, written) = &self.home else { return self.ca(domain, now).map_err(config) };
+        let mut written = written.lock().await;
+        let key = Key::new(Kind::Authority, domain);
+        let stored = |error: StorageError| failed(Class::Transient, error.to_string());
+        let known = self.cas.read().expect("nobody panics while holding it").get(domain).cloned();
+        let (ca, before) = match (known, written.remove(domain)) {
+            (Some(ca), Some(before)) => {
+                ca.advance(now).map_err(|error| config(error.to_string()))?;
+                (ca, Some(before))
+            }
+            _ => {
+                let there = storage.read(&key).await.map_err(stored)?;
+                let constraints = Constraints::permit([domain]).map_err(|error| config(error.to_string()))?;
+                let settings = InternalCaConfig::new(INTERNAL_CA, "", constraints);
+                let record = there.as_ref().map(|entry| entry.bytes.as_slice());
+                let ca = InternalCa::of_record(settings, record, now);
+                let ca = ca.map_err(|error| config(format!("{key}: {error}")))?;
+                (Arc::new(ca), there.map(|entry| Written { record: entry.bytes, version: entry.version }))
+            }
+        };
+        let record = ca.record();
+        let version = match before {
+            Some(before) if *before.record == *record => before.version,
+            before => {
+                let expect = before.map_or(Expect::Absent, |before| Expect::Version(before.version));
+                // One that somebody else made or changed meanwhile is read again.
+                storage.write(&key, &record, &expect).await.map_err(stored)?
+            }
+        };
+        written.insert(domain.to_owned(), Written { record, version });
+        self.cas.write().expect("nobody panics while holding it").insert(domain.to_owned(), ca.clone());
         Ok(ca)
     }
 }
@@ -91,7 +159,7 @@ impl Issuer for Authority {
             return Err(config(text).by(vec![name.to_string()]));
         }
         let domain = domain(request.names.first());
-        self.ca(&domain, request.now).map_err(config)?.issue(request).await
+        self.keep(&domain, request.now).await?.issue(request).await
     }
 }
 
@@ -124,6 +192,20 @@ mod tests {
         assert_eq!(again.bundle(now), bundle);
         let names = |text| Names::parse([text]).expect("a name");
         assert!(again.has_ca_of(&names("x.example.org")) && !again.has_ca_of(&names("x.example.com")));
+    }
+
+    #[tokio::test]
+    async fn a_ca_in_a_storage_is_made_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage = || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        let now = Timestamp::now();
+        let (one, two) = (Authority::stored(storage(), now).await, Authority::stored(storage(), now).await);
+        let (one, two) = (one.expect("opens"), two.expect("opens"));
+        one.issue(&request("a.example.org", now)).await.expect("the first makes it");
+        two.issue(&request("b.example.org", now)).await.expect("the other finds it");
+        assert_eq!((one.bundle(now), one.bundle(now).matches("BEGIN").count()), (two.bundle(now), 1));
+        let again = Authority::stored(storage(), now).await.expect("opens");
+        assert_eq!(again.bundle(now), one.bundle(now));
     }
 
     #[tokio::test]

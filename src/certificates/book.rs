@@ -9,6 +9,7 @@ use acme::keeper::Stored;
 use acme::{CertificateId, Names, Wanted};
 use jiff::Timestamp;
 
+use super::cabinet::{Addressee, Present};
 use super::handout::{Handout, Supply};
 use super::settings::IssuerSettings;
 use super::shelf::Shelf;
@@ -57,6 +58,10 @@ pub(super) struct Settled {
     pub(super) wanted: Vec<(CertificateId, Option<Wanted>)>,
     /// Hosts that nobody wishes for any more.
     pub(super) gone: Vec<Hostname>,
+    /// To the keeper: what was found.
+    pub(super) found: Vec<Stored>,
+    /// To whoever puts certificates into Secrets.
+    pub(super) addressees: Vec<(ObjectName, Option<Addressee>)>,
 }
 
 /// Everything about wishes.
@@ -71,6 +76,8 @@ pub(super) struct Book {
     shelf: Shelf,
     reasons: BTreeMap<CertificateId, String>,
     given: Supply,
+    /// What is in Secrets, where others may write to them as well, and as whose it was found.
+    present: BTreeMap<ObjectName, (Present, Option<(CertificateId, String)>)>,
     /// Wishes without a certificate, and without a reason why.
     pending: BTreeSet<ObjectName>,
     touched: BTreeSet<ObjectName>,
@@ -138,6 +145,37 @@ impl Book {
         }
     }
 
+    /// Says what is in a Secret now, whoever put it there.
+    pub(super) fn present(&mut self, secret: &ObjectName, present: Option<Present>) {
+        let before = match present {
+            Some(present) => {
+                if self.present.get(secret).is_some_and(|(known, _)| *known == present) {
+                    return;
+                }
+                self.given.certificates.insert(secret.clone(), present.certificate.serial.to_string());
+                self.present.insert(secret.clone(), (present, None)).is_some()
+            }
+            None => {
+                self.given.certificates.remove(secret);
+                self.present.remove(secret).is_some()
+            }
+        };
+        if before || self.entries.contains_key(secret) {
+            self.touched.insert(secret.clone());
+        }
+    }
+
+    /// What was found in a Secret, the first time that it can be taken for the certificate wished for.
+    fn find(&mut self, secret: &ObjectName, names: &Names, id: &CertificateId, issuer: &str) -> Option<Stored> {
+        let (present, found) = self.present.get_mut(secret)?;
+        let about = (id.clone(), issuer.to_owned());
+        if found.as_ref() == Some(&about) {
+            return None;
+        }
+        *found = Some(about);
+        present.held(id, &secret.namespace, names, issuer)
+    }
+
     /// Takes away what has ended.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let concerned = self.shelf.expire(now);
@@ -198,16 +236,28 @@ impl Book {
             self.looked += 1;
             let Some(entry) = self.entries.get(&secret) else {
                 self.pending.remove(&secret);
+                settled.addressees.push((secret.clone(), None));
                 settled.handouts.extend(self.given.certificate(secret.clone(), None));
                 troubles.extend(self.given.trouble(secret, None));
                 continue;
             };
+            let resolved = resolve(&entry.wish.issuer).map(|issuer| issuer.id);
+            let about = entry.names.as_ref().ok().cloned().zip(resolved.as_ref().ok());
+            let addressee = about.map(|((names, id), issuer)| {
+                let present = self.present.get(&secret).map(|(present, _)| present.certificate.serial.to_string());
+                Addressee { id, names, issuer: issuer.clone(), present }
+            });
+            if let Some(Addressee { id, names, issuer, .. }) = &addressee {
+                settled.found.extend(self.find(&secret, names, id, issuer));
+            }
+            settled.addressees.push((secret.clone(), addressee));
+            let entry = &self.entries[&secret];
             let (held, trouble) = match &entry.names {
                 Err(error) => (None, Some(error.clone())),
                 Ok((names, id)) => {
                     let held = self.shelf.find(&secret.namespace, names).cloned();
                     let reason = || self.reasons.get(id).filter(|_| held.is_none()).cloned();
-                    let trouble = resolve(&entry.wish.issuer).err().or_else(reason);
+                    let trouble = resolved.err().or_else(reason);
                     (held, trouble)
                 }
             };
@@ -260,6 +310,17 @@ impl Book {
         })
     }
 
+    /// Of some hosts those that another account is about to prove than their issuer's.
+    pub(super) fn exceptions(
+        &self,
+        demanded: BTreeMap<String, Arc<str>>,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+    ) -> BTreeMap<String, Arc<str>> {
+        let usual = |host: &str| self.answer(&Hostname::parse(host).ok()?, resolve, &|_| None);
+        let other = |(host, thumbprint): &(String, Arc<str>)| usual(host).is_some_and(|a| a.thumbprint != *thumbprint);
+        demanded.into_iter().filter(other).collect()
+    }
+
     /// The account that answers for a known host.
     pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
         self.given.challenges.get(host).map(|answer| answer.thumbprint.clone())
@@ -273,6 +334,16 @@ impl Book {
     /// The Secrets that are wished for.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &ObjectName> {
         self.entries.keys()
+    }
+
+    /// Whether anything is wished for from an issuer.
+    pub(super) fn is_asked(&self, whose: &Whose) -> bool {
+        self.by_issuer.of(whose).next().is_some()
+    }
+
+    /// What is wished for a Secret.
+    pub(super) fn wish(&self, secret: &ObjectName) -> Option<&Wish> {
+        self.entries.get(secret).map(|entry| &entry.wish)
     }
 
     /// All wishes.

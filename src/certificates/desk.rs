@@ -16,8 +16,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use tracing::warn;
 
+use super::answers::Answers;
 use super::authority::Authority;
 use super::book::{Book, Resolved, Settled, Whose};
+use super::cabinet::{Cabinet, Present};
 use super::door::Door;
 use super::handout::Handout;
 use super::issuers::{IssuerError, Opened, open};
@@ -27,7 +29,7 @@ use super::report::{Check, Report};
 use super::settings::IssuerSettings;
 use super::wish::{IssuerRef, Wish};
 use crate::model::{Hostname, ObjectName};
-use crate::translate::{ChallengeAnswer, INTERNAL_CA, SELF_SIGNED};
+use crate::translate::{INTERNAL_CA, SELF_SIGNED};
 
 /// What comes in together is taken together.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -44,6 +46,8 @@ pub struct DeskConfig {
     pub at_once: usize,
     /// Who knows where hosts are served: port 80 is looked at there before an order is placed. Nobody: nothing is.
     pub places: Option<mpsc::Sender<Where>>,
+    /// Who puts certificates into Secrets that others write to as well; nobody: whoever takes what is handed out.
+    pub cabinet: Option<Arc<dyn Cabinet>>,
 }
 
 /// Why there is no desk.
@@ -77,6 +81,7 @@ pub struct Desk {
     keeper: Keeper,
     authority: Arc<Authority>,
     storage: Arc<dyn Storage>,
+    cabinet: Option<Arc<dyn Cabinet>>,
     sockets: Arc<Sockets>,
     named: BTreeMap<String, Opened>,
     /// Issuers of single objects, or why there is none.
@@ -101,7 +106,7 @@ impl Desk {
     /// # Errors
     /// When an issuer's settings make no sense, or storage cannot be read.
     pub async fn open(config: DeskConfig) -> Result<Self, DeskError> {
-        let DeskConfig { storage, authority, issuers, at_once, places } = config;
+        let DeskConfig { storage, authority, issuers, at_once, places, cabinet } = config;
         let sockets = Arc::new(Sockets::new(places));
         let mut named = BTreeMap::new();
         for (name, settings) in &issuers {
@@ -135,6 +140,7 @@ impl Desk {
             keeper,
             authority,
             storage,
+            cabinet,
             sockets,
             named,
             own: Mutex::default(),
@@ -174,12 +180,41 @@ impl Desk {
         self.nudge.send_modify(|n| *n += 1);
     }
 
+    /// Says what is in Secrets now, where others write to them as well: before what is wished for them.
+    pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<Present>)>) {
+        self.book(|book| secrets.into_iter().for_each(|(secret, present)| book.present(&secret, present)));
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
+    /// Who answers HTTP-01, for those who serve it; issuers that are being set up as they did before.
+    pub fn answers(&self, before: &Answers) -> Answers {
+        let demanded = self.sockets.all_demanded();
+        let exceptions = self.book(|book| book.exceptions(demanded, &|issuer| self.resolve(issuer)));
+        let own_lock = self.own.lock().expect("nobody panics while holding it");
+        let own =
+            own_lock.iter().filter_map(|(owner, own)| Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?)));
+        let named = self.named.iter().map(|(name, opened)| (Whose::Named(name.as_str().into()), opened));
+        let known = named.chain(own).map(|(whose, opened)| (whose, opened.answer()));
+        let answers = Answers::new(before, known, exceptions);
+        drop(own_lock);
+        self.book(|book| answers.of(|whose| book.is_asked(whose)))
+    }
+
+    /// Changes whenever a certificate, or what is told of a wish, is another one.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.keeper.changes()
+    }
+
     /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.
     pub fn settle(&self) -> Vec<Handout> {
         self.take_in_news();
         let settled =
             self.book(|book| book.settle(&|issuer| self.resolve(issuer), &|host| self.sockets.demanded(host.as_str())));
-        let Settled { handouts, wanted, gone } = settled;
+        let Settled { handouts, wanted, gone, found, addressees } = settled;
+        if let Some(cabinet) = &self.cabinet {
+            addressees.into_iter().for_each(|(secret, addressee)| cabinet.address(&secret, addressee));
+        }
+        found.into_iter().for_each(|stored| self.keeper.learn(stored));
         gone.iter().for_each(|host| self.sockets.forget(host.as_str()));
         if !wanted.is_empty() {
             self.wishlist.change(wanted);
@@ -307,10 +342,7 @@ impl Desk {
     }
 
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
-        let of = |opened: &Opened| Resolved {
-            id: opened.id.clone(),
-            challenge: opened.http_port.map(|port| ChallengeAnswer { port, thumbprint: opened.issuer.thumbprint() }),
-        };
+        let of = |opened: &Opened| Resolved { id: opened.id.clone(), challenge: opened.answer() };
         match issuer {
             IssuerRef::Named(name) if [INTERNAL_CA, SELF_SIGNED].contains(&&**name) => {
                 Ok(Resolved { id: name.to_string(), challenge: None })
@@ -355,8 +387,11 @@ impl Desk {
 
     /// Figures for Prometheus.
     pub fn figures(&self) -> Figures {
-        let own = self.own.lock().expect("nobody panics while holding it");
-        let own: Vec<Opened> = own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect();
+        // Copied, so that no two locks are held at a time.
+        let own: Vec<Opened> = {
+            let own = self.own.lock().expect("nobody panics while holding it");
+            own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect()
+        };
         let mut requests = BTreeMap::new();
         for opened in self.named.values().chain(&own) {
             for issuer in std::iter::once(&opened.issuer).chain(&opened.trial) {
@@ -492,8 +527,8 @@ mod tests {
     async fn desk(dir: &std::path::Path) -> Desk {
         let authority = Authority::open(dir.join("ca"), Timestamp::now()).expect("opens");
         let storage = Arc::new(Directory::open(dir.join("acme")).expect("opens"));
-        let config =
-            DeskConfig { storage, authority: Arc::new(authority), issuers: BTreeMap::new(), at_once: 4, places: None };
+        let (authority, issuers) = (Arc::new(authority), BTreeMap::new());
+        let config = DeskConfig { storage, authority, issuers, at_once: 4, places: None, cabinet: None };
         Desk::open(config).await.expect("opens")
     }
 

@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use super::door::Doorway;
 use super::lookout::{Lookout, Sockets, is_public};
 use super::settings::{Credential, DnsSettings, IssuerSettings, Preflight, SettingsError, Token};
+use crate::translate::ChallengeAnswer;
 
 /// An issuer ready for orders.
 #[derive(Clone)]
@@ -32,6 +33,13 @@ pub struct Opened {
     pub id: String,
     /// The port where HTTP-01 questions come in; `None` where names are proven otherwise.
     pub http_port: Option<u16>,
+}
+
+impl Opened {
+    /// How HTTP-01 is answered for it, where names are proven so.
+    pub(super) fn answer(&self) -> Option<ChallengeAnswer> {
+        self.http_port.map(|port| ChallengeAnswer { port, thumbprint: self.issuer.thumbprint() })
+    }
 }
 
 /// Why an issuer cannot be opened.

@@ -74,6 +74,11 @@ impl Sockets {
         self.demanded.read().expect("nobody panics while holding it").get(host).cloned()
     }
 
+    /// The accounts that were last about to prove hosts.
+    pub(super) fn all_demanded(&self) -> BTreeMap<String, Arc<str>> {
+        self.demanded.read().expect("nobody panics while holding it").clone()
+    }
+
     /// Forgets that an account was about to prove hosts: it has another key.
     pub(super) fn release(&self, thumbprint: &str) {
         let mut released = BTreeSet::new();
@@ -104,6 +109,17 @@ impl Sockets {
     fn tell(&self, hosts: impl IntoIterator<Item = String>) {
         self.news.lock().expect("nobody panics while holding it").extend(hosts);
         self.demands.send_modify(|n| *n += 1);
+    }
+
+    /// Where Envoys serve a host, as soon as they do: what is wished for may be wished before its listener is there.
+    async fn places_of(&self, host: &str, until: Instant) -> BTreeSet<IpAddr> {
+        loop {
+            let places = self.of(host).await;
+            if !places.is_empty() || self.places.is_none() || Instant::now() >= until {
+                return places;
+            }
+            sleep(AGAIN).await;
+        }
     }
 
     /// Where Envoys serve a host now.
@@ -146,7 +162,8 @@ impl Lookout {
     async fn answered(&self, name: &DnsName, thumbprint: &str) -> Vec<SelfCheckError> {
         self.sockets.demand(name.as_str(), thumbprint);
         let until = Instant::now() + PATIENCE;
-        let asked = self.sockets.of(name.as_str()).await.into_iter().map(|ip| async move {
+        let places = self.sockets.places_of(name.as_str(), until).await;
+        let asked = places.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             loop {
                 match self_check(name, thumbprint, socket, ANSWER).await {

@@ -10,8 +10,10 @@
 //! control stands in [`IssuerSettings`].
 
 mod admin;
+mod answers;
 mod authority;
 mod book;
+mod cabinet;
 mod desk;
 mod door;
 mod handout;
@@ -27,7 +29,9 @@ mod wish;
 mod wishing;
 
 pub use admin::routes;
+pub use answers::{Answers, Follower};
 pub use authority::Authority;
+pub use cabinet::{Addressee, Cabinet, Present, issuer_of, usable};
 pub use desk::{Desk, DeskConfig, DeskError};
 pub use door::Door;
 pub use handout::Handout;

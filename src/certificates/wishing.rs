@@ -47,6 +47,11 @@ impl Wishing {
             .collect()
     }
 
+    /// The Secrets whose credentials are used.
+    pub fn credentials(&self) -> impl Iterator<Item = &ObjectName> {
+        self.users.keys()
+    }
+
     fn wish(&mut self, pipeline: &Pipeline, secret: &ObjectName) -> Option<Wish> {
         for credential in self.credentials.of(secret).cloned().collect::<Vec<_>>() {
             self.users.remove(&credential, secret);

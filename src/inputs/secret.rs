@@ -24,6 +24,8 @@ pub struct Secret {
     pub name: ObjectName,
     /// The certificate in it, or why there is none.
     pub certificate: Result<Arc<Certificate>, SecretError>,
+    /// Who issued the certificate, as annotations say: an issuer of ours, or [`CERT_MANAGER`].
+    pub issued_by: Option<Arc<str>>,
     /// What else may be in it, if it is small: credentials of DNS providers.
     credentials: Option<Arc<Credentials>>,
 }
@@ -36,6 +38,20 @@ impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.keys()).finish()
     }
+}
+
+/// The annotation that names the issuer of a certificate that we put into a Secret.
+pub const ISSUED_BY: &str = "gatewright.io/issuer";
+/// The annotation by which cert-manager names the Certificate that a Secret belongs to.
+pub const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
+/// Who issued what cert-manager put into a Secret, as far as we care.
+pub const CERT_MANAGER: &str = "cert-manager";
+
+/// Who issued what is in a Secret, as its annotations say.
+pub fn issued_by(annotations: Option<&BTreeMap<String, String>>) -> Option<&str> {
+    let annotations = annotations?;
+    let ours = annotations.get(ISSUED_BY).map(String::as_str);
+    ours.or_else(|| annotations.get(CERTIFICATE_NAME).map(|_| CERT_MANAGER))
 }
 
 /// Larger Secrets hold no credentials of DNS providers, and are not kept.
@@ -80,12 +96,13 @@ impl Secret {
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok().map(Zeroizing::new);
             Arc::new(Credentials(data.into_iter().filter_map(|(key, b)| Some((key, text(b.0)?))).collect()))
         });
-        Self { name: meta.name, certificate: certificate.map(Arc::new), credentials }
+        let issued_by = issued_by(object.metadata.annotations.as_ref()).map(Arc::from);
+        Self { name: meta.name, certificate: certificate.map(Arc::new), issued_by, credentials }
     }
 
     /// A Secret with a certificate.
     pub fn with_certificate(name: ObjectName, certificate: Arc<Certificate>) -> Self {
-        Self { name, certificate: Ok(certificate), credentials: None }
+        Self { name, certificate: Ok(certificate), issued_by: None, credentials: None }
     }
 
     /// The text under a key of a Secret that is no certificate.

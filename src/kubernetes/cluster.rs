@@ -1,20 +1,22 @@
 //! What one replica knows of a cluster, and what it does about it. One task owns it.
 
+mod bodies;
+mod certificates;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, ApiResource};
-use kube::core::DynamicObject;
+use prometheus_client::collector::Collector;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use super::body::body;
 use super::damper::Damper;
 use super::failure::Failure;
 use super::figures::Figures;
+use super::issuance::{self, Issuance};
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
 use super::request::resource;
@@ -81,6 +83,11 @@ pub struct Cluster {
     tenants: Tenants,
     herald: Herald,
     services: Services,
+    issuance: Issuance,
+    /// Secrets for which something else may be wished, and whose bodies are being fetched.
+    wished: BTreeSet<ObjectName>,
+    /// Secrets with credentials that are used.
+    credentials: BTreeSet<ObjectName>,
     replicas: Replicas,
     damper: Damper<ObjectKey>,
     fetches: JoinSet<(ObjectName, Option<Object>)>,
@@ -99,7 +106,7 @@ pub struct Cluster {
     /// How many Envoys were connected, since when, and when we began.
     counted: (usize, Instant),
     started: Instant,
-    /// Whether we held the Lease when last told.
+    /// Whether we hold the Lease since everything was compared.
     leading: bool,
     writes: u64,
     failures: BTreeMap<&'static str, u64>,
@@ -107,13 +114,16 @@ pub struct Cluster {
 
 impl Cluster {
     /// Nothing seen yet.
-    pub fn new(client: Client, controller: &str, replica: Replica, live: Live) -> Self {
+    pub fn new(client: Client, controller: &str, replica: Replica, live: Live, issuance: Issuance) -> Self {
         let now = Instant::now();
         Self {
             writer: Writer::new(client.clone()),
             tenants: Tenants::new(client.clone()),
             herald: Herald::new(client.clone()),
             services: Services::new(client.clone()),
+            issuance,
+            wished: BTreeSet::new(),
+            credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
             client,
             controller: controller.to_owned(),
@@ -239,12 +249,6 @@ impl Cluster {
         self.apply(changes, term);
     }
 
-    /// Deferred objects that wait for no body any more.
-    fn ready(&mut self) -> Vec<Change> {
-        let wait = |key: &ObjectKey, _: &mut Object| !self.secrets.refers(key, &self.in_flight);
-        self.deferred.extract_if(.., wait).map(|(_, object)| Change::Put(object)).collect()
-    }
-
     fn forget(&mut self, key: &ObjectKey) {
         if let Some(derived) = tenants::derived(key) {
             self.known.push(tenancy::Change::Existing(derived, None));
@@ -266,25 +270,12 @@ impl Cluster {
     fn see(&mut self, key: ObjectKey, seen: Seen, term: Term) {
         let old = self.seen.insert(key.clone(), seen);
         // Somebody wrote to it, maybe over what we wrote.
-        if self.serving && leads(term) && old.as_ref() != self.seen.get(&key) {
+        if self.leads(term) && self.serving && old.as_ref() != self.seen.get(&key) {
             self.tenants.look_at(&key, self.live.pipeline().tenancy());
             if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
                 self.writer.want(key, Instant::now());
             }
         }
-    }
-
-    fn fetch(&mut self, name: ObjectName) {
-        if !self.serving {
-            self.view.fetching(name.to_string());
-        }
-        self.in_flight.insert(name.clone());
-        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
-        self.fetches.spawn(async move {
-            let body = body(&api, &name).await;
-            (name, body)
-        });
     }
 
     /// Waits for what we asked the API server to do.
@@ -300,6 +291,7 @@ impl Cluster {
             written = self.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
+            told = self.issuance.next() => Ended(Request::Issued(told)),
             () = self.replicas.next() => Ended(Request::Record),
         }
     }
@@ -312,19 +304,9 @@ impl Cluster {
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
             Request::Service(ended) => self.services.take_ended(ended),
+            Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
         }
-    }
-
-    fn take_body(&mut self, fetched: Option<(ObjectName, Option<Object>)>, term: Term) {
-        let Some((name, object)) = fetched else { return };
-        self.view.fetched(&name.to_string());
-        self.in_flight.remove(&name);
-        // It may have gone, or nobody refers to it any more.
-        let object = object.filter(|_| self.secrets.wanted(&name)).map(Change::Put);
-        let changes = object.into_iter().chain(self.ready()).collect();
-        self.apply(changes, term);
-        self.begin(term);
     }
 
     /// Begins to serve when the view is complete.
@@ -336,7 +318,7 @@ impl Cluster {
         let early = std::mem::take(&mut self.early);
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
-        if leads(term) {
+        if self.leads(term) {
             // What an earlier run left, and nobody wants any more.
             self.tenants.look_at_everything(self.live.pipeline().tenancy());
         }
@@ -348,10 +330,11 @@ impl Cluster {
             self.early.extend(changes);
             return;
         }
+        let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.known);
-        let mut decided = None;
+        let (mut decided, may_write) = (None, self.leads(term));
         let record = &mut |delta: &tenancy::Delta| {
-            decided = leads(term).then(|| Decided::of(delta));
+            decided = may_write.then(|| Decided::of(delta));
             Ok::<_, Infallible>(())
         };
         let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
@@ -367,11 +350,13 @@ impl Cluster {
             self.want(decided.claims);
         }
         self.services.take_in(self.live.take_services());
+        self.certify(secrets, term);
         self.settle(term);
     }
 
     /// Does what time asks for: certificates begin and cease to be valid.
     pub fn tend(&mut self, term: Term) {
+        self.look_at_credentials();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
             self.apply(Vec::new(), term);
         }
@@ -391,7 +376,7 @@ impl Cluster {
         let refused = self.replicas.refused(self.live.view());
         self.live.set_others(nodes, refused);
         // Whoever writes statuses knows its own Envoys.
-        if self.serving && !leads(term) {
+        if !self.leads(term) && self.serving {
             let (state, since) = self.live.state();
             self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
         }
@@ -403,7 +388,7 @@ impl Cluster {
             self.counted = (connected, Instant::now());
         }
         let touched = self.live.take_touched();
-        if leads(term) && self.serving {
+        if self.leads(term) && self.serving {
             self.want(touched);
         }
     }
@@ -424,16 +409,25 @@ impl Cluster {
             self.tenants.look_at_everything(self.live.pipeline().tenancy());
             self.services.look_at_everything();
         }
+        self.issuance.lead();
         self.settle(term);
+    }
+
+    /// Whether we may write now. A term that ran out, if only for a moment, may have cost something its turn: everything is
+    /// compared again when the next one begins.
+    fn leads(&mut self, term: Term) -> bool {
+        self.leading &= leads(term);
+        self.leading
     }
 
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
+        let may_write = self.leads(term) && self.serving;
         let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
-        self.tenants.write(known, self.serving && leads(term));
-        self.services.write(self.live.engine().store(), &self.seen, self.serving && leads(term));
+        self.tenants.write(known, may_write);
+        self.services.write(self.live.engine().store(), &self.seen, may_write);
         while let Some(key) = self.writer.take(Instant::now()) {
-            if !self.serving || !leads(term) {
+            if !may_write {
                 self.writer.nothing(&key);
                 continue;
             }
@@ -543,7 +537,8 @@ impl Cluster {
             services: self.services.writes(),
             leads: leads(term),
         };
-        self.live.metrics(vec![Box::new(figures)])
+        let desk = self.issuance.desk().borrow().as_ref().map(|desk| Box::new(desk.figures()) as Box<dyn Collector>);
+        self.live.metrics(desk.into_iter().chain([Box::new(figures) as Box<dyn Collector>]).collect())
     }
 
     /// Ends what is being written.
@@ -553,6 +548,7 @@ impl Cluster {
         self.tenants.stop().await;
         self.herald.stop().await;
         self.services.stop().await;
+        self.issuance.stop().await;
         self.replicas.stop().await;
     }
 }
@@ -565,6 +561,7 @@ enum Request {
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),
+    Issued(issuance::Told),
     Record,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::inputs::{Listener, Object, ObjectKey};
+use crate::inputs::{Kind, Listener, Object, ObjectKey};
 use crate::model::ObjectName;
 
 /// Who refers to which Secret, which Secrets there are, and of which the body is held.
@@ -38,6 +38,13 @@ impl Secrets {
             listeners.iter().filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &tls.certificates);
         let names = certificates.filter(|r| r.group.is_empty() && r.kind == "Secret").map(|r| r.name.clone()).collect();
         self.refer(object.key(), names)
+    }
+
+    /// Somebody is to put a certificate into a Secret, or nobody is any more: what is in it matters.
+    pub fn wish(&mut self, secret: &ObjectName, is_wished: bool) -> Vec<Step> {
+        // No Secret refers to another one, so that the name is free.
+        let wisher = ObjectKey::new(Kind::Secret, secret.clone());
+        self.refer(wisher, is_wished.then(|| secret.clone()).into_iter().collect())
     }
 
     /// Takes in that an object is gone.
@@ -132,6 +139,8 @@ mod tests {
         assert_eq!(secrets.put(&gateway(&["y"])), [Step::Forget(name("x"))]);
         assert!(!secrets.wanted(&name("x")));
         assert_eq!(secrets.there(name("y"), "8".into()), [Step::Fetch(name("y"))]);
-        assert_eq!(secrets.delete(&gateway(&[]).key()), [Step::Forget(name("y"))]);
+        assert_eq!(secrets.wish(&name("y"), true), [], "it is there already");
+        assert_eq!(secrets.delete(&gateway(&[]).key()), [], "whoever is to put something there wants to know");
+        assert_eq!(secrets.wish(&name("y"), false), [Step::Forget(name("y"))]);
     }
 }

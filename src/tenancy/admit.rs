@@ -1,7 +1,6 @@
 //! Which hostnames a claimant may ask for at all.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use super::claim::{Rank, within};
 use super::engine::{Dirty, Finding, Tenancy, Valid};
@@ -15,7 +14,7 @@ impl Tenancy {
     pub(super) fn admit(&mut self, key: &ClaimKey, tenant: &ObjectName, dirty: &mut Dirty) {
         self.counters.claimants += 1;
         let id = (key.clone(), tenant.clone());
-        let (mut bids, mut refused) = (BTreeSet::new(), Vec::new());
+        let (mut bids, mut refused) = (Vec::new(), Vec::new());
         let claimant = self.claimants.get(key).filter(|held| held.tenants.contains(tenant));
         if let (Some(claimant), Some(valid)) = (claimant.map(|held| &held.claimant), self.valid.get(tenant))
             && self.may_attach(key, valid)
@@ -26,9 +25,7 @@ impl Tenancy {
                     Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
                     Ok(hostname) => match self.refusal(key, hostname, valid) {
                         Some(refusal) => refused.push(refusal),
-                        None => {
-                            bids.insert(Host::new(tenant, hostname));
-                        }
+                        None => bids.push(Host::new(tenant, hostname)),
                     },
                 }
             }
@@ -39,12 +36,17 @@ impl Tenancy {
         }
         refused.sort();
         refused.dedup();
+        bids.sort();
+        bids.dedup();
         let before = self.bids_of.remove(&id).unwrap_or_default();
-        for host in before.difference(&bids) {
+        let beside = |some: &[Host], others: &[Host]| -> Vec<Host> {
+            some.iter().filter(|host| others.binary_search(host).is_err()).cloned().collect()
+        };
+        for host in &beside(&before, &bids) {
             self.hold(host).bid(Rank::of(key), false);
             dirty.names.insert(host.name());
         }
-        for host in bids.difference(&before) {
+        for host in &beside(&bids, &before) {
             self.hold(host).bid(Rank::of(key), true);
             self.tenants_of.insert(host.name(), tenant.clone());
             dirty.names.insert(host.name());
@@ -113,7 +115,7 @@ impl Tenancy {
     }
 }
 
-fn lower_case(text: &str) -> Cow<'_, str> {
+pub(super) fn lower_case(text: &str) -> Cow<'_, str> {
     match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => Cow::Owned(text.to_ascii_lowercase()),
         false => Cow::Borrowed(text),

@@ -61,7 +61,7 @@ impl Tenancy {
             None => self.desired.remove(&key),
         };
         if before != value {
-            dirty.delta.objects.insert(key, value);
+            dirty.emitted.push((key, value));
         }
     }
 }

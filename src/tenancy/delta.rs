@@ -18,12 +18,23 @@ pub struct Settings {
     pub claims: Precedence,
     /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
     pub ports: Ports,
+    /// The class of Gateways whose TenantGateway names none.
+    pub class: String,
+    /// The namespace whose challenge routes may attach to port 80.
+    pub cert_manager_namespace: String,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let ports = Ports { http: 80, https: 443 };
-        Self { listener_sets: true, certificates: Certificates::CertManager, claims: Precedence::Smallest, ports }
+        Self {
+            listener_sets: true,
+            certificates: Certificates::CertManager,
+            claims: Precedence::Smallest,
+            ports,
+            class: "cilium".to_owned(),
+            cert_manager_namespace: "cozy-cert-manager".to_owned(),
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use super::claim::Rank;
 use super::delta::{Change, Delta, Derived, Existing, Namespace, Patch, Record, Settings};
-use super::held::{Held, Host, Name};
+use super::held::{Host, Hosts, Name};
 use super::render::{ATTACHED_BY, Frame, GATEWAY_LABEL};
+use super::todo::Todo;
 use super::{ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, TenantGateway, Verdict, Wish};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName, Reason};
@@ -90,8 +91,9 @@ pub struct Tenancy {
     pub(super) by_tenant: Index<ObjectName, ClaimKey>,
     pub(super) by_namespace: Index<Arc<str>, ClaimKey>,
     /// What is known of every hostname that is asked for, or has a listener.
-    pub(super) hosts: BTreeMap<Host, Held>,
-    pub(super) bids_of: HashMap<(ClaimKey, ObjectName), BTreeSet<Host>>,
+    pub(super) hosts: Hosts,
+    /// In order.
+    pub(super) bids_of: HashMap<(ClaimKey, ObjectName), Vec<Host>>,
     /// The TenantGateways through which a hostname is claimed: there may be several.
     pub(super) tenants_of: Index<Name, ObjectName>,
     /// The wildcards among the hosts of a TenantGateway.
@@ -132,15 +134,18 @@ pub(super) type Finding = (Reason, String);
 /// What has to be redone.
 #[derive(Default)]
 pub(super) struct Dirty {
-    pub(super) namespaces: BTreeSet<Arc<str>>,
-    pub(super) tenants: BTreeSet<ObjectName>,
-    pub(super) claims: BTreeSet<(ClaimKey, ObjectName)>,
-    pub(super) names: BTreeSet<Name>,
-    pub(super) hosts: BTreeSet<Host>,
-    pub(super) shards: BTreeSet<Shard>,
-    pub(super) verdicts: BTreeSet<(ClaimKey, ObjectName)>,
-    pub(super) readiness: BTreeSet<ObjectName>,
+    pub(super) namespaces: Todo<Arc<str>>,
+    pub(super) tenants: Todo<ObjectName>,
+    pub(super) claims: Todo<(ClaimKey, ObjectName)>,
+    pub(super) names: Todo<Name>,
+    pub(super) hosts: Todo<Host>,
+    pub(super) shards: Todo<Shard>,
+    pub(super) verdicts: Todo<(ClaimKey, ObjectName)>,
+    pub(super) readiness: Todo<ObjectName>,
     pub(super) delta: Delta,
+    /// What `delta` gets at the end, the latest last: there may be as many as hosts.
+    pub(super) emitted: Vec<(Derived, Option<Desired>)>,
+    pub(super) judged: Vec<((ClaimKey, ObjectName), Option<Verdict>)>,
 }
 
 impl Dirty {
@@ -169,7 +174,7 @@ impl Tenancy {
             claimants: HashMap::new(),
             by_tenant: Index::default(),
             by_namespace: Index::default(),
-            hosts: BTreeMap::new(),
+            hosts: Hosts::default(),
             bids_of: HashMap::new(),
             tenants_of: Index::default(),
             wild: Index::default(),
@@ -201,31 +206,32 @@ impl Tenancy {
         for change in rest.into_iter().chain(there) {
             self.take_in(change, &mut dirty);
         }
-        while let Some(namespace) = dirty.namespaces.pop_first() {
+        while let Some(namespace) = dirty.namespaces.pop() {
             self.label(&namespace, &mut dirty);
         }
-        while let Some(tenant) = dirty.tenants.pop_first() {
+        while let Some(tenant) = dirty.tenants.pop() {
             self.evaluate(&tenant, &mut dirty);
         }
-        while let Some((claim, tenant)) = dirty.claims.pop_first() {
+        while let Some((claim, tenant)) = dirty.claims.pop() {
             self.admit(&claim, &tenant, &mut dirty);
         }
-        while let Some(name) = dirty.names.pop_first() {
+        while let Some(name) = dirty.names.pop() {
             self.settle(&name, &mut dirty);
         }
-        while let Some(host) = dirty.hosts.pop_first() {
+        while let Some(host) = dirty.hosts.pop() {
             self.arrange(&host, &mut dirty);
         }
-        while let Some(shard) = dirty.shards.pop_first() {
+        while let Some(shard) = dirty.shards.pop() {
             self.compile(&shard, &mut dirty);
         }
-        while let Some((claim, tenant)) = dirty.verdicts.pop_first() {
+        while let Some((claim, tenant)) = dirty.verdicts.pop() {
             self.judge(&claim, &tenant, &mut dirty);
         }
-        while let Some(tenant) = dirty.readiness.pop_first() {
+        while let Some(tenant) = dirty.readiness.pop() {
             self.report(&tenant, &mut dirty);
         }
-        dirty.delta
+        let (objects, verdicts) = (dirty.emitted.into_iter().collect(), dirty.judged.into_iter().collect());
+        Delta { objects, verdicts, ..dirty.delta }
     }
 
     /// How much work was done so far.
@@ -294,7 +300,7 @@ impl Tenancy {
                 }
                 for (tenant, there) in [(&old, false), (&new, true)] {
                     let Some(tenant) = tenant else { continue };
-                    let class = super::render::class(tenant).to_owned();
+                    let class = super::render::class(tenant, &self.settings).to_owned();
                     if there {
                         self.by_class.insert(class, name.clone());
                     } else {

@@ -1,7 +1,7 @@
 //! What is known of one hostname under one TenantGateway.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::claim::Rank;
@@ -14,7 +14,7 @@ use crate::model::{Hostname, ObjectName};
 pub(super) struct Name(pub(super) Hostname);
 
 /// A hostname of a TenantGateway, in the same order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Host {
     pub(super) tenant: ObjectName,
     pub(super) hostname: Hostname,
@@ -72,13 +72,54 @@ impl Held {
     }
 }
 
+/// What is known of hosts. Looked for by name far more often than gone through in order.
+#[derive(Default)]
+pub(super) struct Hosts {
+    held: HashMap<Host, Held>,
+    order: BTreeSet<Host>,
+}
+
+impl Hosts {
+    pub(super) fn get(&self, host: &Host) -> Option<&Held> {
+        self.held.get(host)
+    }
+
+    pub(super) fn get_mut(&mut self, host: &Host) -> Option<&mut Held> {
+        self.held.get_mut(host)
+    }
+
+    /// What is known of a host, to be added to.
+    fn hold(&mut self, host: &Host) -> &mut Held {
+        if !self.held.contains_key(host) {
+            self.order.insert(host.clone());
+        }
+        self.held.entry(host.clone()).or_default()
+    }
+
+    fn remove(&mut self, host: &Host) {
+        self.held.remove(host);
+        self.order.remove(host);
+    }
+
+    /// All of them, in no order.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Host, &Held)> {
+        self.held.iter()
+    }
+
+    /// A host and those after it.
+    fn from<'a>(&'a self, first: &Host) -> impl Iterator<Item = (&'a Host, &'a Held)> + use<'a> {
+        self.order.range(first.clone()..).filter_map(|host| Some((host, self.held.get(host)?)))
+    }
+}
+
 impl Tenancy {
     /// What is known of a host, to be added to.
     pub(super) fn hold(&mut self, host: &Host) -> &mut Held {
         if host.hostname.is_wildcard() {
             self.wild.insert(host.tenant.clone(), host.hostname.clone());
         }
-        self.hosts.entry(host.clone()).or_default()
+        self.hosts.hold(host)
     }
 
     /// Forgets a host of which nothing is left.
@@ -93,12 +134,12 @@ impl Tenancy {
 
     /// The hosts of a TenantGateway.
     pub(super) fn hosts_of<'a>(&'a self, tenant: &'a ObjectName) -> impl Iterator<Item = (&'a Host, &'a Held)> {
-        self.hosts.range(Host::first(tenant)..).take_while(move |(host, _)| host.tenant == *tenant)
+        self.hosts.from(&Host::first(tenant)).take_while(move |(host, _)| host.tenant == *tenant)
     }
 
     /// The hosts below a wildcard of the same TenantGateway, without itself.
     pub(super) fn below<'a>(&'a self, wildcard: &'a Host) -> impl Iterator<Item = (&'a Host, &'a Held)> {
-        let all = self.hosts.range(wildcard.clone()..).skip_while(move |(host, _)| *host == wildcard);
+        let all = self.hosts.from(wildcard).skip_while(move |(host, _)| *host == wildcard);
         all.take_while(move |(host, _)| host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname))
     }
 

@@ -21,6 +21,7 @@ mod render;
 mod report;
 mod settle;
 mod status;
+mod todo;
 mod wish;
 
 pub use crate::inputs::{Mode, TenantGateway};

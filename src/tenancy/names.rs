@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::admit::lower_case;
+
 /// First label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
 ///
 /// Thirty-two bits collide on demand: whoever uses such a name must see whether another hostname holds it.
 fn short(hostname: &str) -> String {
-    let hostname = hostname.to_ascii_lowercase();
+    let hostname = lower_case(hostname);
     let label = hostname.split('.').next().unwrap_or_default();
     let hash = Sha256::digest(hostname.as_bytes());
-    format!("{label}-{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3])
+    format!("{label}-{:08x}", u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
 /// The names that one hostname gives under a TenantGateway, worked out once.
@@ -30,8 +32,8 @@ impl OfHost {
         let apex = hostname.strip_prefix("*.");
         let (short, child) = (short(apex.unwrap_or(hostname)), if apex.is_some() { "child-" } else { "" });
         Self {
-            listener: Arc::from(format!("https-{child}{short}")),
-            certificate: Arc::from(format!("{tenant}-{child}{short}-tls")),
+            listener: Arc::from(["https-", child, &short].concat()),
+            certificate: Arc::from([tenant, "-", child, &short, "-tls"].concat()),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Tenancy {
             (Some(listener), false) => self.place(host, listener, dirty),
             (Some(listener), true) => self.renew(host, listener, dirty),
             (None, true) => self.take(host, dirty),
-            (None, false) if fixed && changed => drop(dirty.shards.insert((host.tenant.clone(), 0))),
+            (None, false) if fixed && changed => dirty.shards.insert((host.tenant.clone(), 0)),
             (None, false) => {}
         }
         if !wanted && !self.waiting.is_empty() {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::delta::Ports;
+use super::delta::{Ports, Settings};
 use super::desired::{Desired, Owner, certificate, meta, object};
 use super::names;
 use crate::inputs::{
@@ -22,8 +22,6 @@ pub const HOST_LABEL: &str = "namespace.cozystack.io/host";
 pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
 /// The label that every namespace has its name in.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// The namespace whose challenge routes may attach to port 80.
-const CERT_MANAGER: &str = "cozy-cert-manager";
 pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// What the objects of one TenantGateway have in common.
@@ -38,7 +36,7 @@ pub(super) struct Frame {
     addresses: Vec<Address>,
     terminating: Arc<AllowedRoutes>,
     passing: Arc<AllowedRoutes>,
-    /// `http`, then the wildcards of the apex where there are any.
+    /// Plain HTTP, then the wildcards of the apex where there are any.
     head: Vec<Arc<Listener>>,
     /// Passthrough.
     tail: Vec<Arc<Listener>>,
@@ -48,7 +46,8 @@ pub(super) struct Frame {
 
 impl Frame {
     /// The frame of a TenantGateway that was checked.
-    pub(super) fn new(tenant: &TenantGateway, apex: &Hostname, mode: Mode, own: bool, ports: Ports) -> Self {
+    pub(super) fn new(tenant: &TenantGateway, apex: &Hostname, mode: Mode, own: bool, settings: &Settings) -> Self {
+        let ports = settings.ports;
         let wildcard_secret = (!mode.per_host()).then(|| {
             let name = match (&tenant.spec.wildcard_secret_ref, mode) {
                 (Some(secret), Mode::ExistingSecret) => secret.name.clone(),
@@ -61,11 +60,11 @@ impl Frame {
             owner: Owner::of(tenant),
             own,
             ports,
-            class: class(tenant).to_owned(),
+            class: class(tenant, settings).to_owned(),
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
             terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
             passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
-            head: vec![Arc::new(plain(namespace, ports.http))],
+            head: plain(namespace, settings, own.then_some(apex)),
             tail: Vec::new(),
             wildcard_secret,
         };
@@ -173,10 +172,21 @@ impl Frame {
         Desired::listener_set(&self.owner, set)
     }
 
+    /// What attaches to plain HTTP refers to.
+    pub(super) fn plain_parent(&self) -> Value {
+        let mut parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": &*self.owner.name.name});
+        if self.own {
+            parent["port"] = json!(self.ports.http);
+        } else {
+            parent["sectionName"] = json!("http");
+        }
+        parent
+    }
+
     /// The route that sends plain HTTP to HTTPS.
     pub(super) fn redirect(&self) -> Desired {
         let tenant = &*self.owner.name.name;
-        let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": tenant, "sectionName": "http"});
+        let parent = self.plain_parent();
         let mut redirect = json!({"scheme": "https", "statusCode": 301});
         if self.ports.https != 443 {
             redirect["port"] = json!(self.ports.https);
@@ -194,22 +204,32 @@ impl Frame {
     }
 }
 
-/// `http`: without a hostname, and open to nobody but the owner and who answers challenges.
-fn plain(namespace: &str, port: u16) -> Listener {
+/// Plain HTTP, open to nobody but the owner and who answers challenges: `http`, without a hostname. Where the class is
+/// ours there may be others at the same address, and one has the names of its apex only.
+fn plain(namespace: &str, settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let mut open = vec![namespace.to_owned()];
-    if namespace != CERT_MANAGER {
-        open.push(CERT_MANAGER.to_owned());
+    if namespace != settings.cert_manager_namespace {
+        open.push(settings.cert_manager_namespace.clone());
     }
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
-    Listener {
-        name: Arc::from("http"),
-        port,
+    let allowed = Arc::new(AllowedRoutes { kinds: None, namespaces });
+    let hostnames = match apex {
+        None => vec![("http", Hostname::any())],
+        Some(apex) => {
+            let below = below("*", apex).map(|wildcard| ("http", wildcard));
+            below.into_iter().chain([("http-apex", apex.clone())]).collect()
+        }
+    };
+    let listener = |(name, hostname): (&str, Hostname)| Listener {
+        name: Arc::from(name),
+        port: settings.ports.http,
         protocol: "HTTP".to_owned(),
-        hostname: Ok(Hostname::any()),
+        hostname: Ok(hostname),
         tls: None,
-        allowed: Arc::new(AllowedRoutes { kinds: None, namespaces }),
-    }
+        allowed: allowed.clone(),
+    };
+    hostnames.into_iter().map(listener).map(Arc::new).collect()
 }
 
 fn allowed(own: bool, kind: &str, namespace: &str, only: Option<&str>) -> AllowedRoutes {
@@ -236,8 +256,8 @@ fn below(label: &str, apex: &Hostname) -> Option<Hostname> {
 }
 
 /// The class of a TenantGateway's Gateway.
-pub(super) fn class(tenant: &TenantGateway) -> &str {
-    Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or("cilium")
+pub(super) fn class<'a>(tenant: &'a TenantGateway, settings: &'a Settings) -> &'a str {
+    Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or(&settings.class)
 }
 
 /// The names on the wildcard certificate: apex and `*.apex`, then each child and `*.child`.

@@ -45,15 +45,14 @@ impl Tenancy {
         }
         sets.sort();
         sets.dedup();
-        for (mut names, whom) in [
-            (lost, format!("another route on TenantGateway {tenant}")),
-            (elsewhere, "a route on another TenantGateway".to_owned()),
-        ] {
-            if !names.is_empty() {
-                names.sort();
-                let text = format!("{} already claimed by {whom}", names.join(", "));
-                findings.push((Reason::HostnameConflict, text));
-            }
+        for (mut names, here) in [(lost, true), (elsewhere, false)].into_iter().filter(|(names, _)| !names.is_empty()) {
+            names.sort();
+            let names = names.join(", ");
+            let text = match here {
+                true => format!("{names} already claimed by another route on TenantGateway {tenant}"),
+                false => format!("{names} already claimed by a route on another TenantGateway"),
+            };
+            findings.push((Reason::HostnameConflict, text));
         }
         // The conflict goes first: it is what the page promises to say.
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
@@ -63,7 +62,7 @@ impl Tenancy {
         let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
         if self.verdicts.get(&id) != verdict.as_ref() {
-            dirty.delta.verdicts.insert(id.clone(), verdict.clone());
+            dirty.judged.push((id.clone(), verdict.clone()));
             match verdict {
                 Some(verdict) => drop(self.verdicts.insert(id, verdict)),
                 None => drop(self.verdicts.remove(&id)),

@@ -49,6 +49,11 @@ impl<K: Ord + Clone, V: Ord + Clone> Index<K, V> {
         }
     }
 
+    /// The keys that have values.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.keys()
+    }
+
     /// Removes a value.
     pub(crate) fn remove(&mut self, key: &K, value: &V) {
         match self.0.get_mut(key) {

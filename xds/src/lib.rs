@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod bucket;
 mod cache;
 mod counters;
 mod debug;

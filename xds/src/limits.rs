@@ -15,9 +15,10 @@ pub struct Limits {
     pub response_resources: usize,
     /// Bytes of resources in one response; one larger resource travels alone.
     pub response_bytes: usize,
-    /// On-demand secrets one stream may hold; beyond, the longest unasked are taken back. Envoy keeps
-    /// about 31 KB for each and has no limit of its own before 1.41.
-    pub on_demand_secrets: usize,
+    /// On-demand secrets one stream may hold, and as many on-demand virtual hosts; beyond, the longest unasked are
+    /// taken back. Whoever sends requests to an Envoy makes it ask for names, which it keeps for ever: about 31 KB
+    /// for a secret, with no limit of its own before 1.41.
+    pub on_demand_names: usize,
     /// Names of secrets that begin so are regular ones, never taken back: a listener waits for them.
     pub regular_secret_prefix: String,
     /// Streams of one identity.
@@ -30,6 +31,11 @@ pub struct Limits {
     pub request_burst: u32,
     /// Requests one stream may send per second, on average.
     pub requests_per_second: u32,
+    /// Times a stream takes up changes of its view at once.
+    pub push_burst: u32,
+    /// Times a stream takes up changes of its view per second, on average. What changes faster travels together:
+    /// an exchange with a client costs much more than one more resource in it.
+    pub pushes_per_second: u32,
     /// How long a client may leave a response unanswered.
     pub answer_within: Duration,
     /// How often an idle connection is asked for a sign of life, and how long it may take.
@@ -48,13 +54,15 @@ impl Default for Limits {
             name_bytes: 4096,
             response_resources: 500,
             response_bytes: 3 << 20,
-            on_demand_secrets: 20_000,
+            on_demand_names: 20_000,
             regular_secret_prefix: "sds/".into(),
             streams_per_identity: 1024,
             connections: 16_384,
             streams_per_connection: 256,
             request_burst: 10_000,
             requests_per_second: 2_000,
+            push_burst: 64,
+            pushes_per_second: 150,
             answer_within: Duration::from_secs(120),
             keepalive: Duration::from_secs(30),
             handshake: Duration::from_secs(10),

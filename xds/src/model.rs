@@ -128,7 +128,7 @@ impl<D: Dialect> World<D> {
         loop {
             let out = {
                 let tables = self.shelf.read();
-                self.session.next(&tables, Instant::now())
+                self.session.next(&tables, Instant::now(), || true)
             };
             for effect in self.session.take_effects() {
                 match effect {

@@ -1,14 +1,16 @@
 //! One stream: requests in, responses out, effects into the ledger.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::Stream;
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{Sleep, sleep_until};
 use tonic::{Status, Streaming};
 use tracing::Instrument;
 
+use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
@@ -89,8 +91,12 @@ struct Conversation<D: Dialect> {
     authenticator: Arc<dyn Authenticate>,
     limits: Arc<Limits>,
     only: Option<Kind>,
-    bucket: Bucket,
-    expires: Option<tokio::time::Instant>,
+    /// Requests that may be read; a client beyond it is read later, not refused.
+    reading: Bucket,
+    /// Changes that may be taken up; a view that changes faster is looked at less often.
+    pace: Bucket,
+    expires: Option<Instant>,
+    alarm: Alarm,
     membership: Option<Membership>,
     standing: Arc<Standing>,
     _seat: crate::service::Seat,
@@ -117,7 +123,7 @@ impl<D: Dialect> Conversation<D> {
         let generation = shelf.read().generation;
         let expires = grant.expires.map(|at| {
             let left = at.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
-            tokio::time::Instant::now() + left
+            Instant::now() + left
         });
         Conversation {
             dialect: D::new(),
@@ -130,9 +136,11 @@ impl<D: Dialect> Conversation<D> {
             grant,
             authenticator,
             only,
-            bucket: Bucket::new(limits.request_burst, limits.requests_per_second),
+            reading: Bucket::new(limits.request_burst, limits.requests_per_second),
+            pace: Bucket::new(limits.push_burst, limits.pushes_per_second),
             limits,
             expires,
+            alarm: Alarm::default(),
             membership: None,
             standing: Arc::new(Standing::new(generation)),
             _seat: seat,
@@ -148,43 +156,65 @@ impl<D: Dialect> Conversation<D> {
                     self.grant.identity
                 )));
             }
-            if let Some(out) = self.produce()? {
+            let now = Instant::now();
+            if let Some(out) = self.produce(now)? {
                 if let Some(response) = self.write(&out) {
                     return Ok(Some(response));
                 }
                 // The protocol cannot say this: nothing will answer it, so it counts as answered.
                 let tables = self.shelf.read();
-                self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, Instant::now());
+                self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, now);
                 continue;
             }
-            let unanswered = self
-                .session
-                .waiting_since()
-                .map(|since| tokio::time::Instant::from_std(since + self.limits.answer_within));
-            let resume = self.bucket.empty_until(Instant::now());
+            let (resume, next) = (self.reading.empty_until(now), self.pace.empty_until(now));
+            self.alarm.set([self.expires, self.overdue(), resume, next].into_iter().flatten().min());
             tokio::select! {
                 request = self.requests.message(), if resume.is_none() => match request? {
                     Some(request) => self.read(request)?,
                     None => return Ok(None),
                 },
-                () = until(resume.map(tokio::time::Instant::from_std)) => {}
-                changed = self.published.changed() => changed.map_err(|_| Status::unavailable("the view is gone"))?,
+                changed = self.published.changed(), if next.is_none() => changed.map_err(|_| Status::unavailable("the view is gone"))?,
                 () = down(&mut self.shutdown) => return Err(Status::unavailable("the server is shutting down")),
-                () = until(unanswered) => return Err(Status::deadline_exceeded(format!("no answer to a response within {:?}", self.limits.answer_within))),
-                () = until(self.expires) => return Err(Status::unauthenticated("the credential of this stream has expired; connect with a new one")),
+                () = self.alarm.rings() => self.in_time(Instant::now())?,
             }
         }
     }
 
-    fn produce(&mut self) -> Result<Option<Outgoing>, Status> {
+    /// When the oldest response has gone unanswered for too long.
+    fn overdue(&self) -> Option<Instant> {
+        Some(self.session.waiting_since()? + self.limits.answer_within)
+    }
+
+    fn in_time(&self, now: Instant) -> Result<(), Status> {
+        if self.expires.is_some_and(|at| at <= now) {
+            return Err(Status::unauthenticated("the credential of this stream has expired; connect with a new one"));
+        }
+        match self.overdue() {
+            Some(at) if at <= now => {
+                let limit = self.limits.answer_within;
+                Err(Status::deadline_exceeded(format!("no answer to a response within {limit:?}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn produce(&mut self, now: Instant) -> Result<Option<Outgoing>, Status> {
         let out = {
+            // What is published from here on wakes; what was is read now.
+            self.published.mark_unchanged();
             let tables = self.shelf.read();
             if tables.forgotten > self.session.passed() {
                 return Err(Status::aborted(
                     "too far behind the changes of the view; reconnect with the versions held",
                 ));
             }
-            self.session.next(&tables, Instant::now())
+            self.session.next(&tables, now, || {
+                let may = self.pace.empty_until(now).is_none();
+                if may {
+                    self.pace.take();
+                }
+                may
+            })
         };
         self.account();
         Ok(out)
@@ -203,7 +233,7 @@ impl<D: Dialect> Conversation<D> {
     }
 
     fn read(&mut self, mut request: D::Request) -> Result<(), Status> {
-        self.bucket.take();
+        self.reading.take();
         let node = D::node(&mut request);
         if self.membership.is_none() {
             let name =
@@ -268,40 +298,30 @@ pub(crate) async fn down(shutdown: &mut watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
-async fn until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
+/// One timer for all that may become due. It is only ever brought forward: what it waits for has mostly gone when it
+/// rings, and then it rings once for nothing, which costs less than setting it anew with every exchange.
+#[derive(Default)]
+struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+    set: bool,
 }
 
-/// Bounds the rate of requests; a client beyond it is read later, not refused.
-struct Bucket {
-    tokens: f64,
-    burst: f64,
-    per_second: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    fn new(burst: u32, per_second: u32) -> Bucket {
-        Bucket {
-            tokens: burst.into(),
-            burst: burst.into(),
-            per_second: f64::from(per_second.max(1)),
-            filled: Instant::now(),
+impl Alarm {
+    fn set(&mut self, due: Option<Instant>) {
+        let Some(due) = due.map(tokio::time::Instant::from_std) else { return };
+        match &mut self.sleep {
+            None => self.sleep = Some(Box::pin(sleep_until(due))),
+            Some(sleep) if !self.set || due < sleep.deadline() => sleep.as_mut().reset(due),
+            Some(_) => {}
         }
+        self.set = true;
     }
 
-    fn take(&mut self) {
-        self.tokens -= 1.0;
-    }
-
-    /// `None` when a request may be read now.
-    fn empty_until(&mut self, now: Instant) -> Option<Instant> {
-        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst);
-        self.filled = now;
-        (self.tokens < 1.0).then(|| now + Duration::from_secs_f64((1.0 - self.tokens) / self.per_second))
+    async fn rings(&mut self) {
+        match &mut self.sleep {
+            Some(sleep) if self.set => sleep.await,
+            _ => std::future::pending().await,
+        }
+        self.set = false;
     }
 }

@@ -465,7 +465,7 @@ struct SuggestedWindow {
 
 pub(crate) fn of_storage(error: &StorageError) -> Failure {
     let class = match error {
-        StorageError::Open { .. } | StorageError::Damaged { .. } => Class::Config,
+        StorageError::Open { .. } | StorageError::Damaged { .. } | StorageError::Foreign { .. } => Class::Config,
         StorageError::Conflict { .. } | StorageError::Io { .. } => Class::Transient,
     };
     Failure::new(class, format!("storage: {error}"))

@@ -354,6 +354,10 @@ impl<'a> Run<'a> {
             self.write_budget().await;
             return failure.not_before(until);
         }
+        if self.handle.last().status == 503 {
+            // It may have said when our address may ask again.
+            self.write_budget().await;
+        }
         failure
     }
 

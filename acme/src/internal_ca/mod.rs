@@ -8,10 +8,11 @@ mod authority;
 mod state;
 
 use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use zeroize::Zeroizing;
 
 pub use authority::{Constraints, Subtree};
 pub use state::Generation;
@@ -24,7 +25,7 @@ use crate::names::Names;
 use crate::storage::StorageError;
 use authority::Authority;
 pub(crate) use authority::{calendar, random_serial};
-use state::{State, StateFile};
+use state::{Home, State, StateFile};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// The shortest leaf: renewal needs room.
@@ -61,12 +62,20 @@ impl InternalCaConfig {
             overlap: DAY * 30,
         }
     }
+
+    fn check(&self) -> Result<(), CaError> {
+        if !(SHORTEST_LEAF..=LONGEST_LEAF).contains(&self.leaf_validity) {
+            let problem = "expected one hour to 398 days".to_owned();
+            return Err(CaError::Config { field: "leaf_validity", problem });
+        }
+        self.constraints.check()
+    }
 }
 
 /// The internal CA: opened once, shared by all.
 pub struct InternalCa {
     config: InternalCaConfig,
-    file: StateFile,
+    home: Home,
     current: RwLock<Arc<Signing>>,
 }
 
@@ -79,15 +88,9 @@ struct Signing {
 impl InternalCa {
     /// Opens the CA of a directory, or makes one there. Two processes that open at once get the same CA.
     pub fn open(config: InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
-        if config.leaf_validity < SHORTEST_LEAF || config.leaf_validity > LONGEST_LEAF {
-            return Err(CaError::Config {
-                field: "leaf_validity",
-                problem: "expected one hour to 398 days".to_owned(),
-            });
-        }
-        config.constraints.check()?;
-        let file = StateFile::open(&config.directory)?;
-        let state = file.update(|state| {
+        config.check()?;
+        let home = Home::File(StateFile::open(&config.directory)?);
+        let state = home.update(|state| {
             let mut state = match state {
                 Some(state) => state,
                 None => State::create(&config, now)?,
@@ -97,7 +100,26 @@ impl InternalCa {
         })?;
         let signing = Signing::of(state, now)?;
         signing.authority.check_constraints(&config.constraints)?;
-        Ok(Self { config, file, current: RwLock::new(Arc::new(signing)) })
+        Ok(Self { config, home, current: RwLock::new(Arc::new(signing)) })
+    }
+
+    /// Opens the CA of a [`Self::record`], or makes one. Whoever calls keeps the record: before a leaf is handed out, and
+    /// again whenever it is another one. The directory of the configuration is not looked at.
+    pub fn of_record(config: InternalCaConfig, record: Option<&[u8]>, now: Timestamp) -> Result<Self, CaError> {
+        config.check()?;
+        let mut state = match record {
+            Some(record) => State::read(record)?,
+            None => State::create(&config, now)?,
+        };
+        state.advance(&config, now)?;
+        let signing = Signing::of(state.clone(), now)?;
+        signing.authority.check_constraints(&config.constraints)?;
+        Ok(Self { config, home: Home::Caller(Mutex::new(state)), current: RwLock::new(Arc::new(signing)) })
+    }
+
+    /// Everything there is to keep of it, its keys included.
+    pub fn record(&self) -> Zeroizing<Vec<u8>> {
+        self.signing().state.record()
     }
 
     /// Opens with a CA of the user's: its certificate (with intermediates up to, and without, the root), its key and the
@@ -109,10 +131,10 @@ impl InternalCa {
         roots_pem: &str,
         now: Timestamp,
     ) -> Result<Self, CaError> {
-        let file = StateFile::open(&config.directory)?;
+        let home = Home::File(StateFile::open(&config.directory)?);
         let state = State::brought(chain_pem, key, roots_pem, now)?;
-        let state = file.update(|_| Ok(state.clone()))?;
-        Ok(Self { current: RwLock::new(Arc::new(Signing::of(state, now)?)), config, file })
+        let state = home.update(|_| Ok(state.clone()))?;
+        Ok(Self { current: RwLock::new(Arc::new(Signing::of(state, now)?)), config, home })
     }
 
     /// The roots that clients should trust now: all published ones, newest first.
@@ -169,7 +191,7 @@ impl InternalCa {
     }
 
     fn update(&self, now: Timestamp, change: impl FnOnce(&mut State) -> Result<(), CaError>) -> Result<(), CaError> {
-        let state = self.file.update(|state| {
+        let state = self.home.update(|state| {
             let mut state = state.ok_or_else(|| CaError::Gone { path: self.config.directory.display().to_string() })?;
             change(&mut state)?;
             Ok(state)

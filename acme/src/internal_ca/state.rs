@@ -1,6 +1,7 @@
 //! What the CA keeps: its generations of roots, in one private file that changes whole or not at all.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,21 @@ pub(super) struct State {
 }
 
 impl State {
+    /// As [`Self::record`] wrote it.
+    pub(super) fn read(record: &[u8]) -> Result<Self, CaError> {
+        let damaged = |e: serde_json::Error| StorageError::Damaged {
+            key: "the internal CA".to_owned(),
+            line: e.line(),
+            column: e.column(),
+        };
+        Ok(serde_json::from_slice(record).map_err(damaged)?)
+    }
+
+    /// Everything, keys included.
+    pub(super) fn record(&self) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(serde_json::to_vec(self).expect("our own records have string keys only"))
+    }
+
     pub(super) fn create(config: &InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
         Ok(Self { generations: vec![Generation::create(config, now, now)?] })
     }
@@ -190,6 +206,31 @@ fn end_of(pem: &str) -> Result<Timestamp, CaError> {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|_| unreadable())
 }
 
+/// Where a [`State`] is kept.
+pub(super) enum Home {
+    /// In a file of ours.
+    File(StateFile),
+    /// By whoever opened the CA.
+    Caller(Mutex<State>),
+}
+
+impl Home {
+    /// Reads, changes and keeps; everything stays as it was when the change fails.
+    pub(super) fn update(
+        &self,
+        change: impl FnOnce(Option<State>) -> Result<State, CaError>,
+    ) -> Result<State, CaError> {
+        match self {
+            Self::File(file) => file.update(change),
+            Self::Caller(held) => {
+                let mut held = held.lock().expect("nobody panics while holding it");
+                *held = change(Some(held.clone()))?;
+                Ok(held.clone())
+            }
+        }
+    }
+}
+
 /// The file of a [`State`], and the bundle beside it.
 pub(super) struct StateFile {
     directory: PathBuf,
@@ -224,7 +265,7 @@ impl StateFile {
             })?),
         };
         let state = change(parsed)?;
-        let new = Zeroizing::new(serde_json::to_vec(&state).expect("our own records have string keys only"));
+        let new = state.record();
         if old.as_ref() != Some(&new) {
             write_whole(&path, &new)?;
         }

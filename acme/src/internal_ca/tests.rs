@@ -174,3 +174,22 @@ fn leaves_live_from_an_hour_to_398_days() {
         assert!(ca.sign(&host, Some(wrong), at(0)).is_err());
     }
 }
+
+#[test]
+fn a_ca_whose_record_somebody_else_keeps_is_the_same_again() {
+    let permit = || Constraints::permit(["example.internal"]).expect("constraints");
+    let config = || InternalCaConfig::new("internal", "/nowhere", permit());
+    let first = InternalCa::of_record(config(), None, at(0)).expect("made");
+    let record = first.record();
+    let again = InternalCa::of_record(config(), Some(&record), at(1)).expect("opened");
+    assert_eq!(again.bundle_pem(at(1)), first.bundle_pem(at(1)));
+    assert_eq!(*again.record(), *record, "nothing to keep anew");
+    let leaf = again.sign(&names(&["a.example.internal"]), None, at(1)).expect("signs");
+    client_trusts(&first.bundle_pem(at(1)), &leaf.chain_pem, "a.example.internal", at(2)).expect("trusted");
+    again.roll_over(at(2)).expect("rolls over");
+    assert_ne!(*again.record(), *record);
+    assert!(matches!(
+        InternalCa::of_record(config(), Some(b"{"), at(1)),
+        Err(CaError::Storage(StorageError::Damaged { .. }))
+    ));
+}

@@ -18,7 +18,8 @@ use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 /// So many files are forced to the disk at a time.
 const FORCED_AT_ONCE: usize = 16;
 
-const KINDS: [Kind; 6] = [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal];
+const KINDS: [Kind; 7] =
+    [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal, Kind::Authority];
 
 /// A directory of our own.
 #[derive(Clone, Debug)]

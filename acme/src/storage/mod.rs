@@ -1,7 +1,7 @@
 //! Where certificates, keys, accounts and orders are kept.
 //!
-//! A key-value store with preconditions and locks: the directory of [`dir::Directory`], or Kubernetes Secrets.
-//! Everything in it is secret.
+//! A key-value store with preconditions and locks: the directory of [`dir::Directory`], or objects of a Kubernetes API
+//! server. Everything in it is secret.
 
 pub mod dir;
 mod spares;
@@ -28,6 +28,8 @@ pub enum Kind {
     Attempts,
     /// What ARI said about a certificate.
     Renewal,
+    /// An internal CA.
+    Authority,
 }
 
 impl Kind {
@@ -40,6 +42,7 @@ impl Kind {
             Self::Budget => "budgets",
             Self::Attempts => "attempts",
             Self::Renewal => "renewals",
+            Self::Authority => "authorities",
         }
     }
 }
@@ -63,6 +66,13 @@ impl Key {
             }
         }
         Self { kind, name: safe }
+    }
+
+    /// The key of an entry by the name that [`Self::name`] gave; `None` for a name that none has.
+    pub fn named(kind: Kind, name: &str) -> Option<Self> {
+        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+        let is_name = !name.is_empty() && !name.starts_with('.') && name.bytes().all(fits);
+        is_name.then(|| Self { kind, name: name.to_owned() })
     }
 
     /// What it is.
@@ -182,6 +192,14 @@ pub enum StorageError {
         mode: u32,
         /// What it should be.
         expected: u32,
+    },
+    /// Somebody else put something there, and keeps it.
+    #[error("{object} {why}")]
+    Foreign {
+        /// What it is.
+        object: String,
+        /// Whose it is, and what to do.
+        why: String,
     },
     /// The file system, or the API server.
     #[error("{doing} {object}: {source}")]

@@ -4,10 +4,24 @@ use super::quarantine::{mentions, one_by_one};
 use super::*;
 
 impl Session {
-    /// The next response, if one can be sent now.
-    pub(crate) fn next(&mut self, tables: &Tables, now: Instant) -> Option<Outgoing> {
+    /// The next response, if one can be sent now. `may` says, each time there are changes to be taken up, whether they
+    /// are now.
+    pub(crate) fn next(&mut self, tables: &Tables, now: Instant, mut may: impl FnMut() -> bool) -> Option<Outgoing> {
         loop {
-            self.collect(tables);
+            let more = self.behind(tables) && may();
+            if more {
+                self.take_up(tables);
+            }
+            let out = self.respond(tables, now);
+            if out.is_some() || !more {
+                return out;
+            }
+        }
+    }
+
+    /// The next response, as far as changes were taken up.
+    fn respond(&mut self, tables: &Tables, now: Instant) -> Option<Outgoing> {
+        loop {
             let steps = self.steps_left();
             for kind in Kind::ALL {
                 if let Some(items) = self.next_of(kind, tables) {
@@ -18,22 +32,25 @@ impl Session {
                 // A step whose removals all wait is over without a response.
                 continue;
             }
-            if !self.end_round() {
-                return None;
-            }
-            if self.began == tables.generation {
+            if self.end_round() && self.began == tables.generation {
                 self.settle();
-                return None;
             }
+            return None;
         }
+    }
+
+    /// Whether the view changed since, and it could be taken up.
+    fn behind(&self, tables: &Tables) -> bool {
+        let free = |s: &Subscription| s.kind.rank() == Rank::Free && s.cursor != tables.generation;
+        (self.round.is_none() && self.began != tables.generation) || self.subscriptions().any(free)
     }
 
     pub(super) fn steps_left(&self) -> usize {
         self.round.as_ref().map_or(0, |r| r.unsent.len())
     }
 
-    /// Notices what the view changed.
-    pub(super) fn collect(&mut self, tables: &Tables) {
+    /// Takes up what the view changed.
+    fn take_up(&mut self, tables: &Tables) {
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
             if sub.cursor == tables.generation {
                 continue;

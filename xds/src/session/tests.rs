@@ -66,7 +66,7 @@ impl Chat {
     /// All that is sent before the next answer.
     fn read(&mut self) -> Vec<(u64, Said)> {
         let mut said = Vec::new();
-        while let Some(out) = self.session.next(&self.tables, Instant::now()) {
+        while let Some(out) = self.session.next(&self.tables, Instant::now(), || true) {
             for effect in self.session.take_effects() {
                 if let Effect::Acknowledged(resources) = effect {
                     resources.iter().for_each(|r| self.tables.acknowledge(r));
@@ -245,7 +245,7 @@ fn what_a_stream_keeps_does_not_grow_with_what_it_may_see() {
 
 #[test]
 fn the_secrets_taken_back_are_those_longest_unasked() {
-    let limits = Limits { on_demand_secrets: 3, ..Default::default() };
+    let limits = Limits { on_demand_names: 3, ..Default::default() };
     let mut chat = Chat::new(limits, ["a", "b", "c", "d", "sds/r"].into_iter().map(secret).collect());
     for name in ["sds/r", "a", "b", "c"] {
         chat.subscribe(Kind::Secret, &[name]);

@@ -1,0 +1,89 @@
+//! The cluster's side of certificates: what is wished for goes out once it is known what its Secret holds, and who answers
+//! challenges comes in.
+
+use std::collections::BTreeSet;
+
+use super::Cluster;
+use crate::certificates::Answers;
+use crate::inputs::{Kind, ObjectKey};
+use crate::kubernetes::issuance;
+use crate::kubernetes::lease::Term;
+use crate::kubernetes::secrets::Step;
+use crate::model::{Hostname, ObjectName};
+use crate::translate::Change;
+
+/// The Secrets that changes are about.
+pub(super) fn secrets_of(changes: &[Change]) -> BTreeSet<ObjectName> {
+    let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
+    keys.map(|key| key.name).collect()
+}
+
+impl Cluster {
+    /// Says what is wished for, where that is different, and what is in `changed` Secrets now.
+    pub(super) fn certify(&mut self, changed: BTreeSet<ObjectName>, term: Term) {
+        let mut changes = Vec::new();
+        for name in self.live.take_wished() {
+            let pipeline = self.live.pipeline();
+            let is_wished = pipeline.engine().wish(&name).is_some() || pipeline.tenancy().wishes().contains_key(&name);
+            for step in self.secrets.wish(&name, is_wished) {
+                match step {
+                    Step::Fetch(name) => self.fetch(name),
+                    Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
+                }
+            }
+            self.wished.insert(name);
+        }
+        // What is there already needs no order.
+        let in_flight = &self.in_flight;
+        let known: BTreeSet<ObjectName> = self.wished.extract_if(.., |name| !in_flight.contains(name)).collect();
+        if !known.is_empty() || !changed.is_empty() {
+            changes.extend(self.issuance.change(self.live.pipeline(), known, changed));
+            changes.extend(self.take_credentials());
+        }
+        if !changes.is_empty() {
+            self.apply(changes, term);
+        }
+    }
+
+    /// Fetches credentials that are used and not held; those that nobody uses any more are forgotten.
+    fn take_credentials(&mut self) -> Vec<Change> {
+        let used = self.issuance.credentials();
+        let before = std::mem::replace(&mut self.credentials, used);
+        for name in self.credentials.difference(&before).cloned().collect::<Vec<_>>() {
+            self.fetch(name);
+        }
+        let unused = before.difference(&self.credentials).filter(|name| !self.secrets.wanted(name));
+        unused.map(|name| Change::Delete(ObjectKey::new(Kind::Secret, name.clone()))).collect()
+    }
+
+    /// Looks at credentials again: they are not watched, for Secrets of other types than certificates are none of our
+    /// business.
+    pub(super) fn look_at_credentials(&mut self) {
+        for name in self.credentials.clone() {
+            if !self.in_flight.contains(&name) {
+                self.fetch(name);
+            }
+        }
+    }
+
+    /// Takes in who answers challenges.
+    pub fn take_answers(&mut self, answers: Answers, term: Term) {
+        let changes = self.issuance.take_answers(answers);
+        if !changes.is_empty() {
+            self.apply(changes, term);
+        }
+    }
+
+    /// Takes in what those who issue tell.
+    pub(super) fn take_issued(&mut self, told: issuance::Told, term: Term) {
+        let changes = self.issuance.take_in(told);
+        if !changes.is_empty() {
+            self.apply(changes, term);
+        }
+    }
+
+    /// Where a host is served.
+    pub fn addresses_of(&self, host: &Hostname) -> BTreeSet<std::net::IpAddr> {
+        self.live.engine().addresses_of(host)
+    }
+}

@@ -1,0 +1,312 @@
+//! The storage of certificates over objects of the API server.
+//!
+//! A certificate stands where it is served from: in a Secret of type `kubernetes.io/tls` beside its listener. Accounts,
+//! orders and internal CAs are Secrets of the controller's namespace; budgets, failed attempts and renewal windows are
+//! ConfigMaps there. They are read once, when a term begins; from then on the holder of the Lease is the only one that
+//! writes, each time over the version that it knows: who lost the Lease without noticing is refused.
+
+mod addressees;
+mod entry;
+mod secret;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use acme::Storage;
+use acme::keeper::Stored;
+use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, ListParams, PostParams, Preconditions};
+use kube::core::DynamicObject;
+use serde_json::Value;
+use tokio::sync::{OwnedMutexGuard, watch};
+use zeroize::Zeroizing;
+
+use super::failure::Failure;
+use super::lease::{Term, leads};
+use super::request::in_time;
+use crate::certificates::{Addressee, Cabinet};
+use crate::model::ObjectName;
+use addressees::Addressees;
+use entry::Shape;
+
+/// A list comes in pages of this many.
+const PAGE: u32 = 500;
+/// Locks that nobody holds are thrown away when there are more than this.
+const LOCKS: usize = 1024;
+
+/// The storage of one term.
+pub struct ObjectStorage {
+    client: Client,
+    namespace: String,
+    term: watch::Receiver<Term>,
+    entries: Mutex<BTreeMap<Key, Known>>,
+    locks: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    addressees: Mutex<Addressees>,
+}
+
+/// An entry as it was last read or written.
+struct Known {
+    bytes: Zeroizing<Vec<u8>>,
+    version: String,
+}
+
+impl ObjectStorage {
+    /// Reads what the terms before left.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn open(client: Client, namespace: &str, term: watch::Receiver<Term>) -> Result<Self, StorageError> {
+        let storage = Self {
+            client,
+            namespace: namespace.to_owned(),
+            term,
+            entries: Mutex::default(),
+            locks: Mutex::default(),
+            addressees: Mutex::default(),
+        };
+        for shape in [Shape::Secret, Shape::ConfigMap] {
+            storage.read_all(shape).await?;
+        }
+        Ok(storage)
+    }
+
+    async fn read_all(&self, shape: Shape) -> Result<(), StorageError> {
+        let what = || format!("{}s of namespace {}", shape.as_str(), self.namespace);
+        let mut page = ListParams::default().labels(entry::LABEL).limit(PAGE);
+        loop {
+            let listed = in_time(self.api(shape).list(&page)).await.map_err(|e| failed("listing", what(), e))?;
+            for object in listed.items {
+                self.note(shape, &object);
+            }
+            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn note(&self, shape: Shape, object: &DynamicObject) {
+        if let Some((key, bytes)) = entry::read(shape, object) {
+            let version = object.metadata.resource_version.clone().unwrap_or_default();
+            self.known(|entries| entries.insert(key, Known { bytes, version }));
+        }
+    }
+
+    fn known<T>(&self, act: impl FnOnce(&mut BTreeMap<Key, Known>) -> T) -> T {
+        act(&mut self.entries.lock().expect("nobody panics while holding it"))
+    }
+
+    fn addressees<T>(&self, act: impl FnOnce(&mut Addressees) -> T) -> T {
+        act(&mut self.addressees.lock().expect("nobody panics while holding it"))
+    }
+
+    fn api(&self, shape: Shape) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", shape.as_str()));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    fn secrets(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Only the holder of the Lease writes.
+    fn may_write(&self, object: impl FnOnce() -> String) -> Result<(), StorageError> {
+        match leads(*self.term.borrow()) {
+            true => Ok(()),
+            false => {
+                Err(failed("writing", object(), Failure::Unavailable("the lease went to another replica".to_owned())))
+            }
+        }
+    }
+
+    /// Learns what an entry is now, after somebody else changed it.
+    async fn refresh(&self, key: &Key) -> Result<(), StorageError> {
+        let shape = Shape::of(key.kind());
+        let found = in_time(self.api(shape).get_opt(&entry::name(key))).await;
+        self.known(|entries| entries.remove(key));
+        if let Some(object) = found.map_err(|e| failed("reading", key.to_string(), e))? {
+            self.note(shape, &object);
+        }
+        Ok(())
+    }
+
+    /// Puts a certificate into a Secret, if it is not there already and the Secret may be written to.
+    ///
+    /// # Errors
+    /// When somebody else keeps the Secret, or it cannot be written.
+    pub async fn install(&self, name: &ObjectName, stored: &Stored) -> Result<(), StorageError> {
+        let serial = &stored.certificate.serial;
+        if self.addressees(|all| all.get(name).is_some_and(|who| who.present.as_ref() == Some(serial))) {
+            return Ok(());
+        }
+        let object = || format!("Secret {name}");
+        self.may_write(object)?;
+        let api = self.secrets(&name.namespace);
+        let there = in_time(api.get_opt(&name.name)).await.map_err(|e| failed("reading", object(), e))?;
+        let written = match there {
+            Some(there) => {
+                if secret::present(&there).is_some_and(|present| *present.certificate.serial == **serial) {
+                    return Ok(());
+                }
+                if let Some(why) = secret::foreign(&there, name) {
+                    return Err(StorageError::Foreign { object: object(), why });
+                }
+                let wanted = secret::with(Some(there), name, stored);
+                in_time(api.replace(&name.name, &PostParams::default(), &wanted)).await
+            }
+            None => in_time(api.create(&PostParams::default(), &secret::with(None, name, stored))).await,
+        };
+        match written {
+            Ok(_) => Ok(()),
+            Err(Failure::Conflict) => Err(StorageError::Conflict { key: object() }),
+            Err(failure) => Err(failed("writing", object(), failure)),
+        }
+    }
+
+    /// Puts a new certificate where it is waited for.
+    async fn put(&self, key: &Key, bytes: &[u8]) -> Result<Version, StorageError> {
+        let stored: Stored = serde_json::from_slice(bytes).expect("the keeper writes what it reads");
+        let mut outcome = None;
+        for name in self.addressees(|all| all.served_by(&stored)) {
+            let installed = self.install(&name, &stored).await;
+            match (&installed, &outcome) {
+                // One that refuses it takes it from nobody else.
+                (Err(error), Some(Ok(()))) => tracing::warn!("{error}"),
+                _ => outcome = Some(installed),
+            }
+        }
+        let nobody = || Failure::Unavailable("nobody waits for it any more".to_owned());
+        outcome.unwrap_or_else(|| Err(failed("writing", key.to_string(), nobody())))?;
+        Ok(Version(stored.certificate.serial))
+    }
+
+    /// The certificate that is found where it is waited for.
+    async fn find(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
+        let Some((name, addressee)) = self.addressees(|all| all.of(key)) else { return Ok(None) };
+        let object = || format!("Secret {name}");
+        let found = in_time(self.secrets(&name.namespace).get_opt(&name.name)).await;
+        let Some(found) = found.map_err(|e| failed("reading", object(), e))? else { return Ok(None) };
+        let foreign = secret::foreign(&found, &name);
+        let present = secret::present(&found);
+        let is_known = present.as_ref().map(|p| &*p.certificate.serial) == addressee.present.as_deref();
+        let held = present.and_then(|p| p.held(&addressee.id, &name.namespace, &addressee.names, &addressee.issuer));
+        match (held, foreign) {
+            // It is known, and another one is to be got all the same: that one could not be put there.
+            (Some(_), Some(why)) if is_known => Err(StorageError::Foreign { object: object(), why }),
+            (None, Some(why)) => Err(StorageError::Foreign { object: object(), why }),
+            (Some(stored), _) => {
+                let bytes = Zeroizing::new(serde_json::to_vec(&stored).expect("our own records have string keys only"));
+                Ok(Some(Entry { bytes, version: Version(stored.certificate.serial) }))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl Cabinet for ObjectStorage {
+    fn address(&self, secret: &ObjectName, addressee: Option<Addressee>) {
+        self.addressees(|all| all.set(secret, addressee));
+    }
+}
+
+/// A lock among the orders of one process. Of several processes only the holder of the Lease has any.
+struct Held {
+    _guard: OwnedMutexGuard<()>,
+}
+
+impl Lock for Held {}
+
+#[async_trait]
+impl Storage for ObjectStorage {
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
+        if key.kind() == Kind::Certificate {
+            return self.find(key).await;
+        }
+        let entry = |known: &Known| Entry { bytes: known.bytes.clone(), version: Version(known.version.clone()) };
+        Ok(self.known(|entries| entries.get(key).map(entry)))
+    }
+
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        self.may_write(|| key.to_string())?;
+        if key.kind() == Kind::Certificate {
+            return self.put(key, bytes).await;
+        }
+        let version = self.known(|entries| entries.get(key).map(|known| known.version.clone()));
+        let conflict = || StorageError::Conflict { key: key.to_string() };
+        match (expect, &version) {
+            (Expect::Absent, Some(_)) | (Expect::Version(_), None) => return Err(conflict()),
+            (Expect::Version(Version(wanted)), Some(there)) if wanted != there => return Err(conflict()),
+            _ => {}
+        }
+        let shape = Shape::of(key.kind());
+        let object = object(entry::document(&self.namespace, key, bytes, version.as_deref()));
+        let api = self.api(shape);
+        let written = match version {
+            Some(_) => in_time(api.replace(&entry::name(key), &PostParams::default(), &object)).await,
+            None => in_time(api.create(&PostParams::default(), &object)).await,
+        };
+        match written {
+            Ok(written) => {
+                let version = written.metadata.resource_version.unwrap_or_default();
+                let known = Known { bytes: Zeroizing::new(bytes.to_vec()), version: version.clone() };
+                self.known(|entries| entries.insert(key.clone(), known));
+                Ok(Version(version))
+            }
+            Err(Failure::Conflict | Failure::Gone) => {
+                self.refresh(key).await?;
+                Err(conflict())
+            }
+            Err(failure) => Err(failed("writing", key.to_string(), failure)),
+        }
+    }
+
+    async fn remove(&self, key: &Key) -> Result<(), StorageError> {
+        // Whoever serves a certificate may still need it, and a name that comes back costs no order.
+        if key.kind() == Kind::Certificate {
+            return Ok(());
+        }
+        let Some(version) = self.known(|entries| entries.get(key).map(|known| known.version.clone())) else {
+            return Ok(());
+        };
+        self.may_write(|| key.to_string())?;
+        let preconditions = Some(Preconditions { uid: None, resource_version: Some(version) });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        match in_time(self.api(Shape::of(key.kind())).delete(&entry::name(key), &params)).await {
+            Ok(_) | Err(Failure::Gone) => {
+                self.known(|entries| entries.remove(key));
+                Ok(())
+            }
+            Err(Failure::Conflict) => {
+                self.refresh(key).await?;
+                Err(StorageError::Conflict { key: key.to_string() })
+            }
+            Err(failure) => Err(failed("removing", key.to_string(), failure)),
+        }
+    }
+
+    async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
+        Ok(self.known(|entries| entries.keys().filter(|key| key.kind() == kind).cloned().collect()))
+    }
+
+    async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
+        let lock = {
+            let mut locks = self.locks.lock().expect("nobody panics while holding it");
+            if locks.len() > LOCKS {
+                locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            }
+            locks.entry(key.clone()).or_default().clone()
+        };
+        Ok(Box::new(Held { _guard: lock.lock_owned().await }))
+    }
+}
+
+fn object(document: Value) -> DynamicObject {
+    serde_json::from_value(document).expect("an entry is an object")
+}
+
+fn failed(doing: &'static str, object: String, failure: Failure) -> StorageError {
+    StorageError::Io { doing, object, source: std::io::Error::other(failure) }
+}
