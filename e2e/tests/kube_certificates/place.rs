@@ -36,9 +36,13 @@ pub(crate) struct Place {
 impl Place {
     /// A place at a loopback address of its own: everybody asks at the well-known ports.
     pub(crate) async fn start(last: u8) -> Result<Self> {
+        Self::with(last, Options::default()).await
+    }
+
+    /// A place beside such a Pebble.
+    pub(crate) async fn with(last: u8, options: Options) -> Result<Self> {
         let address: IpAddr = format!("127.46.{}.{last}", std::process::id() % 250).parse()?;
-        let pebble =
-            Pebble::start(&Options { http_port: Some(80), hosts: Some(address), ..Options::default() }).await?;
+        let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(address), ..options }).await?;
         let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble has a root of its own") };
         let bundle = NamedTempFile::new()?;
         std::fs::write(bundle.path(), ca)?;
