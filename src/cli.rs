@@ -203,7 +203,7 @@ pub enum CertificateSource {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  gatewright controller --address 203.0.113.10     in a pod, as deploy/ has it
+  gatewright controller --bind 0.0.0.0             in a pod, as deploy/ has it
   gatewright controller --kubeconfig ~/.kube/config --address 127.0.0.1")]
 pub struct Controller {
     /// How to reach the API server [default: the pod's service account, else as kubectl]
@@ -221,8 +221,8 @@ pub struct Controller {
     /// How long a replica that is not heard of keeps the lease
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
     pub lease_seconds: u64,
-    /// Address at which Gateways without spec.addresses are reached; may be repeated
-    #[arg(long = "address", value_name = "IP", required = true)]
+    /// Address at which the shared fleet is reached; may be repeated. Without it, where the Service of --envoys is
+    #[arg(long = "address", value_name = "IP")]
     pub addresses: Vec<IpAddr>,
     /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
     #[arg(long, value_name = "IP")]

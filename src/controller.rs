@@ -105,10 +105,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         duration: Duration::from_secs(options.lease_seconds),
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
-    tasks.spawn(async move {
-        lease::run(for_lease, candidate, term_sender, lease_stop).await;
-        Ok(())
-    });
+    tasks.spawn(async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // Small: a watch waits while we are busy, and the server keeps what it has not told.
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();

@@ -1,13 +1,40 @@
 //! The certificate for clients that name no host: self-signed, trusted by nobody, so that they see an error that
 //! says so rather than another host's certificate.
 
+use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 
 use crate::certificate::IssuedCertificate;
+use crate::failure::{Class, Failure};
 use crate::internal_ca::{calendar, random_serial};
+use crate::issuer::{IssueRequest, Issuer};
 use crate::key::{KeyError, PrivateKeyPem};
 use crate::names::{DnsName, Names};
+
+/// Makes self-signed certificates.
+#[derive(Debug)]
+pub struct SelfSigned(String);
+
+impl SelfSigned {
+    /// One with a name.
+    pub fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+}
+
+#[async_trait]
+impl Issuer for SelfSigned {
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
+        let failed = |e: KeyError| Failure::new(Class::Bug, format!("{}: {e}", self.0));
+        let made = self_signed(request.names.first(), request.now).map_err(failed)?;
+        Ok(IssuedCertificate { issuer: self.0.clone(), ..made })
+    }
+}
 
 /// A self-signed certificate for `name`, good for a year.
 pub fn self_signed(name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, KeyError> {

@@ -5,132 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{DnsName, Names};
 
-/// So many in such a time, refilled evenly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rate {
-    /// How many at once, from full.
-    pub burst: u32,
-    /// How long an empty bucket needs to be full again.
-    pub per: SignedDuration,
-}
+mod limits;
+mod scope;
 
-impl Rate {
-    /// `burst` per `hours`.
-    pub const fn hours(burst: u32, hours: i64) -> Self {
-        Self { burst, per: SignedDuration::from_hours(hours) }
-    }
+pub use limits::{Limits, Rate, Requests};
+pub use scope::{Endpoint, Scope};
 
-    fn interval(self) -> SignedDuration {
-        self.per / i32::try_from(self.burst.max(1)).unwrap_or(i32::MAX)
-    }
-}
-
-/// The limits of a CA; `None` is a limit it does not have, or that we do not know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// New orders of an account.
-    pub orders: Option<Rate>,
-    /// Certificates for a registered domain, whoever asks.
-    pub domain: Option<Rate>,
-    /// Certificates for exactly one set of names, whoever asks.
-    pub set: Option<Rate>,
-    /// Failed authorizations of one name by an account.
-    pub failures: Option<Rate>,
-    /// Most names in one certificate.
-    pub names: usize,
-}
-
-impl Limits {
-    /// Let's Encrypt, production (its page "Rate limits", seen in August 2026); 25 names fit every profile.
-    pub const LETS_ENCRYPT: Self = Self {
-        orders: Some(Rate::hours(300, 3)),
-        domain: Some(Rate::hours(50, 7 * 24)),
-        set: Some(Rate::hours(5, 7 * 24)),
-        failures: Some(Rate::hours(5, 1)),
-        names: 25,
-    };
-
-    /// Let's Encrypt, staging.
-    pub const LETS_ENCRYPT_STAGING: Self = Self {
-        orders: Some(Rate::hours(1500, 3)),
-        domain: Some(Rate::hours(30_000, 7 * 24)),
-        set: Some(Rate::hours(30_000, 7 * 24)),
-        failures: Some(Rate::hours(200, 1)),
-        names: 25,
-    };
-
-    /// A CA we know nothing about: what it says in its answers counts, and nothing else.
-    pub const UNKNOWN: Self = Self { orders: None, domain: None, set: None, failures: None, names: 25 };
-
-    /// The limits of the CA behind a directory URL.
-    pub fn of(directory_url: &str) -> Self {
-        match directory_url {
-            "https://acme-v02.api.letsencrypt.org/directory" => Self::LETS_ENCRYPT,
-            "https://acme-staging-v02.api.letsencrypt.org/directory" => Self::LETS_ENCRYPT_STAGING,
-            _ => Self::UNKNOWN,
-        }
-    }
-}
-
-/// What a limit counts.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum Scope {
-    /// New orders of the account.
-    Orders,
-    /// Certificates for a registered domain.
-    Domain(String),
-    /// Certificates for exactly these names.
-    Set(String),
-    /// Failed authorizations of a name.
-    Failures(String),
-}
-
-impl Scope {
-    fn set(names: &Names) -> Self {
-        Self::Set(names.to_strings().join(","))
-    }
-}
-
-impl std::fmt::Display for Scope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Orders => f.write_str("new orders of the account"),
-            Self::Domain(d) => write!(f, "certificates for {d}"),
-            Self::Set(s) => write!(f, "certificates for exactly {s}"),
-            Self::Failures(n) => write!(f, "failed authorizations of {n}"),
-        }
-    }
-}
-
-impl From<Scope> for String {
-    fn from(scope: Scope) -> Self {
-        match scope {
-            Scope::Orders => "orders".to_owned(),
-            Scope::Domain(d) => format!("domain:{d}"),
-            Scope::Set(s) => format!("set:{s}"),
-            Scope::Failures(n) => format!("failures:{n}"),
-        }
-    }
-}
-
-impl TryFrom<String> for Scope {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "orders" => Ok(Self::Orders),
-            Some(("domain", d)) => Ok(Self::Domain(d.to_owned())),
-            Some(("set", s)) => Ok(Self::Set(s.to_owned())),
-            Some(("failures", n)) => Ok(Self::Failures(n.to_owned())),
-            _ => Err(format!("{text:?} is no scope of a limit")),
-        }
-    }
-}
+/// Scopes are sorted by kind: where sets of names begin, and where failures do.
+const NO_SET: Scope = Scope::Set(String::new());
+const NO_FAILURES: Scope = Scope::Failures(String::new());
 
 /// What an order does not count against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +102,7 @@ impl Budget {
             }
         };
         let kept = |rate: Option<Rate>| rate.map_or(0, |r| reserve.kept(r));
+        hold(&Scope::Requests(Endpoint::NewOrder), None, 0);
         if exempt == Exempt::Nothing {
             hold(&Scope::Orders, self.limits.orders, kept(self.limits.orders));
             if self.limits.domain.is_some() || !self.told.is_empty() {
@@ -222,14 +111,14 @@ impl Budget {
                 }
             }
         }
-        // Making the scope of a set costs more than all the rest: only where something was counted.
-        let counted = !self.told.is_empty() || !self.full_at.is_empty();
-        if exempt != Exempt::Ari && counted {
+        // To name what is counted costs more than to look it up: it is done where something was counted.
+        if exempt != Exempt::Ari && self.counts(&NO_SET, &NO_FAILURES) {
             hold(&Scope::set(names), self.limits.set, 0);
         }
-        if counted {
+        if self.counts(&NO_FAILURES, &Scope::Accounts) {
             for name in names.iter() {
                 hold(&Scope::Failures(name.base().to_owned()), self.limits.failures, 0);
+                hold(&Scope::InARow(name.base().to_owned()), self.limits.in_a_row, 0);
             }
         }
         longest.map_or(Ok(()), Err)
@@ -253,6 +142,57 @@ impl Budget {
     /// An authorization failed.
     pub fn spend_failure(&mut self, name: &DnsName, now: Timestamp) {
         self.take(Scope::Failures(name.base().to_owned()), self.limits.failures, now);
+        self.take(Scope::InARow(name.base().to_owned()), self.limits.in_a_row, now);
+    }
+
+    /// Authorizations for all of these names succeeded. `true`: one of them had failed before.
+    pub fn proven(&mut self, names: &Names) -> bool {
+        if !self.counts(&NO_FAILURES, &Scope::Accounts) {
+            return false;
+        }
+        let before = self.full_at.len();
+        for name in names.iter() {
+            self.full_at.remove(&Scope::InARow(name.base().to_owned()));
+        }
+        self.full_at.len() < before
+    }
+
+    /// May an account be made now? If so, it is counted.
+    pub(crate) fn spend_account(&mut self, now: Timestamp) -> Result<(), Wait> {
+        self.open(&Scope::Accounts, self.limits.accounts, now)?;
+        self.take(Scope::Accounts, self.limits.accounts, now);
+        Ok(())
+    }
+
+    /// When the next request may be sent, which is counted with that; an error where the CA said when it wants one again.
+    pub(crate) fn spend_request(&mut self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
+        let (scope, rate) = (Scope::Requests(endpoint), self.limits.requests.of(endpoint));
+        self.open(&scope, None, now)?;
+        let at = rate.and_then(|r| self.slot(&scope, r, 0, now)).unwrap_or(now);
+        self.take(scope, rate, now);
+        Ok(at)
+    }
+
+    /// Takes over what the ledger of our address counts and an order may have to wait for.
+    pub(crate) fn beside(mut self, address: &Self) -> Self {
+        let accounts = address.full_at.get_key_value(&Scope::Accounts);
+        self.full_at.extend(accounts.map(|(scope, at)| (scope.clone(), *at)));
+        self.told.extend(address.told.iter().map(|(scope, at)| (scope.clone(), *at)));
+        self
+    }
+
+    fn open(&self, scope: &Scope, rate: Option<Rate>, now: Timestamp) -> Result<(), Wait> {
+        let told = self.told.get(scope).copied().filter(|t| *t > now);
+        let ours = rate.and_then(|r| self.slot(scope, r, 0, now));
+        match told.max(ours) {
+            Some(until) => Err(Wait { scope: scope.clone(), until, told: told == Some(until) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Was anything counted, or told, between two scopes?
+    fn counts(&self, from: &Scope, to: &Scope) -> bool {
+        [&self.full_at, &self.told].iter().any(|map| map.range(from..to).next().is_some())
     }
 
     /// The CA said: not before `until`. It counts more than what we believe.
@@ -307,6 +247,9 @@ impl Budget {
             Scope::Domain(_) => self.limits.domain,
             Scope::Set(_) => self.limits.set,
             Scope::Failures(_) => self.limits.failures,
+            Scope::InARow(_) => self.limits.in_a_row,
+            Scope::Accounts => self.limits.accounts,
+            Scope::Requests(endpoint) => self.limits.requests.of(*endpoint),
         }
     }
 
@@ -421,5 +364,55 @@ mod tests {
         let wait = budget.admits(&next, Exempt::Nothing, Reserve::Emergency, at(0)).expect_err("spent");
         assert_eq!(wait.scope, Scope::Domain("example.co.uk".to_owned()));
         assert_eq!(wait.until, at(12096));
+    }
+
+    #[test]
+    fn a_name_that_failed_eleven_hundred_times_in_a_row_waits_and_a_success_forgets_it() {
+        let mut budget = Budget::new(Limits { failures: None, ..Limits::LETS_ENCRYPT });
+        let names = host(1);
+        for _ in 0..1151 {
+            budget.spend_failure(names.first(), at(0));
+        }
+        assert!(budget.admits(&names, Exempt::Ari, Reserve::Emergency, at(0)).is_ok());
+        budget.spend_failure(names.first(), at(0));
+        let wait = budget.admits(&names, Exempt::Ari, Reserve::Emergency, at(0)).expect_err("paused");
+        assert_eq!((wait.scope.clone(), wait.until), (Scope::InARow("h1.example1.com".to_owned()), at(24 * 3600)));
+        assert!(wait.to_string().contains("in a row, after which the CA pauses it"), "{wait}");
+        assert!(budget.admits(&host(2), Exempt::Nothing, Reserve::Ordinary, at(0)).is_ok(), "another name");
+        let mut budget: Budget = serde_json::from_str(&serde_json::to_string(&budget).expect("writes")).expect("reads");
+        assert!(budget.admits(&names, Exempt::Ari, Reserve::Emergency, at(0)).is_err());
+        assert!(budget.proven(&names) && !budget.proven(&names));
+        assert!(budget.admits(&names, Exempt::Ari, Reserve::Emergency, at(0)).is_ok());
+    }
+
+    #[test]
+    fn ten_accounts_from_one_address_and_then_one_each_eighteen_minutes() {
+        let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+        let made = std::iter::from_fn(|| budget.spend_account(at(0)).ok()).take(100).count();
+        assert_eq!(made, 10);
+        let wait = budget.spend_account(at(0)).expect_err("spent");
+        assert_eq!((wait.scope, wait.until), (Scope::Accounts, at(18 * 60)));
+        let shown = Budget::new(Limits::LETS_ENCRYPT).beside(&budget).report(at(0));
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        assert_eq!((&shown[0].scope, shown[0].left, shown[0].burst), (&Scope::Accounts, Some(0), Some(10)));
+    }
+
+    #[test]
+    fn requests_beyond_the_burst_are_sent_one_after_the_other_and_a_ca_that_says_when_is_heard() {
+        let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+        let sent: Vec<i64> = (0..14)
+            .map(|_| budget.spend_request(Endpoint::NewNonce, at(0)).expect("nothing was told"))
+            .map(|t| t.duration_since(at(0)).as_millis() as i64)
+            .collect();
+        assert_eq!(sent[..10], [0; 10]);
+        assert_eq!(sent[10..], [50, 100, 150, 200]);
+        budget.learn(Scope::Requests(Endpoint::NewOrder), at(60));
+        assert_eq!(budget.spend_request(Endpoint::NewOrder, at(0)).expect_err("told").until, at(60));
+        let wait = budget.admits(&host(1), Exempt::Ari, Reserve::Emergency, at(0)).expect_err("told");
+        assert_eq!(
+            wait.to_string(),
+            format!("the CA limits requests to new-order from this address; next slot {}", at(60))
+        );
+        assert!(budget.spend_request(Endpoint::NewOrder, at(60)).is_ok());
     }
 }

@@ -3,7 +3,7 @@
 //! In go the certificates that are wanted, those that are held, what is left of each CA's limits, and the time;
 //! out comes one step for each. Every replica comes to the same plan.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
@@ -179,7 +179,7 @@ pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: 
     for step in &keep {
         if let Step::Keep { wanted, held: have, .. } = step
             && have.names.count() > 1
-            && let Some(&at) = shelf.index_of(have).and_then(|i| renewing.get(&i))
+            && let Some(&at) = shelf.index_of(&have.id).and_then(|i| renewing.get(&i))
         {
             due[at].names = due[at].names.union(&wanted.names);
         }
@@ -231,15 +231,16 @@ fn due_now(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timesta
 /// Held certificates, to be found by what they serve.
 struct Shelf<'a> {
     held: &'a [Held],
-    by_id: HashMap<&'a str, usize>,
-    /// Made when the first wish is not found by its id: in the usual case none is needed.
+    /// Where the next wish finds its certificate if both lists are in the same order, as they are in the usual case: then
+    /// no index is needed.
+    next: Cell<usize>,
+    by_id: OnceCell<HashMap<&'a str, usize>>,
     by_name: OnceCell<HashMap<(&'a str, &'a str), Vec<usize>>>,
 }
 
 impl<'a> Shelf<'a> {
     fn of(held: &'a [Held]) -> Self {
-        let by_id = held.iter().enumerate().map(|(i, h)| (h.id.as_str(), i)).collect();
-        Self { held, by_id, by_name: OnceCell::new() }
+        Self { held, next: Cell::new(0), by_id: OnceCell::new(), by_name: OnceCell::new() }
     }
 
     fn by_name(&self) -> &HashMap<(&'a str, &'a str), Vec<usize>> {
@@ -254,8 +255,16 @@ impl<'a> Shelf<'a> {
         })
     }
 
-    fn index_of(&self, held: &Held) -> Option<usize> {
-        self.by_id.get(held.id.as_str()).copied()
+    fn index_of(&self, id: &CertificateId) -> Option<usize> {
+        let next = self.next.get();
+        let index = if self.held.get(next).is_some_and(|h| h.id == *id) {
+            next
+        } else {
+            let by_id = || self.held.iter().enumerate().map(|(i, h)| (h.id.as_str(), i)).collect();
+            *self.by_id.get_or_init(by_id).get(id.as_str())?
+        };
+        self.next.set(index + 1);
+        Some(index)
     }
 
     /// The certificate that serves a wish best: of its tenant, with all its names, still alive; the right issuer
@@ -265,7 +274,7 @@ impl<'a> Shelf<'a> {
             let h = &self.held[i];
             h.tenant == wish.tenant && (h.names == wish.names || h.names.cover(&wish.names))
         };
-        if let Some(&i) = self.by_id.get(wish.id.as_str())
+        if let Some(i) = self.index_of(&wish.id)
             && fits(i)
             && self.held[i].not_after > now
             && self.held[i].issuer == wish.issuer

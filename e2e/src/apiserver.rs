@@ -3,6 +3,7 @@
 mod audit;
 mod identity;
 pub mod manifests;
+pub mod proxy;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
 root-ca-certificate-publisher-controller";
 
+/// Those that make pods of Deployments and DaemonSets, and keep what is behind Services.
+const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller";
+
 /// A running API server; it and its etcd are killed on drop.
 pub struct ApiServer {
     server: Option<Process>,
@@ -37,6 +41,7 @@ pub struct ApiServer {
     /// Keys, certificates and the audit log; they outlive a restart of the server.
     dir: TempDir,
     client: Client,
+    audit: audit::Log,
 }
 
 impl ApiServer {
@@ -47,11 +52,22 @@ impl ApiServer {
         let _installed_already = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
         let authority = Authority::new(dir.path())?;
-        let (etcd, etcd_port) = start_etcd()?;
+        let etcd_port = free_port()?;
+        let etcd = start_etcd(&dir.path().join("etcd"), etcd_port)?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let client = connect(&authority.kubeconfig(address, "admin", &["system:masters"])?).await?;
         std::fs::write(dir.path().join("audit.yaml"), audit::POLICY)?;
-        let mut all = Self { server: None, controllers: None, etcd, etcd_port, address, authority, dir, client };
+        let mut all = Self {
+            server: None,
+            controllers: None,
+            etcd,
+            etcd_port,
+            address,
+            authority,
+            dir,
+            client,
+            audit: audit::Log::default(),
+        };
         all.resume().await?;
         Ok(all)
     }
@@ -60,6 +76,15 @@ impl ApiServer {
     /// Call it when the tests' kinds are installed: what has no owner any more is deleted of the kinds that are there
     /// at the start, and of later ones half a minute and more afterwards.
     pub fn start_controllers(&mut self) -> Result<()> {
+        self.run_controllers(CONTROLLERS)
+    }
+
+    /// The same, and those that make pods and endpoints.
+    pub fn start_controllers_of_pods(&mut self) -> Result<()> {
+        self.run_controllers(&format!("{CONTROLLERS},{OF_PODS}"))
+    }
+
+    fn run_controllers(&mut self, controllers: &str) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("controllers").tempdir().context("making a directory")?;
         let user = self.authority.kubeconfig(self.address, "system:kube-controller-manager", &[])?;
         let config = dir.path().join("kubeconfig");
@@ -67,7 +92,7 @@ impl ApiServer {
         let file = |name: &str| self.dir.path().join(name).display().to_string();
         let arguments = [
             format!("--kubeconfig={}", config.display()),
-            format!("--controllers={CONTROLLERS}"),
+            format!("--controllers={controllers}"),
             // Without it the one user of all controllers may not do the work of most of them.
             "--use-service-account-credentials=true".to_owned(),
             format!("--service-account-private-key-file={}", file("accounts.key")),
@@ -77,6 +102,34 @@ impl ApiServer {
             "--bind-address=127.0.0.1".to_owned(),
         ];
         self.controllers = Some(Process::start(&binary("kube-controller-manager")?, &arguments, dir)?);
+        Ok(())
+    }
+
+    /// Keeps what etcd has now, as a backup does; the server is away for a moment.
+    pub async fn back_up(&mut self) -> Result<()> {
+        self.kill();
+        self.etcd.stop();
+        let (data, backup) = (self.dir.path().join("etcd"), self.dir.path().join("backup"));
+        let copied = std::process::Command::new("cp").arg("-a").arg(&data).arg(&backup).status()?;
+        ensure!(copied.success(), "copying {} failed", data.display());
+        self.etcd = start_etcd(&data, self.etcd_port)?;
+        self.resume().await
+    }
+
+    /// Goes back to the state of [`ApiServer::back_up`]: versions of objects begin there again. Kubernetes' own
+    /// controllers would remember what never was; whoever restores a cluster restarts them.
+    pub async fn restore(&mut self) -> Result<()> {
+        self.kill();
+        let had_controllers = self.controllers.take().is_some();
+        self.etcd.stop();
+        let (data, backup) = (self.dir.path().join("etcd"), self.dir.path().join("backup"));
+        std::fs::remove_dir_all(&data)?;
+        std::fs::rename(&backup, &data).context("there is no backup")?;
+        self.etcd = start_etcd(&data, self.etcd_port)?;
+        self.resume().await?;
+        if had_controllers {
+            self.start_controllers()?;
+        }
         Ok(())
     }
 
@@ -103,6 +156,8 @@ impl ApiServer {
             "--authorization-mode=RBAC".to_owned(),
             format!("--audit-policy-file={}", file("audit.yaml")),
             format!("--audit-log-path={}", file("audit.log")),
+            // One file, however long a benchmark is.
+            "--audit-log-maxsize=4096".to_owned(),
             // There is no second server whose address would have to be kept in Endpoints.
             "--endpoint-reconciler-type=none".to_owned(),
             "--profiling=false".to_owned(),
@@ -146,7 +201,7 @@ impl ApiServer {
 
     /// Every finished request so far, but watches that still run.
     pub fn requests(&self) -> Result<Vec<Request>> {
-        audit::read(&self.dir.path().join("audit.log"))
+        self.audit.read(&self.dir.path().join("audit.log"))
     }
 
     /// Where it listens.
@@ -162,11 +217,11 @@ impl ApiServer {
     }
 }
 
-fn start_etcd() -> Result<(Process, u16)> {
-    let (clients, peers) = (free_port()?, free_port()?);
+fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
+    let peers = free_port()?;
     let dir = tempfile::Builder::new().prefix("etcd").tempdir().context("making a directory")?;
     let arguments = [
-        format!("--data-dir={}", dir.path().join("data").display()),
+        format!("--data-dir={}", data.display()),
         format!("--listen-client-urls=http://127.0.0.1:{clients}"),
         format!("--advertise-client-urls=http://127.0.0.1:{clients}"),
         format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
@@ -176,7 +231,7 @@ fn start_etcd() -> Result<(Process, u16)> {
         "--unsafe-no-fsync=true".to_owned(),
         "--log-level=warn".to_owned(),
     ];
-    Ok((Process::start(&binary("etcd")?, &arguments, dir)?, clients))
+    Process::start(&binary("etcd")?, &arguments, dir)
 }
 
 async fn connect(kubeconfig: &str) -> Result<Client> {

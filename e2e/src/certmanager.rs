@@ -28,13 +28,30 @@ impl CertManager {
     /// Installs the definitions, starts the controllers and returns when they run. They look names up at `nameserver`
     /// before they tell the CA to look.
     pub async fn start(server: &ApiServer, nameserver: SocketAddr) -> Result<Self> {
+        Self::run(server, nameserver, &[]).await
+    }
+
+    /// The same; they trust these roots, as where the CA of an installation is in the image's bundle.
+    pub async fn start_trusting(server: &ApiServer, nameserver: SocketAddr, roots: &[u8]) -> Result<Self> {
+        Self::run(server, nameserver, roots).await
+    }
+
+    async fn run(server: &ApiServer, nameserver: SocketAddr, roots: &[u8]) -> Result<Self> {
         let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
         ensure!(crds.exists(), "no CRDs at {}; run: e2e/tools install cert-manager", crds.display());
         server.install_crds(&crds).await?;
         let kubeconfig = server.kubeconfig("cert-manager", &["system:masters"])?;
-        let arguments = [format!("--kubeconfig={}", kubeconfig.display()), format!("--nameservers={nameserver}")];
         let dir = tempfile::Builder::new().prefix("cert-manager").tempdir()?;
-        let mut controllers = Process::start(&binary("cert-manager")?, &arguments, dir)?;
+        let mut arguments = Vec::new();
+        if !roots.is_empty() {
+            let bundle = dir.path().join("roots.pem");
+            std::fs::write(&bundle, roots)?;
+            arguments.push(format!("SSL_CERT_FILE={}", bundle.display()));
+        }
+        arguments.push(binary("cert-manager")?.display().to_string());
+        arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
+        arguments.push(format!("--nameservers={nameserver}"));
+        let mut controllers = Process::start(Path::new("env"), &arguments, dir)?;
         let deadline = Instant::now() + LIMIT;
         while !controllers.log().contains("cert-manager runs") {
             ensure!(controllers.ended()?.is_none(), "cert-manager ended:\n{}", controllers.tail());

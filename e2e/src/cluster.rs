@@ -1,7 +1,7 @@
 //! A cluster with the controller and one Envoy, each with the rights and arguments that they are deployed with.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
+use crate::apiserver::proxy::Proxy;
 use crate::apiserver::{ApiServer, Request, is_write};
 use crate::envoy::Envoy;
 use crate::gatewright::Gatewright;
@@ -68,27 +69,37 @@ impl Cluster {
 
     /// Starts a further replica that Envoys of its own find, and says where.
     pub fn replica_with_xds(&self, identity: &str) -> Result<(Gatewright, SocketAddr)> {
-        let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        Ok((self.controller_at(identity, xds)?, xds))
+        self.replica_with_xds_and(identity, &[])
     }
 
     /// Starts a further replica, with further arguments, that Envoys of its own find, and says where.
     pub fn replica_with_xds_and(&self, identity: &str, more: &[&str]) -> Result<(Gatewright, SocketAddr)> {
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        Ok((self.start_controller(identity, xds, more)?, xds))
+        Ok((self.start_controller(identity, xds, more, self.server.kubeconfig(ACCOUNT, &[])?)?, xds))
     }
 
     /// Starts the controller with further arguments.
     pub fn controller_with(&self, identity: &str, more: &[&str]) -> Result<Gatewright> {
-        self.start_controller(identity, self.xds, more)
+        self.start_controller(identity, self.xds, more, self.server.kubeconfig(ACCOUNT, &[])?)
+    }
+
+    /// Starts a further replica that reaches the API server through a proxy.
+    pub fn replica_through(&self, identity: &str, proxy: &Proxy) -> Result<Gatewright> {
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        self.start_controller(identity, anywhere, &[], proxy.kubeconfig().to_owned())
     }
 
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
-        self.start_controller(identity, xds, &[])
+        self.start_controller(identity, xds, &[], self.server.kubeconfig(ACCOUNT, &[])?)
     }
 
-    fn start_controller(&self, identity: &str, xds: SocketAddr, more: &[&str]) -> Result<Gatewright> {
-        let kubeconfig = self.server.kubeconfig(ACCOUNT, &[])?;
+    fn start_controller(
+        &self,
+        identity: &str,
+        xds: SocketAddr,
+        more: &[&str],
+        kubeconfig: PathBuf,
+    ) -> Result<Gatewright> {
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
         let address = self.address.to_string();
         let mut arguments = vec![

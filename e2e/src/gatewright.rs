@@ -54,6 +54,26 @@ impl Gatewright {
         }
     }
 
+    /// Waits until it has ended by itself, and returns the end of what it printed.
+    pub async fn end(&mut self) -> Result<String> {
+        let deadline = Instant::now() + LIMIT;
+        while self.process.ended()?.is_none() {
+            ensure!(Instant::now() < deadline, "gatewright did not end within {LIMIT:?}:\n{}", self.process.tail());
+            sleep(Duration::from_millis(10)).await;
+        }
+        Ok(self.process.tail())
+    }
+
+    /// Freezes it, as a machine does that has too much to do.
+    pub fn freeze(&self) -> Result<()> {
+        self.process.signal("STOP")
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.process.signal("CONT")
+    }
+
     /// Everything it has printed so far.
     pub fn output(&self) -> String {
         self.process.log()

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod echo;
 pub mod envoy;
 pub mod gatewright;
+pub mod kubelet;
 pub mod moto;
 pub mod pebble;
 pub mod probe;

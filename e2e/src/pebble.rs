@@ -204,6 +204,11 @@ impl Pebble {
         self.pebble.log().matches("Added order").count()
     }
 
+    /// How many requests of the protocol it was sent.
+    pub fn requests(&self) -> usize {
+        self.pebble.log().matches(" -> calling handler()").count()
+    }
+
     /// A provider that writes into its DNS server.
     pub fn dns(&self) -> Arc<TestDns> {
         Arc::new(TestDns { management: self.dns_management, records: tokio::sync::Mutex::default() })

@@ -36,6 +36,19 @@ impl Process {
         Ok(Self { child, dir, log })
     }
 
+    /// Kills it and waits for its end.
+    pub(crate) fn stop(&mut self) {
+        let _gone_already = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+
+    /// Sends it a signal: `STOP`, `CONT` ...
+    pub(crate) fn signal(&self, name: &str) -> Result<()> {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        anyhow::ensure!(sent.context("running kill")?.success(), "signal {name} could not be sent");
+        Ok(())
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -68,8 +81,7 @@ impl Process {
 impl Drop for Process {
     #[allow(clippy::print_stderr, reason = "a failing test shows what its counterpart said")]
     fn drop(&mut self) {
-        let _gone_already = self.child.kill();
-        let _reaped = self.child.wait();
+        self.stop();
         if std::thread::panicking() {
             eprintln!("--- log of process {} ---\n{}", self.child.id(), self.tail());
         }

@@ -34,6 +34,8 @@ pub struct Behaviour {
     pub html_errors: u32,
     /// New orders are refused with this text and these seconds.
     pub limit: Option<(String, u32)>,
+    /// Signed requests are answered 503, with these seconds to wait.
+    pub busy: Option<u32>,
     /// Finalizing takes so many polls, with this `Retry-After` in seconds.
     pub processing: (u32, Option<u32>),
     /// The renewal window of every certificate, and why.
@@ -59,6 +61,8 @@ pub struct Counts {
     pub accounts: usize,
     /// New-nonce requests.
     pub nonces: usize,
+    /// Requests answered 503.
+    pub busy: usize,
 }
 
 /// The public key of an account (RFC 7518, 6.2 and 6.3).
@@ -308,6 +312,11 @@ impl State {
         };
         let signed = format!("{}.{}", part("protected")?, part("payload")?);
         key.verify(&header["alg"], &signed, &BASE64.decode(part("signature")?)?)?;
+        if let Some(seconds) = self.behaviour.busy {
+            self.counts.busy += 1;
+            let page = Response::builder().status(503).header("retry-after", seconds).body(Full::default())?;
+            return Ok(page);
+        }
         if self.behaviour.html_errors > 0 {
             self.behaviour.html_errors -= 1;
             let page = Full::new(Bytes::from_static(b"<html><h1>502 Bad Gateway</h1></html>"));

@@ -248,6 +248,9 @@ impl Storage for Dying {
         let version = if left > 1 || self.after { Some(self.inner.write(key, bytes, expect).await?) } else { None };
         if left == 1 { Err(Self::dead()) } else { version.ok_or_else(Self::dead) }
     }
+    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+        if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.settle(key).await }
+    }
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
         if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.remove(key).await }
     }
@@ -285,6 +288,96 @@ fn a_key_rollover_cut_off_anywhere_never_loses_the_account() -> Result<()> {
         ensure!(thumbprints[0] != thumbprints[1]);
         rolled.issue(&request(&["last.example.com"])?).await?;
         rolled.deactivate().await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let (storage, key) = (rig.storage()?, Key::new(Kind::Account, "pebble"));
+        let issuer = rig.issuer(rig.config()).await?;
+        issuer.issue(&request(&["a.example.com"])?).await?;
+        let url = issuer.account_url().await?;
+        let copy = storage.read(&key).await?.context("there is an account")?.bytes;
+        issuer.deactivate().await?;
+        ensure!(storage.read(&key).await?.is_none(), "its key is forgotten");
+        // Whoever kept a copy of the key is told what is wrong, and no host is blamed.
+        storage.write(&key, &copy, &Expect::Absent).await?;
+        let failure = rig.issuer(rig.config()).await?.issue(&request(&["b.example.com"])?).await.expect_err("refused");
+        ensure!(failure.class == Class::Account && failure.culprits.is_empty(), "{failure:?}");
+        ensure!(failure.message.contains("deactivated"), "{failure}");
+        storage.remove(&key).await?;
+        let next = rig.issuer(rig.config()).await?;
+        next.issue(&request(&["b.example.com"])?).await?;
+        ensure!(next.account_url().await? != url);
+        Ok(())
+    })
+}
+
+/// A disk of which only what was forced to it outlives the power: orders where somebody waited for it, the rest at once.
+struct Volatile {
+    cache: Directory,
+    disk: Directory,
+}
+
+#[async_trait]
+impl Storage for Volatile {
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
+        self.cache.read(key).await
+    }
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        let version = self.cache.write(key, bytes, expect).await?;
+        if key.kind() != Kind::Order {
+            self.disk.write(key, bytes, &Expect::Anything).await?;
+        }
+        Ok(version)
+    }
+    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+        if let Some(entry) = self.cache.read(key).await? {
+            self.disk.write(key, &entry.bytes, &Expect::Anything).await?;
+        }
+        Ok(())
+    }
+    async fn remove(&self, key: &Key) -> Result<(), StorageError> {
+        self.cache.remove(key).await?;
+        self.disk.remove(key).await
+    }
+    async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
+        self.cache.list(kind).await
+    }
+    async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
+        self.cache.lock(key).await
+    }
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn a_machine_that_loses_its_power_gets_the_certificate_it_was_about_to_get() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let mut issued = 0;
+        for writes in 1..=4 {
+            for after in [false, true] {
+                let folder = |name: &str| rig.tmp.path().join(format!("{name}-{writes}-{after}"));
+                let (cache, disk) = (Directory::open(folder("cache"))?, Directory::open(folder("disk"))?);
+                AcmeIssuer::open(rig.config(), Arc::new(Volatile { cache: cache.clone(), disk: disk.clone() }))
+                    .await?
+                    .account_url()
+                    .await?;
+                let request = request(&[&format!("p{writes}{after}.example.com")])?;
+                let inner = Arc::new(Volatile { cache, disk: disk.clone() });
+                let dying = Dying { inner, writes_left: AtomicUsize::new(writes), after };
+                AcmeIssuer::open(rig.config(), Arc::new(dying)).await?.issue(&request).await.err();
+                // What is on the disk is all there is now.
+                let certificate = AcmeIssuer::open(rig.config(), Arc::new(disk)).await?.issue(&request).await?;
+                issued += 1;
+                ensure!(certificate.names == request.names);
+                ensure!(rig.pebble.issued() == issued, "write {writes} after {after}: {}", rig.pebble.issued());
+            }
+        }
         Ok(())
     })
 }
@@ -375,10 +468,21 @@ fn what_cannot_work_is_refused_with_the_field_before_any_order() -> Result<()> {
             let failure = issuer.issue(&request(&names)?).await.expect_err(word);
             ensure!(failure.class == Class::Config && failure.message.contains(word), "{failure}");
         }
-        let many: Vec<_> = (0..26).map(|i| format!("h{i}.example.com")).collect();
-        let failure =
-            issuer.issue(&request(&many.iter().map(String::as_str).collect::<Vec<_>>())?).await.expect_err("26");
-        ensure!(failure.class == Class::Config && failure.message.contains("at most 25"), "{failure}");
+        let many = |count: usize| {
+            let names: Vec<_> = (0..count).map(|i| format!("h{i}.example.com")).collect();
+            request(&names.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let mut short = rig.config();
+        short.profile = Some(ProfileWish { name: "shortlived".to_owned(), required: true });
+        let failure = rig.issuer(short).await?.issue(&many(26)?).await.expect_err("26");
+        let sentence = "26 names in one certificate, and profile shortlived of pebble takes at most 25: spread them";
+        ensure!(failure.class == Class::Config && failure.message.starts_with(sentence), "{failure}");
+        let failure = issuer.issue(&many(101)?).await.expect_err("101");
+        ensure!(
+            failure.class == Class::Config && failure.message.contains("and pebble takes at most 100"),
+            "{failure}"
+        );
+        ensure!(rig.pebble.orders() == 0);
         let mut untrusted = rig.config();
         untrusted.name = "untrusted".to_owned();
         untrusted.roots = acme::client::Roots::Pem(rig.pebble.issuing_root(0).await?);

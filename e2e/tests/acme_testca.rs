@@ -151,6 +151,69 @@ fn a_limit_is_learned_shown_and_kept_and_is_nobodys_fault() -> Result<()> {
 }
 
 #[test]
+fn an_address_that_asked_too_often_is_silent_as_long_as_it_was_told_whoever_of_us_asks() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let traffics = Arc::default();
+        let open = async |name: &str| {
+            let config =
+                AcmeConfig { name: name.to_owned(), traffics: Arc::clone(&traffics), ..config(&rig.ca.directory()) };
+            Ok::<_, anyhow::Error>(AcmeIssuer::open(config, rig.storage()?).await?)
+        };
+        let (one, other) = (open("one").await?, open("other").await?);
+        for issuer in [&one, &other] {
+            issuer.account_url().await?;
+        }
+        rig.ca.behave(|b| b.busy = Some(1800));
+        let failure = one.issue(&request("a.example.com")?).await.expect_err("it is busy");
+        ensure!(failure.retry_at.is_some(), "{failure:?}");
+        rig.ca.behave(|b| b.busy = None);
+        // Another account, from the same address: nothing is sent, and no host is blamed.
+        let failure = other.issue(&request("b.example.com")?).await.expect_err("it said when");
+        ensure!(failure.class == Class::RateLimited && failure.culprits.is_empty(), "{failure:?}");
+        let wait = failure.retry_at.context("it says until when")?.duration_since(Timestamp::now());
+        ensure!(wait > SignedDuration::from_mins(25), "{wait}");
+        ensure!(rig.ca.counts().busy == 1 && rig.ca.counts().orders.is_empty(), "{:?}", rig.ca.counts());
+        // It is shown beside the other limits, and survives a restart.
+        let restarted = rig.issuer().await?;
+        for issuer in [&other, &restarted] {
+            let lines = issuer.budget().context("there is one")?.report(Timestamp::now());
+            let texts: Vec<_> = lines.iter().map(|line| line.scope.to_string()).collect();
+            ensure!(texts == ["requests to new-order from this address"], "{texts:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn ten_accounts_from_one_address_and_the_next_tenant_waits() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let traffics = Arc::default();
+        let open = async |name: String| {
+            let limits = Some(acme::budget::Limits::LETS_ENCRYPT);
+            let traffics = Arc::clone(&traffics);
+            let config = AcmeConfig { name, limits, traffics, ..config(&rig.ca.directory()) };
+            Ok::<_, anyhow::Error>(AcmeIssuer::open(config, rig.storage()?).await?)
+        };
+        for i in 0..10 {
+            open(format!("tenant{i}")).await?.account_url().await?;
+        }
+        let failure = open("tenant10".to_owned()).await?.account_url().await.expect_err("ten in three hours");
+        ensure!(
+            failure.class == Class::RateLimited && failure.message.contains("new accounts from this address"),
+            "{failure}"
+        );
+        let wait = failure.retry_at.context("it says when")?.duration_since(Timestamp::now());
+        ensure!(wait > SignedDuration::from_mins(16) && wait <= SignedDuration::from_mins(18), "{wait}");
+        ensure!(rig.ca.counts().accounts == 10);
+        // Who has an account goes on.
+        open("tenant3".to_owned()).await?.issue(&request("a.example.com")?).await?;
+        Ok(())
+    })
+}
+
+#[test]
 fn a_failing_host_does_not_hold_up_those_that_share_its_order() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
@@ -303,6 +366,9 @@ impl Storage for Halting {
             Self::halt().await;
         }
         Ok(())
+    }
+    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+        self.inner.settle(key).await
     }
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
         self.inner.list(kind).await

@@ -166,3 +166,73 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }
+
+/// The same with the objects that a TenantGateway leads to.
+#[tokio::test]
+#[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
+async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<()> {
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 80, 0, 2));
+    const SPACE: &str = "tenant-shop";
+    const TENANT: &str = "gateway.cozystack.io/v1alpha1";
+    let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(ADDRESS), ..Options::default() }).await?;
+    let cluster = Cluster::start().await?.reached_at(ADDRESS);
+    let server = &cluster.server;
+    server.install_crds(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
+    let acme::client::Roots::Pem(ca) = pebble.roots() else { anyhow::bail!("Pebble has a root of its own") };
+    let mut cert_manager = CertManager::start_trusting(server, pebble.nameserver(), ca.as_ref()).await?;
+    let echo = Echo::start_on("shop", BACKEND).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+    server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
+    let labels = json!({"namespace.cozystack.io/gateway": SPACE, "namespace.cozystack.io/host": "example.org"});
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": labels}})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": SPACE}}))
+        .await?;
+    for object in service(SPACE, "web", echo.address().port()) {
+        server.put(object).await?;
+    }
+    server
+        .put(json!({"apiVersion": TENANT, "kind": "TenantGateway",
+            "metadata": {"name": "cozystack", "namespace": SPACE,
+                "annotations": {"gatewright.io/acme-directory": pebble.directory()}},
+            "spec": {"apex": "example.org", "gatewayClassName": "gatewright"}}))
+        .await?;
+    let mut web = route(
+        "web",
+        json!({"parentRefs": [{"name": "cozystack"}], "hostnames": [HOST],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}),
+    );
+    web["metadata"]["namespace"] = json!(SPACE);
+    server.put(web).await?;
+
+    let tenants = server.api(TENANT, "TenantGateway", SPACE).await?;
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let ready = |tenant: &Value| is_true(&tenant["status"], "Ready");
+    loop {
+        cert_manager.run_solvers(server, SPACE).await?;
+        let tenant = serde_json::to_value(tenants.get("cozystack").await?)?;
+        if ready(&tenant) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{tenant:#}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let mut roots = rustls::RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(pebble.issuing_root(0).await?.as_bytes()) {
+        roots.add(root?)?;
+    }
+    let answer = Probe::https(SocketAddr::new(ADDRESS, 443), HOST).roots(roots).send().await?;
+    assert_eq!(answer.status, 200);
+    assert_eq!(Probe::http(SocketAddr::new(ADDRESS, 80), HOST).send().await?.status, 301);
+    // Routes of challenges claim nothing: the host is the route's that asked for it, and nobody was told otherwise.
+    let routes = server.api(GATEWAY, "HTTPRoute", SPACE).await?;
+    for route in routes.list(&ListParams::default()).await? {
+        for parent in route.data["status"]["parents"].as_array().into_iter().flatten() {
+            assert!(is_true(parent, "Accepted"), "{:?}: {parent:#}", route.metadata.name);
+        }
+    }
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}

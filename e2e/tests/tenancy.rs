@@ -294,7 +294,7 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
     assert!(site.probe("nobody.a.example.org").send().await.is_err(), "a name that nobody claimed is refused");
     let (_, text) = site.ask(&["status"])?;
     let ready = text.lines().find(|line| line.starts_with("tenantgateway tenant-a/cozystack")).context("a status")?;
-    assert!(ready.contains("True") && ready.contains("all 201 listeners are ready"), "{ready}");
+    assert!(ready.contains("True") && ready.contains("all 202 listeners are ready"), "{ready}");
     assert!(text.contains("listenerset tenant-a/cozystack-overflow-3"), "{text}");
     Ok(())
 }

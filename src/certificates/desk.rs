@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use acme::bootstrap::SelfSigned;
 use acme::failure::Failure;
 use acme::issuer::Issuer;
 use acme::keeper::{Keeper, Next, Outlook, Pass, Wishlist};
@@ -28,7 +29,7 @@ use super::report::{Check, Report};
 use super::settings::IssuerSettings;
 use super::wish::{IssuerRef, Wish};
 use crate::model::{Hostname, ObjectName};
-use crate::translate::INTERNAL_CA;
+use crate::translate::{INTERNAL_CA, SELF_SIGNED};
 
 /// What comes in together is taken together.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -113,7 +114,7 @@ impl Desk {
             named.insert(name.clone(), opened.map_err(|source| DeskError::Issuer { name: name.clone(), source })?);
         }
         let internal: Arc<dyn Issuer> = authority.clone();
-        let mut all = vec![internal.clone()];
+        let mut all = vec![internal.clone(), Arc::new(SelfSigned::new(SELF_SIGNED)) as Arc<dyn Issuer>];
         for (name, settings) in &issuers {
             let others = settings.fallback.iter().map(|other| match named.get(other) {
                 Some(opened) => Ok(opened.issuer.clone() as Arc<dyn Issuer>),
@@ -343,8 +344,8 @@ impl Desk {
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
         let of = |opened: &Opened| Resolved { id: opened.id.clone(), challenge: opened.answer() };
         match issuer {
-            IssuerRef::Named(name) if **name == *INTERNAL_CA => {
-                Ok(Resolved { id: INTERNAL_CA.to_owned(), challenge: None })
+            IssuerRef::Named(name) if [INTERNAL_CA, SELF_SIGNED].contains(&&**name) => {
+                Ok(Resolved { id: name.to_string(), challenge: None })
             }
             IssuerRef::Named(name) => self.named.get(&**name).map(of).ok_or_else(|| {
                 let known = names(&self.named);

@@ -97,6 +97,7 @@ async fn one(
         config.roots = Roots::Pem(bundle.read("caBundle")?.to_string());
     }
     config.proxy = Proxy::from_env();
+    config.traffics = sockets.traffics.clone();
     let external = match &settings.external_account {
         Some(external) => {
             let key = external.key_file.read("externalAccount.keyFile")?;

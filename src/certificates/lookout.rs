@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use acme::challenge::ChallengeKind;
 use acme::challenge::http::HttpSolver;
+use acme::client::Traffics;
 use acme::dns::Resolver;
 use acme::dns::preflight::{Expected, Lookup, examine};
 use acme::failure::{Class, Failure};
@@ -43,6 +44,8 @@ pub struct Sockets {
     places: Option<mpsc::Sender<Where>>,
     /// Where challenges of TLS-ALPN-01 are shown.
     pub(super) door: Arc<Door>,
+    /// What CAs take from our address.
+    pub(super) traffics: Arc<Traffics>,
     /// Thumbprints by host, where it is not the one of the host's own issuer: a trial, a fallback, a new key.
     demanded: RwLock<BTreeMap<String, Arc<str>>>,
     /// Hosts for which it is another one than when this was last asked.
@@ -52,8 +55,8 @@ pub struct Sockets {
 
 impl Sockets {
     pub(super) fn new(places: Option<mpsc::Sender<Where>>) -> Self {
-        let (door, demands) = (Arc::default(), watch::channel(0).0);
-        Self { places, door, demanded: RwLock::default(), news: Mutex::default(), demands }
+        let (door, traffics, demands) = (Arc::default(), Arc::default(), watch::channel(0).0);
+        Self { places, door, traffics, demanded: RwLock::default(), news: Mutex::default(), demands }
     }
 
     /// Hosts for which [`Self::demanded`] is another one than when this was last asked.

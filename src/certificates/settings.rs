@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::translate::INTERNAL_CA;
+use crate::translate::{INTERNAL_CA, SELF_SIGNED};
 
 /// Settings and credentials are small.
 const LARGEST: u64 = 1 << 20;
@@ -331,8 +331,10 @@ pub fn issuers_from(path: &Path) -> Result<BTreeMap<String, IssuerSettings>, Set
         let fits = !name.is_empty()
             && name.len() <= 63
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if !fits || name == INTERNAL_CA {
-            let text = format!("{name:?}: expected lower-case letters, digits and dashes, and not {INTERNAL_CA}");
+        if !fits || [INTERNAL_CA, SELF_SIGNED].contains(&name.as_str()) {
+            let text = format!(
+                "{name:?}: expected lower-case letters, digits and dashes, and not {INTERNAL_CA} or {SELF_SIGNED}"
+            );
             return Err(SettingsError::value("--issuers", text));
         }
         settings.check(&format!("--issuers: issuers.{name}."))?;

@@ -53,8 +53,15 @@ impl From<&crate::translate::Wish> for Wish {
     fn from(wish: &crate::translate::Wish) -> Self {
         Self {
             secret: wish.secret.clone(),
-            hostnames: BTreeSet::from([wish.hostname.clone()]),
+            hostnames: BTreeSet::from([named(&wish.hostname)]),
             issuer: IssuerRef::Named(Arc::from(wish.issuer.as_str())),
         }
     }
+}
+
+/// The name in a certificate for clients that name none (RFC 6761, 6.4: it is nobody's).
+const NOBODY: &str = "no-name.invalid";
+
+fn named(hostname: &Hostname) -> Hostname {
+    if hostname.is_any() { Hostname::parse(NOBODY).expect("a hostname") } else { hostname.clone() }
 }

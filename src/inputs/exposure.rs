@@ -74,7 +74,7 @@ impl Exposure {
 
 /// Where the ports of a Service are those of the Gateway: at the load balancer, else at the addresses within the
 /// cluster.
-fn reached(object: &Service, spec: &ServiceSpec) -> Vec<Reached> {
+pub(super) fn reached(object: &Service, spec: &ServiceSpec) -> Vec<Reached> {
     let ip = |ip: &String| ip.parse().ok().map(Reached::Ip);
     let mut all: Vec<Reached> = if spec.type_.as_deref() == Some("LoadBalancer") {
         let balancer = object.status.as_ref().and_then(|status| status.load_balancer.as_ref());

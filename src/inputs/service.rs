@@ -6,8 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service as K8sService;
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 
+use super::exposure::reached;
 use super::{Exposure, Meta, ParseError};
-use crate::model::{AppProtocol, ObjectName};
+use crate::model::{AppProtocol, ObjectName, Reached};
 
 /// A Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Service {
     pub ports: Vec<ServicePortSpec>,
     /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
     pub external_name: bool,
+    /// Where it is reached: at its load balancer, where it has one, else within the cluster.
+    pub reached: Vec<Reached>,
     /// What is to be known of one that we made for a Gateway.
     pub exposure: Option<Box<Exposure>>,
 }
@@ -36,6 +39,7 @@ pub struct ServicePortSpec {
 impl Service {
     pub(super) fn read(meta: Meta, object: K8sService) -> Result<Self, ParseError> {
         let exposure = Exposure::read(&object);
+        let reached = object.spec.as_ref().map(|spec| reached(&object, spec)).unwrap_or_default();
         let spec = object.spec.unwrap_or_default();
         let mut ports = Vec::new();
         for port in spec.ports.unwrap_or_default() {
@@ -49,7 +53,7 @@ impl Service {
             let number = super::gateway::port(port.port, "spec.ports.port")?;
             ports.push(ServicePortSpec { name: Arc::from(port.name.unwrap_or_default()), port: number, protocol });
         }
-        Ok(Self { meta, ports, external_name: spec.type_.as_deref() == Some("ExternalName"), exposure })
+        Ok(Self { meta, ports, external_name: spec.type_.as_deref() == Some("ExternalName"), reached, exposure })
     }
 }
 

@@ -106,7 +106,7 @@ pub struct Cluster {
     /// How many Envoys were connected, since when, and when we began.
     counted: (usize, Instant),
     started: Instant,
-    /// Whether we held the Lease when last told.
+    /// Whether we hold the Lease since everything was compared.
     leading: bool,
     writes: u64,
     failures: BTreeMap<&'static str, u64>,
@@ -270,7 +270,7 @@ impl Cluster {
     fn see(&mut self, key: ObjectKey, seen: Seen, term: Term) {
         let old = self.seen.insert(key.clone(), seen);
         // Somebody wrote to it, maybe over what we wrote.
-        if self.serving && leads(term) && old.as_ref() != self.seen.get(&key) {
+        if self.leads(term) && self.serving && old.as_ref() != self.seen.get(&key) {
             self.tenants.look_at(&key, self.live.pipeline().tenancy());
             if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
                 self.writer.want(key, Instant::now());
@@ -318,7 +318,7 @@ impl Cluster {
         let early = std::mem::take(&mut self.early);
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
-        if leads(term) {
+        if self.leads(term) {
             // What an earlier run left, and nobody wants any more.
             self.tenants.look_at_everything(self.live.pipeline().tenancy());
         }
@@ -332,9 +332,9 @@ impl Cluster {
         }
         let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.known);
-        let mut decided = None;
+        let (mut decided, may_write) = (None, self.leads(term));
         let record = &mut |delta: &tenancy::Delta| {
-            decided = leads(term).then(|| Decided::of(delta));
+            decided = may_write.then(|| Decided::of(delta));
             Ok::<_, Infallible>(())
         };
         let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
@@ -376,7 +376,7 @@ impl Cluster {
         let refused = self.replicas.refused(self.live.view());
         self.live.set_others(nodes, refused);
         // Whoever writes statuses knows its own Envoys.
-        if self.serving && !leads(term) {
+        if !self.leads(term) && self.serving {
             let (state, since) = self.live.state();
             self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
         }
@@ -388,7 +388,7 @@ impl Cluster {
             self.counted = (connected, Instant::now());
         }
         let touched = self.live.take_touched();
-        if leads(term) && self.serving {
+        if self.leads(term) && self.serving {
             self.want(touched);
         }
     }
@@ -413,13 +413,21 @@ impl Cluster {
         self.settle(term);
     }
 
+    /// Whether we may write now. A term that ran out, if only for a moment, may have cost something its turn: everything is
+    /// compared again when the next one begins.
+    fn leads(&mut self, term: Term) -> bool {
+        self.leading &= leads(term);
+        self.leading
+    }
+
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
+        let may_write = self.leads(term) && self.serving;
         let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
-        self.tenants.write(known, self.serving && leads(term));
-        self.services.write(self.live.engine().store(), &self.seen, self.serving && leads(term));
+        self.tenants.write(known, may_write);
+        self.services.write(self.live.engine().store(), &self.seen, may_write);
         while let Some(key) = self.writer.take(Instant::now()) {
-            if !self.serving || !leads(term) {
+            if !may_write {
                 self.writer.nothing(&key);
                 continue;
             }

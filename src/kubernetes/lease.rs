@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use super::cluster::newer;
+
 /// Which Lease, and who we are.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -36,8 +38,29 @@ pub fn leads(term: Term) -> bool {
     term.is_some_and(|until| Instant::now() < until)
 }
 
+/// The Lease is of an older version than one that was seen: the API server has lost what was written since, as after
+/// etcd was restored from a backup. A watch goes on where it was, and would miss what comes until the numbers are there
+/// again, so everything has to be read anew.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the API server's state is older than what was seen (lease {lease} went from version {seen} to {now}); was etcd restored? starting anew"
+)]
+pub struct WentBack {
+    lease: String,
+    seen: String,
+    now: String,
+}
+
 /// Takes the Lease when it is free and keeps it, until `stop`; then gives it up.
-pub async fn run(client: Client, candidate: Candidate, term: watch::Sender<Term>, mut stop: watch::Receiver<bool>) {
+///
+/// # Errors
+/// When the API server's state is older than before.
+pub async fn run(
+    client: Client,
+    candidate: Candidate,
+    term: watch::Sender<Term>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), WentBack> {
     let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
     let mut rival = Rival::default();
     let mut held: Option<Lease> = None;
@@ -78,6 +101,12 @@ pub async fn run(client: Client, candidate: Candidate, term: watch::Sender<Term>
                 });
             }
         }
+        if let Some(now) = rival.went_back.take() {
+            // Nothing is written by what was seen of another time.
+            term.send_replace(None);
+            let lease = format!("{}/{}", candidate.namespace, candidate.name);
+            return Err(WentBack { lease, seen: rival.version, now });
+        }
         tokio::select! {
             () = sleep(candidate.duration / if held.is_some() { 3 } else { 6 }) => {}
             // An error means that whoever could stop us is gone.
@@ -88,15 +117,29 @@ pub async fn run(client: Client, candidate: Candidate, term: watch::Sender<Term>
         // Another may go on at once. It will anyway after the Lease's duration.
         let _ = timeout(candidate.duration / 3, release(&api, &candidate)).await;
     }
+    Ok(())
 }
 
 /// The holder and the renewal that we saw last, and since when.
 #[derive(Default)]
 struct Rival {
     seen: Option<(Option<String>, Option<MicroTime>, Instant)>,
+    /// The newest version of the Lease, and an older one that came after it.
+    version: String,
+    went_back: Option<String>,
 }
 
 impl Rival {
+    /// Notes the version of a Lease that was read or written.
+    fn note(&mut self, lease: &Lease) {
+        let Some(version) = &lease.metadata.resource_version else { return };
+        if newer(&self.version, version) {
+            self.went_back = Some(version.clone());
+        } else {
+            self.version.clone_from(version);
+        }
+    }
+
     /// Whether a Lease has not been renewed for its duration.
     fn expired(&mut self, spec: &LeaseSpec, now: Instant) -> bool {
         let record = (spec.holder_identity.clone(), spec.renew_time.clone());
@@ -122,13 +165,19 @@ async fn attempt(
 ) -> Result<Option<Lease>, Error> {
     let found = match held {
         Some(lease) => Some(lease),
-        None => api.get_opt(&candidate.name).await?,
+        None => api.get_opt(&candidate.name).await?.inspect(|lease| rival.note(lease)),
     };
+    if rival.went_back.is_some() {
+        return Ok(None);
+    }
     let Some(mut lease) = found else {
         let metadata = ObjectMeta { name: Some(candidate.name.clone()), ..ObjectMeta::default() };
         let lease = Lease { metadata, spec: Some(spec(candidate, None)) };
         return match api.create(&PostParams::default(), &lease).await {
-            Ok(lease) => Ok(Some(lease)),
+            Ok(lease) => {
+                rival.note(&lease);
+                Ok(Some(lease))
+            }
             // Another was faster.
             Err(Error::Api(status)) if status.code == 409 => Ok(None),
             Err(error) => Err(error),
@@ -141,7 +190,10 @@ async fn attempt(
     }
     lease.spec = Some(spec(candidate, Some(&old)));
     match api.replace(&candidate.name, &PostParams::default(), &lease).await {
-        Ok(lease) => Ok(Some(lease)),
+        Ok(lease) => {
+            rival.note(&lease);
+            Ok(Some(lease))
+        }
         // Another was faster, or it was edited or deleted: look again.
         Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
         Err(error) => Err(error),
@@ -184,6 +236,21 @@ fn explain(error: &Error, candidate: &Candidate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_that_is_older_than_before_is_noticed() {
+        let lease = |version: &str| {
+            let metadata = ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() };
+            Lease { metadata, spec: None }
+        };
+        let mut rival = Rival::default();
+        for version in ["9", "10", "10", "200"] {
+            rival.note(&lease(version));
+            assert_eq!(rival.went_back, None);
+        }
+        rival.note(&lease("99"));
+        assert_eq!(rival.went_back.as_deref(), Some("99"));
+    }
 
     fn candidate() -> Candidate {
         let text = str::to_owned;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -68,8 +69,41 @@ pub enum Lists {
     Paged,
 }
 
+/// The names of a kind that were told. They outlive a watch: a kind that is served again, or in another version, may lack
+/// some.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What was there before a list began anew.
+    before: BTreeSet<ObjectName>,
+    /// What is there now.
+    now: BTreeSet<ObjectName>,
+}
+
+impl Known {
+    fn list_anew(&mut self) {
+        self.before.append(&mut self.now);
+    }
+
+    /// What a list that is complete lacked.
+    fn gone(&mut self) -> Vec<ObjectName> {
+        let mut before = std::mem::take(&mut self.before);
+        before.retain(|name| !self.now.contains(name));
+        before.into_iter().collect()
+    }
+}
+
 /// Watches a kind until the receiver is gone. Never ends otherwise: whatever fails is tried again.
-pub async fn watch(client: Client, kind: Kind, resource: ApiResource, lists: Lists, out: mpsc::Sender<News>) {
+pub async fn watch(
+    client: Client,
+    kind: Kind,
+    resource: ApiResource,
+    lists: Lists,
+    names: Names,
+    out: mpsc::Sender<News>,
+) {
     let config = Config {
         page_size: Some(PAGE),
         field_selector: (kind == Kind::Secret).then(|| SECRETS.to_owned()),
@@ -93,9 +127,9 @@ pub async fn watch(client: Client, kind: Kind, resource: ApiResource, lists: Lis
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
         });
-        pass_on(events, kind, &resource, out).await;
+        pass_on(events, kind, &resource, names, out).await;
     } else {
-        pass_on(watcher(Api::all_with(client, &resource), config), kind, &resource, out).await;
+        pass_on(watcher(Api::all_with(client, &resource), config), kind, &resource, names, out).await;
     }
 }
 
@@ -103,10 +137,9 @@ async fn pass_on(
     events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
     kind: Kind,
     resource: &ApiResource,
+    names: Names,
     out: mpsc::Sender<News>,
 ) {
-    // What was there before a list began anew, and what is there now.
-    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
     let mut pause = SHORTEST;
     let (mut done, mut troubled) = (false, false);
     let mut events = pin!(events.ready_chunks(BATCH));
@@ -115,14 +148,15 @@ async fn pass_on(
         let mut complete = false;
         let mut failed = None;
         for event in chunk {
+            let mut known = names.0.lock().expect("nothing panics while it is held");
             match event {
                 Ok(Event::Init) => {
-                    before.append(&mut now);
+                    known.list_anew();
                     complete = false;
                 }
                 Ok(Event::InitApply(object) | Event::Apply(object)) => {
                     let key = key(kind, &object.metadata);
-                    now.insert(key.name.clone());
+                    known.now.insert(key.name.clone());
                     if let Some(derived) = derived(&key) {
                         let (held, existing) = Held::new(&object);
                         updates.push(Update::Held(derived, Box::new(held), existing));
@@ -131,11 +165,11 @@ async fn pass_on(
                 }
                 Ok(Event::Delete(object)) => {
                     let key = key(kind, &object.metadata);
-                    now.remove(&key.name);
+                    known.now.remove(&key.name);
                     updates.push(Update::Delete(key));
                 }
                 Ok(Event::InitDone) => {
-                    let gone = std::mem::take(&mut before).into_iter().filter(|name| !now.contains(name));
+                    let gone = known.gone().into_iter();
                     updates.extend(gone.map(|name| Update::Delete(ObjectKey::new(kind, name))));
                     complete = true;
                 }
@@ -262,14 +296,14 @@ mod tests {
         }
     }
 
-    async fn told(events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
+    async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
         let (sender, mut receiver) = mpsc::channel(64);
         // One event after the other: a chunk is what is ready at once.
         let stream = futures::stream::iter(events).then(async |event| {
             tokio::task::yield_now().await;
             event
         });
-        pass_on(stream, Kind::HTTPRoute, &resource(), sender).await;
+        pass_on(stream, Kind::HTTPRoute, &resource(), names, sender).await;
         let mut told = Vec::new();
         while let Some(news) = receiver.recv().await {
             match news {
@@ -288,19 +322,23 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
-        let told = told(vec![
-            Ok(Event::Init),
-            Ok(Event::InitApply(route("x", "1"))),
-            Ok(Event::InitApply(route("y", "2"))),
-            Ok(Event::InitDone),
-            Ok(Event::Apply(route("z", "3"))),
-            Ok(Event::Init),
-            Ok(Event::InitApply(route("x", "1"))),
-            Ok(Event::Init),
-            Ok(Event::InitApply(route("z", "4"))),
-            Ok(Event::InitDone),
-            Ok(Event::Delete(route("z", "5"))),
-        ])
+        let names = Names::default();
+        let told = told(
+            names,
+            vec![
+                Ok(Event::Init),
+                Ok(Event::InitApply(route("x", "1"))),
+                Ok(Event::InitApply(route("y", "2"))),
+                Ok(Event::InitDone),
+                Ok(Event::Apply(route("z", "3"))),
+                Ok(Event::Init),
+                Ok(Event::InitApply(route("x", "1"))),
+                Ok(Event::Init),
+                Ok(Event::InitApply(route("z", "4"))),
+                Ok(Event::InitDone),
+                Ok(Event::Delete(route("z", "5"))),
+            ],
+        )
         .await;
         let expected = [
             "+httproute a/x 1",
@@ -317,11 +355,21 @@ mod tests {
         assert_eq!(told, expected);
     }
 
+    /// A kind that is served no more and then again, by another watch.
+    #[tokio::test]
+    async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
+        let names = Names::default();
+        let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
+        told(names.clone(), first).await;
+        let next = vec![Ok(Event::Init), Ok(Event::InitApply(route("y", "7"))), Ok(Event::InitDone)];
+        assert_eq!(told(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
+    }
+
     #[tokio::test]
     async fn a_missing_right_is_named() {
         let denied = kube::core::Status { code: 403, ..Default::default() };
         let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));
-        let told = told(vec![Err(error)]).await;
+        let told = told(Names::default(), vec![Err(error)]).await;
         assert!(told[0].contains("list and watch on httproutes"), "{told:?}");
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::discovery::discover;
-use super::watch::{Lists, News, watch};
+use super::watch::{Lists, Names, News, watch};
 use crate::inputs::Kind;
 
 /// How often the server is asked what it serves.
@@ -25,6 +25,7 @@ const STREAMING: u32 = 34;
 pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
     let mut running: BTreeMap<Kind, (ApiResource, tokio::task::AbortHandle)> = BTreeMap::new();
     let mut tasks = JoinSet::new();
+    let mut names: BTreeMap<Kind, Names> = BTreeMap::new();
     let mut told = BTreeMap::new();
     let mut lists = None;
     loop {
@@ -57,7 +58,8 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
                         warn!("{} is served as {} and no longer as {}", kind.as_str(), resource.version, old.version);
                         handle.abort();
                     }
-                    let task = watch(client.clone(), *kind, resource.clone(), lists, out.clone());
+                    let names = names.entry(*kind).or_default().clone();
+                    let task = watch(client.clone(), *kind, resource.clone(), lists, names, out.clone());
                     running.insert(*kind, (resource.clone(), tasks.spawn(task)));
                     if told.remove(kind).is_some() && out.send(News::Listing(*kind)).await.is_err() {
                         return;

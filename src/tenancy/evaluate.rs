@@ -61,7 +61,9 @@ impl Tenancy {
             redirect = Some(valid.frame.redirect());
             let ours = self.settings.certificates == Certificates::Own;
             let from = valid.issuer.as_ref();
-            issuer = from.filter(|_| !ours).and_then(|from| issuer::object_of(&valid.frame.owner, from));
+            issuer = from
+                .filter(|_| !ours)
+                .and_then(|from| issuer::object_of(&valid.frame.owner, valid.frame.plain_parent(), from));
             if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
                 let children = self.children_of(name).take(CHILDREN);
                 let children: BTreeSet<&str> =

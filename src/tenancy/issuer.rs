@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::desired::{Desired, Owner, meta, object};
 use super::names;
-use super::render::GATEWAY_GROUP;
 use super::wish::{AcmeIssuer, Issuer, Provider, Solver};
 use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, TenantGateway};
 use crate::model::ObjectName;
@@ -52,14 +51,13 @@ fn provider(tenant: &TenantGateway) -> Option<Provider> {
     })
 }
 
-/// cert-manager's Issuer; `None` for certificates that do not come over ACME.
-pub(super) fn object_of(owner: &Arc<Owner>, issuer: &Issuer) -> Option<Desired> {
+/// cert-manager's Issuer; `None` for certificates that do not come over ACME. `plain` is what its challenges attach to.
+pub(super) fn object_of(owner: &Arc<Owner>, plain: Value, issuer: &Issuer) -> Option<Desired> {
     let Issuer::Acme(acme) = issuer else { return None };
     let solver = match &acme.solver {
         Solver::Http01 => {
-            let (namespace, name) = (&owner.name.namespace, &owner.name.name);
-            let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": **namespace, "name": **name,
-                "sectionName": "http"});
+            let mut parent = plain;
+            parent["namespace"] = json!(*owner.name.namespace);
             json!({"http01": {"gatewayHTTPRoute": {"parentRefs": [parent]}}})
         }
         Solver::Dns01(provider) => json!({"dns01": block(provider)}),

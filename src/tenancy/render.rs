@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::delta::{Ports, Settings};
 use super::desired::{Desired, Owner, certificate, meta, object};
@@ -36,7 +36,7 @@ pub(super) struct Frame {
     addresses: Vec<Address>,
     terminating: Arc<AllowedRoutes>,
     passing: Arc<AllowedRoutes>,
-    /// `http`, then the wildcards of the apex where there are any.
+    /// Plain HTTP, then the wildcards of the apex where there are any.
     head: Vec<Arc<Listener>>,
     /// Passthrough.
     tail: Vec<Arc<Listener>>,
@@ -64,7 +64,7 @@ impl Frame {
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
             terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
             passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
-            head: vec![Arc::new(plain(namespace, settings))],
+            head: plain(namespace, settings, own.then_some(apex)),
             tail: Vec::new(),
             wildcard_secret,
         };
@@ -172,10 +172,21 @@ impl Frame {
         Desired::listener_set(&self.owner, set)
     }
 
+    /// What attaches to plain HTTP refers to.
+    pub(super) fn plain_parent(&self) -> Value {
+        let mut parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": &*self.owner.name.name});
+        if self.own {
+            parent["port"] = json!(self.ports.http);
+        } else {
+            parent["sectionName"] = json!("http");
+        }
+        parent
+    }
+
     /// The route that sends plain HTTP to HTTPS.
     pub(super) fn redirect(&self) -> Desired {
         let tenant = &*self.owner.name.name;
-        let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": tenant, "sectionName": "http"});
+        let parent = self.plain_parent();
         let mut redirect = json!({"scheme": "https", "statusCode": 301});
         if self.ports.https != 443 {
             redirect["port"] = json!(self.ports.https);
@@ -193,22 +204,32 @@ impl Frame {
     }
 }
 
-/// `http`: without a hostname, and open to nobody but the owner and who answers challenges.
-fn plain(namespace: &str, settings: &Settings) -> Listener {
+/// Plain HTTP, open to nobody but the owner and who answers challenges: `http`, without a hostname. Where the class is
+/// ours there may be others at the same address, and one has the names of its apex only.
+fn plain(namespace: &str, settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let mut open = vec![namespace.to_owned()];
     if namespace != settings.cert_manager_namespace {
         open.push(settings.cert_manager_namespace.clone());
     }
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
-    Listener {
-        name: Arc::from("http"),
+    let allowed = Arc::new(AllowedRoutes { kinds: None, namespaces });
+    let hostnames = match apex {
+        None => vec![("http", Hostname::any())],
+        Some(apex) => {
+            let below = below("*", apex).map(|wildcard| ("http", wildcard));
+            below.into_iter().chain([("http-apex", apex.clone())]).collect()
+        }
+    };
+    let listener = |(name, hostname): (&str, Hostname)| Listener {
+        name: Arc::from(name),
         port: settings.ports.http,
         protocol: "HTTP".to_owned(),
-        hostname: Ok(Hostname::any()),
+        hostname: Ok(hostname),
         tls: None,
-        allowed: Arc::new(AllowedRoutes { kinds: None, namespaces }),
-    }
+        allowed: allowed.clone(),
+    };
+    hostnames.into_iter().map(listener).map(Arc::new).collect()
 }
 
 fn allowed(own: bool, kind: &str, namespace: &str, only: Option<&str>) -> AllowedRoutes {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 
 use super::key::Verdict;
-use super::tls_options::{ISSUER, TlsOptions};
+use super::tls_options::{ISSUER, SELF_SIGNED, TlsOptions};
 use crate::inputs::{Kind, Listener, LocalRef, Meta};
 use crate::model::{Certificate, Hostname, ObjectName, Reason};
 use crate::store::Store;
@@ -62,8 +62,15 @@ pub(super) fn served(
             let text = format!("no tls.certificateRefs, and no tls.options {ISSUER} that names who issues one");
             return (Served::None, Err((Reason::InvalidTLSConfig, text)));
         };
-        if hostname.is_any() {
-            let text = format!("tls.options {ISSUER} needs a hostname to issue a certificate for");
+        // Who knows a host deserves more than a certificate that nobody trusts; who names none can have no other.
+        let text = match (hostname.is_any(), issuer == SELF_SIGNED) {
+            (true, false) => Some(format!(
+                "tls.options {ISSUER} needs a hostname to issue a certificate for; without one expected {SELF_SIGNED}"
+            )),
+            (false, true) => Some(format!("tls.options {ISSUER}: {SELF_SIGNED} is for a listener without a hostname")),
+            (true, true) | (false, false) => None,
+        };
+        if let Some(text) = text {
             return (Served::None, Err((Reason::InvalidTLSConfig, text)));
         }
         let name = issued_secret_name(issuer, hostname);

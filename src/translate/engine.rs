@@ -262,6 +262,7 @@ impl Engine {
                 dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
                 self.touch_endpoints(name, dirty);
                 self.touch_exposure(name, replaced.exposure.as_deref(), dirty);
+                self.touch_fleet(name, dirty);
             }
             Kind::EndpointSlice => {
                 for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {

@@ -109,6 +109,13 @@ impl Engine {
         let targets = dedicated.map(|gateway| self.exposure(gateway).map(|e| e.targets.clone()).unwrap_or_default());
         let addresses = match gateway {
             Some(gateway) => self.addresses(&gateway.addresses),
+            // Where it is reached may not be known yet, and is no address of theirs.
+            None if is_shared(place)
+                && self.settings.default_addresses.is_empty()
+                && self.settings.envoys.is_some() =>
+            {
+                vec![Ipv4Addr::UNSPECIFIED.into()]
+            }
             None if is_shared(place) => self.addresses(&[]),
             None => Vec::new(),
         };

@@ -1,7 +1,6 @@
 //! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use super::engine::{Dirty, Engine, Settings};
@@ -10,7 +9,7 @@ use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
     ServiceType,
 };
-use crate::model::{ObjectName, Reason};
+use crate::model::{ObjectName, Reached, Reason};
 use crate::store::Store;
 
 /// How the Gateways of a class are reached.
@@ -95,8 +94,18 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
     }
 }
 
+/// Where the shared fleet is reached: as the installation says, else where the Service is that leads to its Envoys.
+pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<Reached> {
+    if !settings.default_addresses.is_empty() {
+        return settings.default_addresses.iter().copied().map(Reached::Ip).collect();
+    }
+    let service = settings.envoys.as_ref().and_then(|name| store.service(name));
+    service.map(|service| service.reached.clone()).unwrap_or_default()
+}
+
 /// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
-pub(super) fn unusable(gateway: &Gateway, reach: &Reach, settings: &Settings) -> Option<String> {
+/// `shared` is where the shared fleet is reached.
+pub(super) fn unusable(gateway: &Gateway, reach: &Reach, shared: &[Reached]) -> Option<String> {
     let Reach { fleet, service } = reach;
     let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
@@ -113,11 +122,15 @@ pub(super) fn unusable(gateway: &Gateway, reach: &Reach, settings: &Settings) ->
     }
     // One that is well formed is served on, where it is a matter of its own.
     malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
-        let named: BTreeSet<&IpAddr> = gateway.addresses.iter().filter_map(Address::ip).collect();
-        let all: BTreeSet<&IpAddr> = settings.default_addresses.iter().collect();
+        let named: BTreeSet<Reached> =
+            gateway.addresses.iter().filter_map(Address::ip).copied().map(Reached::Ip).collect();
+        let all: BTreeSet<Reached> = shared.iter().cloned().collect();
         let partial = fleet == Fleet::Shared && !named.is_empty() && named != all;
         partial.then(|| {
             let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            if all.is_empty() {
+                return "spec.addresses: the shared fleet has no address yet: name none".to_owned();
+            }
             format!("spec.addresses: the shared fleet serves on all its addresses: name {}, or none", all.join(" and "))
         })
     })
@@ -157,6 +170,17 @@ impl Engine {
         }
     }
 
+    /// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
+    pub(super) fn touch_fleet(&self, service: &ObjectName, dirty: &mut Dirty) {
+        if self.settings.envoys.as_ref() != Some(service) || !self.settings.default_addresses.is_empty() {
+            return;
+        }
+        for key in self.parents.keys().filter(|key| matches!(key, ParentKey::Gateway(_))) {
+            dirty.statuses.insert(key.object());
+            dirty.parents.insert(key.clone());
+        }
+    }
+
     /// A GatewayClass came, went or changed.
     pub(super) fn touch_class(&self, name: &ObjectName, dirty: &mut Dirty) {
         let class = name.name.to_string();
@@ -171,5 +195,61 @@ impl Engine {
         {
             dirty.delta.gateways.insert(parent.stand.gateway.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+    use crate::translate::{Change, StatusBody};
+
+    fn put(value: Value) -> Change {
+        Change::Put(Object::parse(value).expect("an object"))
+    }
+
+    fn service(ingress: Value) -> Change {
+        put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "envoy", "namespace": "ours"},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": ingress}}}))
+    }
+
+    fn told(engine: &Engine) -> (Vec<String>, String) {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
+        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body) else {
+            panic!("a Gateway has a status")
+        };
+        let programmed = status.conditions.iter().find(|condition| condition.kind == "Programmed").expect("it has one");
+        (status.addresses.iter().map(ToString::to_string).collect(), format!("{:?}", programmed.reason))
+    }
+
+    #[test]
+    fn the_shared_fleet_is_reached_where_its_service_is() {
+        let settings = Settings {
+            fleet: Fleet::Shared,
+            envoys: Some(ObjectName::new("ours", "envoy")),
+            ..Settings::new("c", Vec::new())
+        };
+        let mut engine = Engine::new(settings);
+        let now = SystemTime::UNIX_EPOCH;
+        engine.apply(
+            vec![
+                put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+                    "metadata": {"name": "g"}, "spec": {"controllerName": "c"}})),
+                put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                    "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                        "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}})),
+                service(json!([])),
+            ],
+            now,
+        );
+        assert_eq!(told(&engine), (vec![], "AddressNotAssigned".to_owned()));
+        engine.apply(vec![service(json!([{"ip": "192.0.2.7"}, {"hostname": "lb.example.net"}]))], now);
+        assert_eq!(told(&engine), (vec!["192.0.2.7".to_owned(), "lb.example.net".to_owned()], "Programmed".to_owned()));
+        engine.apply(vec![service(json!([{"ip": "192.0.2.8"}]))], now);
+        assert_eq!(told(&engine).0, ["192.0.2.8"]);
     }
 }

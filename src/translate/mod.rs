@@ -53,4 +53,4 @@ pub use parent::{Parent, ParentListener, Protocol};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };
-pub use tls_options::{INTERNAL_CA, ISSUER};
+pub use tls_options::{INTERNAL_CA, ISSUER, SELF_SIGNED};

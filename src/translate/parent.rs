@@ -144,7 +144,7 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now
     };
     let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
     let (place, precedence) = reach.place(gateway);
-    let unusable = fleet::unusable(gateway, &reach, settings);
+    let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
     let stand = Stand { gateway: name, place, precedence, reach, unusable, admits };
     parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, store, now)

@@ -10,7 +10,7 @@ use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
 };
 use super::{features, fleet};
-use crate::inputs::{Address, Gateway, Kind, ObjectKey, RouteKind};
+use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
 use crate::model::{Condition, Hostname, Reached, Reason, Status};
 
 impl Engine {
@@ -90,7 +90,8 @@ impl Engine {
         });
         let (addresses, reached) = match parent.stand.reach.fleet {
             Fleet::Dedicated => self.exposed(parent, gateway),
-            Fleet::Own | Fleet::Shared => self.reached(gateway),
+            Fleet::Shared => self.reached(fleet::addresses(&self.store, &self.settings)),
+            Fleet::Own => self.reached(self.addresses(&gateway.addresses).into_iter().map(Reached::Ip).collect()),
         };
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
@@ -117,11 +118,14 @@ impl Engine {
     }
 
     /// Where a Gateway is bound that is reached where it is bound.
-    fn reached(&self, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
-        let all: Vec<Reached> = self.addresses(&gateway.addresses).into_iter().map(Reached::Ip).collect();
-        let verdict = match all.is_empty() {
-            true => Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned())),
-            false => Ok(()),
+    fn reached(&self, all: Vec<Reached>) -> (Vec<Reached>, Verdict) {
+        let verdict = match (&all[..], &self.settings.envoys) {
+            ([], Some(service)) => Err((
+                Reason::AddressNotAssigned,
+                format!("Service {service} has no address yet: whatever gives addresses to load balancers does it"),
+            )),
+            ([], None) => Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned())),
+            _ => Ok(()),
         };
         (all, verdict)
     }

@@ -10,6 +10,8 @@ const DOMAIN: &str = "gatewright.io/";
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// The internal CA's name as an issuer.
 pub const INTERNAL_CA: &str = "internal-ca";
+/// The issuer of certificates for clients that name no host, which nobody trusts.
+pub const SELF_SIGNED: &str = "self-signed";
 
 /// How a listener speaks TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
 use bytes::Bytes;
 use hyper::Method;
+use jiff::Timestamp;
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use crate::budget::Wait;
 use crate::client::{Answer, Handle, Http, HttpError};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 use jws::{Signed, SigningKey};
@@ -156,6 +158,7 @@ impl Account {
         let url = match record.url {
             Some(url) => url,
             None => {
+                http.traffic().account(storage, Timestamp::now()).await?.map_err(AccountError::Limited)?;
                 // The same key again finds the account it made before (RFC 8555, 7.3).
                 let url = register(&http, &signing, registration).await?;
                 record.url = Some(url.clone());
@@ -351,6 +354,9 @@ pub enum AccountError {
         /// When to come back.
         retry_after: Option<jiff::SignedDuration>,
     },
+    /// Too many accounts were made from here.
+    #[error("{0}")]
+    Limited(Wait),
     /// No answer.
     #[error(transparent)]
     Http(#[from] HttpError),

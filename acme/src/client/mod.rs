@@ -8,6 +8,7 @@ mod directory;
 mod handle;
 mod nonces;
 mod roots;
+mod traffic;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,9 +26,12 @@ pub use connector::Proxy;
 pub use directory::Directory;
 pub(crate) use handle::Handle;
 pub use roots::Roots;
+pub use traffic::{Traffic, Traffics};
 
 use connector::Connector;
 use nonces::Nonces;
+
+use crate::budget::Endpoint;
 
 /// No answer of a CA comes near this.
 const LARGEST_ANSWER: usize = 1 << 20;
@@ -46,6 +50,8 @@ pub struct HttpConfig {
     pub proxy: Option<Proxy>,
     /// How long an exchange may take in all.
     pub timeout: Duration,
+    /// What the CA takes from our address.
+    pub traffic: Arc<Traffic>,
 }
 
 /// The HTTP client of one CA, shared by all its orders.
@@ -171,6 +177,15 @@ impl Http {
         url: &str,
         jose: Option<Bytes>,
     ) -> Result<Answer, HttpError> {
+        let endpoint = self.endpoint(url);
+        let now = Timestamp::now();
+        let slot = self.config.traffic.request(endpoint, now);
+        let slot = slot.map_err(|wait| HttpError::Limited { url: url.to_owned(), until: wait.until })?;
+        if let Ok(pause) = Duration::try_from(slot.duration_since(now))
+            && !pause.is_zero()
+        {
+            tokio::time::sleep(pause).await;
+        }
         let result = tokio::time::timeout(self.config.timeout, self.exchange(method, url, jose))
             .await
             .unwrap_or_else(|_| Err(HttpError::Timeout { url: url.to_owned(), limit: self.config.timeout }));
@@ -184,7 +199,38 @@ impl Http {
             }
             self.nonces.put(nonce);
         }
+        // So Let's Encrypt says that an address asks too often.
+        if answer.status == StatusCode::SERVICE_UNAVAILABLE
+            && let Some(after) = answer.exchange().retry_after
+        {
+            self.config.traffic.told(endpoint, after, Timestamp::now());
+        }
         Ok(answer)
+    }
+
+    /// Which of the CA's limits a request counts against.
+    fn endpoint(&self, url: &str) -> Endpoint {
+        if url == self.directory_url() {
+            return Endpoint::Directory;
+        }
+        let known = self.directory.lock().expect("nobody panics while holding it");
+        let Some((_, _, directory)) = &*known else { return Endpoint::Other };
+        let is = |resource: &Option<String>| resource.as_deref() == Some(url);
+        match () {
+            () if url == directory.new_order => Endpoint::NewOrder,
+            () if url == directory.new_nonce => Endpoint::NewNonce,
+            () if url == directory.new_account => Endpoint::NewAccount,
+            () if is(&directory.revoke_cert) => Endpoint::Revoke,
+            () if directory.renewal_info.as_ref().is_some_and(|base| url.starts_with(base.as_str())) => {
+                Endpoint::RenewalInfo
+            }
+            () => Endpoint::Other,
+        }
+    }
+
+    /// What the CA takes from our address.
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.config.traffic
     }
 
     async fn exchange(&self, method: Method, url: &str, jose: Option<Bytes>) -> Result<Answer, HttpError> {
@@ -303,6 +349,14 @@ pub enum HttpError {
         /// The status.
         status: u16,
     },
+    /// It said when it wants a request again.
+    #[error("{url} is not asked before {until}, as it said itself")]
+    Limited {
+        /// Which.
+        url: String,
+        /// When it may be.
+        until: Timestamp,
+    },
     /// No ACME there.
     #[error(
         "{url} is no ACME directory: expected JSON with newNonce, newAccount and newOrder; check the directory URL"
@@ -316,6 +370,7 @@ pub enum HttpError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Limits;
 
     #[test]
     fn links_to_alternate_chains_are_read() {
@@ -338,6 +393,7 @@ mod tests {
             roots: Roots::Pem(String::new()),
             proxy: None,
             timeout: Duration::from_secs(1),
+            traffic: Arc::new(Traffic::of(url, &Limits::UNKNOWN)),
         };
         for (url, word) in [("http://ca.example/dir", "https://"), ("/dir", "no host"), ("ftp://x/", "https://")] {
             let error = Http::new(config(url)).err().expect(url).to_string();

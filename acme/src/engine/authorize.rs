@@ -33,6 +33,7 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bo
     // Reading changes nothing at the CA: the order's URL may be written down meanwhile.
     let (saved, tasks) = futures::join!(run.save(), tasks(run, order));
     saved?;
+    run.written = true;
     let tasks = tasks?;
     if let Some(solver) = run.issuer.config.solvers.dns.clone() {
         prepare_dns(run, &solver, &tasks).await?;

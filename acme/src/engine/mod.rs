@@ -9,6 +9,7 @@ mod persist;
 mod problem;
 mod record;
 mod run;
+mod zones;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +25,7 @@ use crate::account::{self, Account, AccountError, Registration};
 use crate::budget::{Budget, Limits};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::Solvers;
-use crate::client::{Directory, Http, HttpConfig, Proxy, Roots};
+use crate::client::{Directory, Http, HttpConfig, Proxy, Roots, Traffics};
 use crate::failure::{Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::names::{DnsName, Names};
@@ -77,6 +78,8 @@ pub struct AcmeConfig {
     pub patience: Duration,
     /// How many orders talk to the CA at a time.
     pub at_once: usize,
+    /// What CAs take from our address; issuers at one CA share it.
+    pub traffics: Arc<Traffics>,
 }
 
 impl AcmeConfig {
@@ -96,6 +99,7 @@ impl AcmeConfig {
             timeout: Duration::from_secs(30),
             patience: Duration::from_secs(300),
             at_once: 16,
+            traffics: Arc::default(),
         }
     }
 }
@@ -124,6 +128,8 @@ pub struct AcmeIssuer {
     validation: Pace,
     /// How long the CA takes to sign.
     issuance: Pace,
+    /// Where records of ours were taken.
+    zones: zones::Zones,
     budget: Mutex<Budget>,
     writing_budget: AtomicBool,
 }
@@ -132,17 +138,19 @@ impl AcmeIssuer {
     /// Sets the issuer up: reads, or makes, its account key and its ledger. Nothing is sent yet.
     pub async fn open(mut config: AcmeConfig, storage: Arc<dyn Storage>) -> Result<Self, Failure> {
         config.directory = directory_url(&config.directory).to_owned();
+        let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
+        let traffic = config.traffics.to(&config.directory, &limits, &*storage).await.map_err(|e| of_storage(&e))?;
         let http = Http::new(HttpConfig {
             directory_url: config.directory.clone(),
             roots: config.roots.clone(),
             proxy: config.proxy.clone(),
             timeout: config.timeout,
+            traffic,
         })
         .map_err(|e| Failure::new(Class::Config, format!("issuer {}: {e}", config.name)))?;
         let thumbprint = account::thumbprint(&*storage, &config.name, &config.directory)
             .await
             .map_err(|e| problem::of_account(&config.name, &e, Timestamp::now()))?;
-        let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
         let key = Key::new(Kind::Budget, &config.name);
         let mut budget = match read_json::<Budget>(&*storage, &key).await {
             Ok(Some((budget, _))) => budget,
@@ -159,6 +167,7 @@ impl AcmeIssuer {
             turns: Semaphore::new(config.at_once.max(1)),
             validation: Pace::default(),
             issuance: Pace::default(),
+            zones: zones::Zones::default(),
             budget: Mutex::new(budget),
             writing_budget: AtomicBool::new(false),
             config,
@@ -197,17 +206,15 @@ impl AcmeIssuer {
 
     /// Refuses what the CA could not issue, before anything is spent.
     pub fn check(&self, names: &Names) -> Result<(), Failure> {
-        let limits = &self.budget.lock().expect("nobody panics while holding it").limits;
-        if names.count() > limits.names.max(1) {
-            return Err(Failure::new(
-                Class::Config,
-                format!(
-                    "{} names in one certificate; {} takes at most {}",
-                    names.count(),
-                    self.config.name,
-                    limits.names
-                ),
-            ));
+        let profile = self.config.profile.as_ref().map(|p| p.name.as_str());
+        let most = Limits::most_names(profile);
+        if names.count() > most {
+            let (count, issuer) = (names.count(), &self.config.name);
+            let of = profile.map(|p| format!("profile {p} of ")).unwrap_or_default();
+            let message = format!(
+                "{count} names in one certificate, and {of}{issuer} takes at most {most}: spread them over several certificates"
+            );
+            return Err(Failure::new(Class::Config, message));
         }
         for name in names.iter() {
             if name.is_public_suffix() {
@@ -400,7 +407,7 @@ impl Issuer for AcmeIssuer {
     }
 
     fn budget(&self) -> Option<Budget> {
-        Some(self.with_budget(|b| b.clone()))
+        Some(self.with_budget(|b| b.clone()).beside(&self.http.traffic().ledger()))
     }
 
     async fn renewal_window(

@@ -124,7 +124,7 @@ pub(super) fn of_http(issuer: &str, error: &HttpError) -> Failure {
         // A certificate we do not trust does not become trusted by waiting.
         HttpError::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => Class::Config,
         HttpError::Status { status: 404, .. } => Class::Config,
-        HttpError::Status { status: 429, .. } => Class::RateLimited,
+        HttpError::Limited { .. } | HttpError::Status { status: 429, .. } => Class::RateLimited,
         HttpError::Unreachable { .. } | HttpError::Timeout { .. } | HttpError::Status { .. } => Class::Transient,
     };
     let hint = match error {
@@ -133,13 +133,20 @@ pub(super) fn of_http(issuer: &str, error: &HttpError) -> Failure {
         }
         _ => "",
     };
-    Failure::new(class, format!("issuer {issuer}: {error}{hint}"))
+    let failure = Failure::new(class, format!("issuer {issuer}: {error}{hint}"));
+    match error {
+        HttpError::Limited { until, .. } => failure.not_before(*until),
+        _ => failure,
+    }
 }
 
 pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> Failure {
     match error {
         AccountError::Http(e) => of_http(issuer, e),
         AccountError::Storage(e) => super::of_storage(e),
+        AccountError::Limited(wait) => {
+            Failure::new(Class::RateLimited, format!("issuer {issuer}: {wait}")).not_before(wait.until)
+        }
         AccountError::Refused { kind, detail, status, retry_after } => {
             let class = match class_of(kind, Some(*status), detail) {
                 Class::HostFault | Class::Policy | Class::Bug => Class::Account,

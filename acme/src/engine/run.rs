@@ -49,7 +49,7 @@ pub(super) struct Run<'a> {
     request: &'a IssueRequest,
     started: Instant,
     /// What is written down is what `record` says.
-    written: bool,
+    pub(super) written: bool,
     /// Our turn to talk to the CA, while we have it.
     turn: Option<SemaphorePermit<'a>>,
 }
@@ -147,9 +147,12 @@ impl<'a> Run<'a> {
                 }
                 (OrderStatus::Ready, ..) => {
                     learn(validation, accepted.take());
+                    self.proven().await;
                     // The proofs are in: their traces may go before the certificate comes.
                     self.tidy().await?;
                     self.save_if_changed().await?;
+                    // Without the order's URL this certificate would be lost to us: by now others have forced it as well.
+                    self.settle().await?;
                     let finalized_now = self.finalize(&mut order).await?;
                     let mut looks = issuance.looks();
                     let asked = Instant::now();
@@ -178,6 +181,24 @@ impl<'a> Run<'a> {
         self.download(&mut order).await
     }
 
+    /// What failed before counts no more against these names.
+    async fn proven(&self) {
+        let names = &self.record.names;
+        if self.issuer.with_budget(|b| b.proven(names)) {
+            self.write_budget().await;
+        }
+    }
+
+    /// Writes what an answer of the CA changed. What is lost with a failing disk the CA says again.
+    async fn write_budget(&self) {
+        let now = Timestamp::now();
+        let traffic = self.issuer.http.traffic();
+        let written = futures::join!(self.issuer.write_budget(now), traffic.save(&*self.issuer.storage, now));
+        if let Err(error) = written.0.and(written.1) {
+            tracing::warn!(issuer = self.issuer.config.name, %error, "the budget could not be written");
+        }
+    }
+
     /// Waits for our turn to talk to the CA.
     pub(super) async fn take_turn(&mut self) {
         self.turn = Some(self.issuer.turns.acquire().await.expect("nobody closes it"));
@@ -200,6 +221,12 @@ impl<'a> Run<'a> {
         let key = self.issuer.order_key(&self.record.id);
         write_json(&*self.issuer.storage, &key, &self.record, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
         Ok(())
+    }
+
+    /// Waits until what is written down survives the loss of the machine's power: before a step that spends budget.
+    async fn settle(&self) -> Result<(), Failure> {
+        let key = self.issuer.order_key(&self.record.id);
+        self.issuer.storage.settle(&key).await.map_err(|e| of_storage(&e))
     }
 
     pub(super) fn failed(&self, error: &instant_acme::Error) -> Failure {
@@ -233,8 +260,12 @@ impl<'a> Run<'a> {
     /// and all of it written down.
     async fn prepare(&mut self) -> Result<(), Failure> {
         self.issuer.look_first(&self.record.names).await?;
+        if let Some(solver) = self.issuer.config.solvers.dns.clone() {
+            super::zones::try_out(self, &solver).await?;
+        }
         self.charge().await?;
         self.save().await?;
+        self.settle().await?;
         self.written = true;
         Ok(())
     }
@@ -311,14 +342,16 @@ impl<'a> Run<'a> {
     }
 
     async fn refused(&self, error: &instant_acme::Error) -> Failure {
-        let failure = self.failed(error);
-        if failure.class == Class::RateLimited {
+        let mut failure = self.failed(error);
+        if failure.class == Class::HostFault && failure.culprits.is_empty() {
+            // Nobody has looked at a host yet: it is the account that may not (RFC 8555, 7.3.6).
+            failure.class = Class::Account;
+        }
+        if failure.class == Class::RateLimited && matches!(error, instant_acme::Error::Api(_)) {
             let until = failure.retry_at.unwrap_or(Timestamp::now() + SignedDuration::from_hours(1));
             let scope = scope_of(&failure.message, &self.record.names);
             self.issuer.with_budget(|b| b.learn(scope, until));
-            if let Err(error) = self.issuer.write_budget(Timestamp::now()).await {
-                tracing::warn!(issuer = self.issuer.config.name, %error, "the budget could not be written");
-            }
+            self.write_budget().await;
             return failure.not_before(until);
         }
         failure
@@ -415,6 +448,7 @@ impl<'a> Run<'a> {
                         b.spend_failure(host, now);
                     }
                 });
+                self.write_budget().await;
                 failure.by(culprits.into_iter().map(|(host, _)| host.to_string()).collect())
             }
             Ok(_) => match &order.state().error {

@@ -1,11 +1,11 @@
 //! Storage in a directory: folders 0700, files 0600, writes by rename, locks by `flock`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
@@ -23,6 +23,15 @@ pub struct Directory {
     root: PathBuf,
     spares: Arc<BTreeMap<Kind, Spares>>,
     locks: Arc<Spares>,
+    unsettled: Arc<Unsettled>,
+}
+
+/// Files that were written and not forced to the disk.
+#[derive(Debug, Default)]
+struct Unsettled {
+    files: Mutex<BTreeSet<PathBuf>>,
+    /// Held while files are forced to the disk: who waits for it finds his own among them, more often than not.
+    forcing: tokio::sync::Mutex<()>,
 }
 
 impl Directory {
@@ -37,7 +46,7 @@ impl Directory {
         }
         private_folder(&root.join("locks"))?;
         let locks = Arc::new(Spares::of(root.join("locks")));
-        let directory = Self { root, spares: Arc::new(spares), locks };
+        let directory = Self { root, spares: Arc::new(spares), locks, unsettled: Arc::default() };
         directory.sweep();
         Ok(directory)
     }
@@ -78,6 +87,10 @@ impl Directory {
         }
     }
 
+    fn unsettled(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.unsettled.files.lock().expect("nobody panics while holding it")
+    }
+
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
         let Some((meta, bytes)) = Spares::read(&path).map_err(|e| failed("reading", &path, e))? else {
@@ -113,8 +126,12 @@ impl Directory {
         }
         let path = self.file(key);
         let spares = self.spares(key.kind());
-        let written = if is_forced(key.kind()) { spares.force(&path, bytes) } else { spares.write(&path, bytes) };
+        let forced = is_forced(key.kind());
+        let written = if forced { spares.force(&path, bytes) } else { spares.write(&path, bytes) };
         written.map_err(|e| failed("writing", &path, e))?;
+        if !forced {
+            self.unsettled().insert(path);
+        }
         Ok(version_of(bytes))
     }
 }
@@ -175,10 +192,26 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
     StorageError::Io { doing, object: path.display().to_string(), source }
 }
 
-/// What may be lost with the power of the machine costs an order; everything else is forced to the disk. Nothing is lost
-/// with the process.
+/// An order is forced to the disk where [`Storage::settle`] asks for it, everything else at once. Nothing is lost with the
+/// process.
 fn is_forced(kind: Kind) -> bool {
     kind != Kind::Order
+}
+
+/// Forces files to the disk, and then their places in their folders. One that was removed needs it no more.
+fn force_all(files: &BTreeSet<PathBuf>) -> Result<(), StorageError> {
+    let mut folders = BTreeSet::new();
+    for path in files {
+        match File::open(path).and_then(|file| file.sync_all()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => other.map_err(|e| failed("writing", path, e))?,
+        }
+        folders.extend(path.parent());
+    }
+    for folder in folders {
+        File::open(folder).and_then(|f| f.sync_all()).map_err(|e| failed("writing", folder, e))?;
+    }
+    Ok(())
 }
 
 /// Waiting for the disk blocks: it is done where blocking is allowed. What the page cache answers takes microseconds, less
@@ -204,8 +237,30 @@ impl Storage for Directory {
         blocking(move || this.write_now(&key, &bytes, &expect)).await
     }
 
+    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+        let path = self.file(key);
+        // Held while waiting for the disk: that is what groups those who wait.
+        let _forcing = self.unsettled.forcing.lock().await;
+        let all = {
+            let mut files = self.unsettled();
+            if !files.contains(&path) {
+                return Ok(());
+            }
+            std::mem::take(&mut *files)
+        };
+        let forced = {
+            let all = all.clone();
+            blocking(move || force_all(&all)).await
+        };
+        if forced.is_err() {
+            self.unsettled().extend(all);
+        }
+        forced
+    }
+
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
         let path = self.file(key);
+        self.unsettled().remove(&path);
         self.spares(key.kind()).remove(&path).map_err(|e| failed("removing", &path, e))
     }
 

@@ -118,13 +118,19 @@ pub enum Expect {
 /// A lock held; dropping it frees it, and so does the death of the process.
 pub trait Lock: Send + Sync {}
 
-/// Keeps entries. Every write is whole or not at all, and survives the death of the process once it returned.
+/// Keeps entries. Every write is whole or not at all, and survives the death of the process once it returned. It survives
+/// the loss of the machine's power as well, for orders once [`Storage::settle`] returned.
 #[async_trait]
 pub trait Storage: Send + Sync {
     /// Reads an entry.
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError>;
     /// Writes an entry if the expectation holds; else [`StorageError::Conflict`].
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError>;
+    /// Waits until what was written there survives the loss of the machine's power. Orders are written several times each,
+    /// and few of those writes need it.
+    async fn settle(&self, _key: &Key) -> Result<(), StorageError> {
+        Ok(())
+    }
     /// Removes an entry; removing what is not there is success.
     async fn remove(&self, key: &Key) -> Result<(), StorageError>;
     /// The keys of a kind, in order.

@@ -1,6 +1,8 @@
 //! The audit log: who asked the API server for what.
 
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -72,29 +74,44 @@ struct Status {
     code: u16,
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<Request>> {
-    let text = std::fs::read_to_string(path).context("reading the audit log")?;
-    let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    let mut requests = Vec::new();
-    for line in complete.lines() {
-        let entry: Entry = serde_json::from_str(line).with_context(|| format!("the audit log says {line}"))?;
-        if entry.stage != "ResponseComplete" {
-            continue;
+/// The log, which is read on from where it was read to.
+#[derive(Default)]
+pub(super) struct Log(Mutex<(u64, Vec<Request>)>);
+
+impl Log {
+    /// Every request so far.
+    pub(super) fn read(&self, path: &Path) -> Result<Vec<Request>> {
+        let mut guard = self.0.lock().expect("nothing panics while it is held");
+        let (from, requests) = &mut *guard;
+        let mut file = std::fs::File::open(path).context("reading the audit log")?;
+        file.seek(SeekFrom::Start(*from))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        for line in complete.lines() {
+            let entry: Entry = serde_json::from_str(line).with_context(|| format!("the audit log says {line}"))?;
+            requests.extend(request(entry));
         }
-        let of = entry.object_ref.unwrap_or_default();
-        let resource =
-            if of.subresource.is_empty() { of.resource } else { format!("{}/{}", of.resource, of.subresource) };
-        let object = if of.namespace.is_empty() { of.name } else { format!("{}/{}", of.namespace, of.name) };
-        let code = entry.response_status.unwrap_or_default().code;
-        requests.push(Request {
-            user: entry.user.username,
-            verb: entry.verb,
-            resource,
-            object,
-            code,
-            uri: entry.uri,
-            at: entry.stage_timestamp,
-        });
+        *from += complete.len() as u64;
+        Ok(requests.clone())
     }
-    Ok(requests)
+}
+
+fn request(entry: Entry) -> Option<Request> {
+    if entry.stage != "ResponseComplete" {
+        return None;
+    }
+    let of = entry.object_ref.unwrap_or_default();
+    let resource = if of.subresource.is_empty() { of.resource } else { format!("{}/{}", of.resource, of.subresource) };
+    let object = if of.namespace.is_empty() { of.name } else { format!("{}/{}", of.namespace, of.name) };
+    let code = entry.response_status.unwrap_or_default().code;
+    Some(Request {
+        user: entry.user.username,
+        verb: entry.verb,
+        resource,
+        object,
+        code,
+        uri: entry.uri,
+        at: entry.stage_timestamp,
+    })
 }

@@ -1,5 +1,7 @@
 //! Certificates by ACME in the program: Pebble asks our Envoy, and what it issues is served.
 
+mod nameless;
+mod passed;
 mod proofs;
 mod refusals;
 mod served;

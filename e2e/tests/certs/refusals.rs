@@ -67,7 +67,7 @@ fn what_makes_no_sense_is_refused_at_the_start_with_a_sentence() -> Result<()> {
 async fn names_no_ca_could_certify_cost_no_order() -> Result<()> {
     let mut site = Site::new().await?;
     fs::write(site.state.path().join("pebble.pem"), site.pebble.issuing_root(0).await?)?;
-    site.publish(&[("co.uk", "acme"), ("*.example.com", "acme"), ("a.example.com", "acme")])?;
+    site.publish(&[("co.uk", "acme"), ("*.example.com", "acme"), ("a.example.com", "acme"), ("192.0.2.1", "acme")])?;
     site.start(&[])?;
     for (host, word) in [
         ("co.uk", "co.uk is a public suffix"),
@@ -78,6 +78,8 @@ async fn names_no_ca_could_certify_cost_no_order() -> Result<()> {
         let row = site.row(host, |row| row["lastError"].is_string()).await?;
         ensure!(row["lastError"].as_str().is_some_and(|text| text.contains(word)), "{host}: {row}");
     }
+    let (_, text) = site.ask(&["status"])?;
+    ensure!(text.contains("hostname \"192.0.2.1\" is an IP address: a DNS name is expected"), "{text}");
     ensure!(site.pebble.orders() == 0);
     Ok(())
 }

@@ -67,6 +67,31 @@ async fn a_host_that_is_published_is_served_renewed_and_survives_a_new_account_k
 
 #[tokio::test]
 #[ignore = "needs Envoy and Pebble"]
+async fn who_watches_sees_a_certificate_come() -> Result<()> {
+    let mut site = Site::new().await?;
+    site.start(&["--acme-preflight", "strict"])?;
+    // The program answers before anything is published.
+    let until = Instant::now() + LIMIT;
+    while site.ask(&["certs"])?.0 != 0 {
+        ensure!(Instant::now() < until, "it does not answer");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let private = site.state.path().display().to_string();
+    let mut watching = Gatewright::start(&["certs", "--watch", "--state-dir", &private])?;
+    watching.line("HOST").await?;
+    site.publish(&[("a.example.com", "acme")])?;
+    let line = watching.line("a.example.com").await?;
+    ensure!(line.contains(" acme"), "{line}");
+    ensure!(site.served("a.example.com").await?.status == 200);
+    watching.line(" renewal  in ").await?;
+    // It was shown once for each change, and not once a second.
+    let tables = watching.output().matches("HOST").count();
+    ensure!((2..=10).contains(&tables), "{tables} tables:\n{}", watching.output());
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy and Pebble"]
 async fn a_new_host_is_refused_until_its_own_certificate_is_there() -> Result<()> {
     let mut site = Site::new().await?;
     // Nobody listens there.

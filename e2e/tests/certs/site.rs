@@ -33,8 +33,9 @@ pub(crate) struct Site {
 }
 
 fn listener(name: &str, host: &str, port: u16, issuer: &str) -> String {
+    let hostname = if host.is_empty() { String::new() } else { format!("hostname: \"{host}\", ") };
     format!(
-        "  - {{name: {name}, hostname: \"{host}\", protocol: HTTPS, port: {port}, \
+        "  - {{name: {name}, {hostname}protocol: HTTPS, port: {port}, \
          tls: {{options: {{gatewright.io/issuer: {issuer}}}}}}}\n"
     )
 }
@@ -75,8 +76,13 @@ impl Site {
         fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
     }
 
-    /// The Gateway with these listeners, as (host, issuer), and no listener on port 80.
+    /// The Gateway with these listeners, as (host, issuer), and no listener on port 80. The host may be none.
     pub(crate) fn publish(&self, hosts: &[(&str, &str)]) -> Result<()> {
+        self.publish_beside(hosts, "")
+    }
+
+    /// As [`Self::publish`], with more lines of listeners.
+    pub(crate) fn publish_beside(&self, hosts: &[(&str, &str)], more: &str) -> Result<()> {
         let listeners: String = hosts
             .iter()
             .enumerate()
@@ -86,7 +92,7 @@ impl Site {
             "gateway.yaml",
             &format!(
                 "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: edge}}\nspec:\n  \
-                 gatewayClassName: ours\n  listeners:\n{listeners}"
+                 gatewayClassName: ours\n  listeners:\n{listeners}{more}"
             ),
         )
     }

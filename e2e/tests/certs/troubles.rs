@@ -74,6 +74,33 @@ async fn what_is_in_the_way_is_named_before_an_order_and_stops_it_where_that_is_
 }
 
 #[tokio::test]
+#[ignore = "needs Envoy and Pebble"]
+async fn a_port_80_that_does_not_speak_http_is_named_and_costs_no_order() -> Result<()> {
+    let mut site = Site::new().await?;
+    // TLS where the CA will ask in plain HTTP.
+    let plain = site.pebble.http_port;
+    let tls = format!(
+        "  - {{name: tls, hostname: b.example.com, protocol: HTTPS, port: {plain}, \
+         tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n"
+    );
+    site.publish_beside(&[("a.example.com", "acme")], &tls)?;
+    site.start(&["--acme-preflight", "strict"])?;
+    let row = site.row("a.example.com", |row| row["lastError"].is_string()).await?;
+    ensure!(said(&row, "for a.example.com") && said(&row, "is the listener on port 80 programmed?"), "{row}");
+    let (code, text) = site.ask(&["certs", "check", "a.example.com"])?;
+    ensure!(code == 1 && text.contains("is the listener on port 80 programmed?"), "{code} {text}");
+    ensure!(site.get("a.example.com").await.is_err());
+    ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
+    // The fix that the sentence names, and nothing else.
+    site.publish(&[("a.example.com", "acme")])?;
+    let (code, text) = site.ask(&["certs", "renew", "a.example.com"])?;
+    ensure!(code == 0, "{text}");
+    ensure!(site.served("a.example.com").await?.status == 200);
+    ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
+    Ok(())
+}
+
+#[tokio::test]
 #[ignore = "needs Envoy"]
 async fn after_a_failure_a_trial_elsewhere_comes_first() -> Result<()> {
     let mut site = Site::new().await?;
@@ -141,6 +168,12 @@ async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() 
         sleep(Duration::from_millis(50)).await;
     }
     ensure!(closed.counts().certificates.is_empty());
+    // What both CAs said is told beside the certificates.
+    let (_, text) = site.ask(&["certs"])?;
+    for issuer in ["first@", "closed@"] {
+        let line = text.lines().find(|line| line.starts_with(issuer) && line.contains("new orders of the account"));
+        ensure!(line.is_some_and(|line| line.contains("0 of ? left, more in ")), "{text}");
+    }
     Ok(())
 }
 

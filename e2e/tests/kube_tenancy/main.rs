@@ -5,4 +5,6 @@ mod modes;
 mod others;
 mod own_class;
 mod site;
+mod steady;
 mod troubles;
+mod weather;

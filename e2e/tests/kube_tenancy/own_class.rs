@@ -90,3 +90,53 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }
+
+/// Gateways of the shared fleet have one address: the hostnames of plain HTTP decide whose redirect is whose, also below
+/// the apex of another.
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn tenants_that_share_an_address_each_redirect_their_own_hosts() -> Result<()> {
+    let address = format!("127.45.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
+    let cluster = cluster().await?.reached_at(address.parse()?);
+    let server = &cluster.server;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    let apexes = ["one.example.org", "two.example.org", "child.one.example.org"];
+    let space = |apex: &str| format!("tenant-{}", apex.trim_end_matches(".example.org").replace('.', "-"));
+    let http: SocketAddr = format!("{address}:80").parse()?;
+    for apex in apexes {
+        let space = space(apex);
+        namespace(server, &space, apex).await?;
+        server.put(tls_secret(&space, "wildcard", &[apex, &format!("*.{apex}")])?).await?;
+        let spec = json!({"apex": apex, "certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"},
+            "gatewayClassName": "gatewright"});
+        server.put(tenant(&space, spec)).await?;
+    }
+    for apex in apexes {
+        until_ready(&cluster, &space(apex), "Reconciled").await?;
+        let gateway = cluster
+            .until(GATEWAY, "Gateway", &space(apex), "cozystack", |o| is_true(&o["status"], "Programmed"))
+            .await?;
+        for listener in gateway["status"]["listeners"].as_array().into_iter().flatten() {
+            assert!(is_true(listener, "Programmed") && !is_true(listener, "Conflicted"), "{apex}: {listener:#}");
+        }
+        for host in [apex.to_owned(), format!("web.{apex}"), format!("a.b.{apex}")] {
+            let answer = Probe::http(http, &host).send().await?;
+            assert_eq!(answer.status, 301, "{host}");
+            assert_eq!(answer.headers["location"], format!("https://{host}/"));
+        }
+    }
+    assert_eq!(Probe::http(http, "nobody.example.org").send().await?.status, 404);
+
+    // One leaves with its redirect, and the others' stay.
+    server.api(TENANT, "TenantGateway", "tenant-two").await?.delete("cozystack", &Default::default()).await?;
+    until("its redirect is gone", async || {
+        Ok(Probe::http(http, "web.two.example.org").send().await.is_ok_and(|answer| answer.status == 404))
+    })
+    .await?;
+    assert_eq!(Probe::http(http, "web.one.example.org").send().await?.status, 301);
+    assert_eq!(Probe::http(http, "web.child.one.example.org").send().await?.status, 301);
+    Ok(())
+}

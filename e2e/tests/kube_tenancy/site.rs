@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::{ApiServer, Request};
 use e2e::cluster::Cluster;
+use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -177,4 +178,38 @@ pub(crate) async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request
         }
         before = now.len();
     }
+}
+
+/// What a data plane, cert-manager, other controllers and people write in a namespace now and then: statuses that say the
+/// same at another time, entries of their own, annotations. Four edits.
+pub(crate) async fn rewrite(server: &ApiServer, space: &str, number: usize) -> Result<()> {
+    let theirs = PatchParams { field_manager: Some("theirs".to_owned()), ..PatchParams::default() };
+    let time = format!("2026-01-01T00:{:02}:{:02}Z", number / 60 % 60, number % 60);
+    let condition = |kind: &str| {
+        json!({"type": kind, "status": "True", "reason": "Theirs", "message": number.to_string(),
+            "lastTransitionTime": time, "observedGeneration": 1})
+    };
+    let addresses = json!([{"type": "IPAddress", "value": format!("10.0.0.{}", number % 250)}]);
+    let patch = Patch::Merge(json!({"status": {"addresses": addresses}}));
+    server.api(GATEWAY, "Gateway", space).await?.patch_status("cozystack", &theirs, &patch).await?;
+
+    let routes = server.api(GATEWAY, "HTTPRoute", space).await?;
+    let all = routes.list(&ListParams::default()).await?.items;
+    if let Some(route) = all.get(number % all.len().max(1)) {
+        let mut parents = route.data["status"]["parents"].as_array().cloned().unwrap_or_default();
+        parents.retain(|parent| parent["controllerName"] != "theirs.org/controller");
+        parents.push(json!({"controllerName": "theirs.org/controller", "parentRef": {"name": "cozystack"},
+            "conditions": [condition("Accepted")]}));
+        let patch = Patch::Merge(json!({"status": {"parents": parents}}));
+        routes.patch_status(&route.name_any(), &theirs, &patch).await?;
+    }
+    let certificates = server.api(CERT_MANAGER, "Certificate", space).await?;
+    let all = certificates.list(&ListParams::default()).await?.items;
+    if let Some(certificate) = all.get(number % all.len().max(1)) {
+        let patch = Patch::Merge(json!({"status": {"conditions": [condition("Issuing")]}}));
+        certificates.patch_status(&certificate.name_any(), &theirs, &patch).await?;
+    }
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"theirs.org/seen": time}}}));
+    server.api("v1", "Namespace", "").await?.patch(space, &theirs, &patch).await?;
+    Ok(())
 }

@@ -16,7 +16,7 @@ use crate::site::{
 const HOSTS: usize = 70;
 
 /// Objects without what is another's to say or differs between two namespaces of the same story.
-fn compared(objects: Vec<Value>, apex: &str, space: &str) -> BTreeMap<String, String> {
+pub(crate) fn compared(objects: Vec<Value>, apex: &str, space: &str) -> BTreeMap<String, String> {
     let strip = |mut object: Value| {
         let listeners = object["spec"]["listeners"].as_array_mut();
         if let Some(listeners) = listeners {
@@ -44,7 +44,7 @@ fn compared(objects: Vec<Value>, apex: &str, space: &str) -> BTreeMap<String, St
         .collect()
 }
 
-async fn burst(server: &ApiServer, space: &str, apex: &str, hosts: std::ops::Range<usize>) -> Result<()> {
+pub(crate) async fn burst(server: &ApiServer, space: &str, apex: &str, hosts: std::ops::Range<usize>) -> Result<()> {
     for number in hosts {
         let host = format!("h{number:03}.{apex}");
         server.put(route(space, &format!("r{number:03}"), space, &[&host])).await?;
@@ -115,7 +115,7 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
 }
 
 /// Every hostname that has a listener, each once.
-async fn placed(server: &ApiServer, space: &str, name: &str) -> Result<Vec<String>> {
+pub(crate) async fn placed(server: &ApiServer, space: &str, name: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for object in objects(server, space).await? {
         let listeners = object["spec"]["listeners"].as_array().cloned().unwrap_or_default();
@@ -152,6 +152,22 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
     let all = [&certificate, "Gateway cozystack", "HTTPRoute cozystack-http-redirect", "Issuer cozystack-gateway"];
     until_owned(server, "tenant-late", &all).await?;
     until_ready(&cluster, "tenant-late", "GatewayNotAccepted").await?;
+
+    // cert-manager is removed with all it had, and installed again.
+    let definitions = server.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
+    let uid = async || {
+        let gateways = server.api(crate::site::GATEWAY, "Gateway", "tenant-late").await?;
+        anyhow::Ok(gateways.get("cozystack").await?.metadata.uid)
+    };
+    let before = uid().await?;
+    for kind in ["certificates", "issuers"] {
+        definitions.delete(&format!("{kind}.cert-manager.io"), &Default::default()).await?;
+    }
+    until_ready(&cluster, "tenant-late", "KindNotServed").await?;
+    install_cert_manager(server).await?;
+    until_owned(server, "tenant-late", &all).await?;
+    until_ready(&cluster, "tenant-late", "GatewayNotAccepted").await?;
+    assert_eq!(uid().await?, before, "what was served all the time is untouched");
 
     // One that is told to leave them to another controller does.
     drop(controller);

@@ -39,8 +39,16 @@ use job::Job;
 /// Writes at the same time.
 const AT_ONCE: usize = 8;
 /// How long after one write of a Gateway or ListenerSet the next one waits, so that a burst of routes is a few writes:
-/// the API server compares all listeners with each other.
+/// the API server compares all listeners with each other. A server that needs longer gets twice as long as it needed.
 const GAP: Duration = Duration::from_millis(250);
+const LONGEST_GAP: Duration = Duration::from_secs(5);
+/// Objects with more listeners than this are written two at a time: each keeps a processor of the API server busy, and
+/// one that is not answered in time was work for nothing.
+const LARGE: usize = 24;
+const LARGE_AT_ONCE: usize = 2;
+/// How long the status of a TenantGateway waits for more of the same: it tells of all its listeners, and one event
+/// leads to several that touch it.
+const SETTLE: Duration = Duration::from_millis(200);
 /// How long a status waits for those who are to act yet, so that it is written once.
 const PASSING: Duration = Duration::from_secs(2);
 /// How often the same is written again before it is called a fight.
@@ -129,7 +137,11 @@ pub struct Tenants {
     damper: Damper<Task>,
     /// What could not be written, and what is fought over.
     troubles: BTreeMap<Task, (&'static str, String)>,
-    wrote: BTreeMap<Derived, Instant>,
+    /// When Gateways and ListenerSets may be written again.
+    rest: BTreeMap<Derived, Instant>,
+    /// The large ones that are being written, and those that wait for them.
+    large: BTreeSet<Task>,
+    parked: BTreeSet<Task>,
     /// Since when the status of a TenantGateway waits for others.
     passing: BTreeMap<ObjectName, Instant>,
     writes: Writes,
@@ -153,7 +165,9 @@ impl Tenants {
             tasks: JoinSet::new(),
             damper: Damper::default(),
             troubles: BTreeMap::new(),
-            wrote: BTreeMap::new(),
+            rest: BTreeMap::new(),
+            large: BTreeSet::new(),
+            parked: BTreeSet::new(),
             passing: BTreeMap::new(),
             writes: Writes::default(),
         }
@@ -172,7 +186,7 @@ impl Tenants {
         let task = match derived(key) {
             Some(derived) => {
                 self.held.remove(&derived);
-                self.wrote.remove(&derived);
+                self.rest.remove(&derived);
                 // It may be wanted anew.
                 self.want(Task::Object(derived.clone()));
                 Task::Object(derived)
@@ -237,7 +251,8 @@ impl Tenants {
     }
 
     fn want(&mut self, task: Task) {
-        self.queue.want(task, Instant::now());
+        let pause = if matches!(task, Task::Status(_)) { SETTLE } else { Duration::ZERO };
+        self.queue.want(task, Instant::now() + pause);
     }
 
     fn want_status(&mut self, derived: &Derived, tenancy: &Tenancy) {
@@ -261,9 +276,26 @@ impl Tenants {
                     self.queue.done(&task);
                     self.queue.want(task, at);
                 }
+                Decision::Write(_, document) if !self.has_room(&task, &document) => {
+                    self.queue.done(&task);
+                    self.parked.insert(task);
+                }
                 Decision::Write(job, document) => self.begin(task, job, &document, known.tenancy),
             }
         }
+    }
+
+    /// Whether a write may begin now; one that may is counted.
+    fn has_room(&mut self, task: &Task, document: &serde_json::Value) -> bool {
+        let listeners = document["spec"]["listeners"].as_array().map_or(0, Vec::len);
+        if listeners <= LARGE {
+            return true;
+        }
+        let room = self.large.len() < LARGE_AT_ONCE;
+        if room {
+            self.large.insert(task.clone());
+        }
+        room
     }
 
     fn begin(&mut self, task: Task, job: Job, document: &serde_json::Value, tenancy: &Tenancy) {
@@ -278,8 +310,10 @@ impl Tenants {
             let text = format!("{task}: {who} changes back what is written, again and again: let one of us have it");
             self.trouble(&task, ("ContestedByAnotherWriter", text), tenancy);
         }
-        if let Task::Object(derived) = &task {
-            self.wrote.insert(derived.clone(), now);
+        if let Task::Object(derived) = &task
+            && has_listeners(derived)
+        {
+            self.rest.insert(derived.clone(), now + GAP);
         }
         let kind = match (&task, &job) {
             (_, Job::Delete(..)) => "delete",
@@ -289,7 +323,10 @@ impl Tenants {
         };
         *self.writes.begun.entry(kind).or_default() += 1;
         let (client, key) = (self.client.clone(), task.key());
-        self.tasks.spawn(async move { Written { task, outcome: job::run(client, key, job).await } });
+        self.tasks.spawn(async move {
+            let outcome = job::run(client, key, job).await;
+            Written { task, outcome, took: now.elapsed() }
+        });
     }
 
     fn decide(&mut self, task: &Task, known: Known<'_>) -> Decision {
@@ -349,9 +386,8 @@ impl Tenants {
             Step::TakeOver => Job::TakeOver(document.clone(), uid),
             Step::Delete => Job::Delete(uid, version),
         };
-        let gap = matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet);
-        match self.wrote.get(derived).map(|wrote| *wrote + GAP).filter(|at| gap && *at > now) {
-            Some(at) => Err(Decision::Later(at)),
+        match self.rest.get(derived).filter(|at| **at > now) {
+            Some(at) => Err(Decision::Later(*at)),
             None => Ok((job, document)),
         }
     }
@@ -432,7 +468,17 @@ impl Tenants {
 
     /// Takes in how a write ended.
     pub fn take_written(&mut self, written: Written, tenancy: &Tenancy) {
-        let Written { task, outcome } = written;
+        let Written { task, outcome, took } = written;
+        if self.large.remove(&task) {
+            for parked in std::mem::take(&mut self.parked) {
+                self.want(parked);
+            }
+        }
+        if let Task::Object(derived) = &task
+            && let Some(rest) = self.rest.get_mut(derived)
+        {
+            *rest = (*rest).max(Instant::now() + (took * 2).min(LONGEST_GAP).saturating_sub(GAP));
+        }
         if let Task::Status(_) = &task {
             self.herald.written(&task.key(), outcome.is_ok());
         }
@@ -482,6 +528,12 @@ impl Tenants {
 pub struct Written {
     task: Task,
     outcome: Result<Option<Box<DynamicObject>>, Failure>,
+    took: Duration,
+}
+
+/// Whether it is one of the objects that the API server needs long for.
+fn has_listeners(derived: &Derived) -> bool {
+    matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet)
 }
 
 fn kind(kind: DerivedKind) -> Kind {

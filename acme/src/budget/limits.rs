@@ -1,0 +1,173 @@
+//! The limits of CAs, as their pages tell them.
+
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+use super::Endpoint;
+
+/// So many in such a time, refilled evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// How many at once, from full.
+    pub burst: u32,
+    /// How long an empty bucket needs to be full again.
+    pub per: SignedDuration,
+}
+
+impl Rate {
+    /// `burst` per `hours`.
+    pub const fn hours(burst: u32, hours: i64) -> Self {
+        Self { burst, per: SignedDuration::from_hours(hours) }
+    }
+
+    /// `each_second`, and `burst` at once.
+    pub const fn seconds(each_second: u32, burst: u32) -> Self {
+        Self { burst, per: SignedDuration::from_millis(1000 * burst as i64 / each_second as i64) }
+    }
+
+    /// How long until there is one more.
+    pub fn interval(self) -> SignedDuration {
+        self.per / i32::try_from(self.burst.max(1)).unwrap_or(i32::MAX)
+    }
+}
+
+/// The limits of a CA; `None` is a limit it does not have, or that we do not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// New orders of an account.
+    pub orders: Option<Rate>,
+    /// Certificates for a registered domain, whoever asks.
+    pub domain: Option<Rate>,
+    /// Certificates for exactly one set of names, whoever asks.
+    pub set: Option<Rate>,
+    /// Failed authorizations of one name by an account.
+    pub failures: Option<Rate>,
+    /// Failed authorizations of one name by an account without a success between them, after which the CA pauses the name.
+    #[serde(default)]
+    pub in_a_row: Option<Rate>,
+    /// New accounts from one address.
+    #[serde(default)]
+    pub accounts: Option<Rate>,
+    /// Requests from one address.
+    #[serde(default)]
+    pub requests: Requests,
+    /// Most names that are put into one certificate to save orders; fits every profile.
+    pub names: usize,
+}
+
+/// How many requests a CA takes from one address, by endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// The directory.
+    pub directory: Option<Rate>,
+    /// Nonces.
+    pub new_nonce: Option<Rate>,
+    /// Accounts: made, or looked for.
+    pub new_account: Option<Rate>,
+    /// Orders placed.
+    pub new_order: Option<Rate>,
+    /// Certificates revoked.
+    pub revoke: Option<Rate>,
+    /// ARI.
+    pub renewal_info: Option<Rate>,
+    /// Everything else.
+    pub other: Option<Rate>,
+}
+
+impl Requests {
+    /// Let's Encrypt, production.
+    const LETS_ENCRYPT: Self = Self {
+        directory: Some(Rate::seconds(40, 40)),
+        new_nonce: Some(Rate::seconds(20, 10)),
+        new_account: Some(Rate::seconds(5, 15)),
+        new_order: Some(Rate::seconds(300, 200)),
+        revoke: Some(Rate::seconds(10, 100)),
+        renewal_info: Some(Rate::seconds(1000, 100)),
+        other: Some(Rate::seconds(250, 125)),
+    };
+
+    /// No limit that we know.
+    const UNKNOWN: Self = Self {
+        directory: None,
+        new_nonce: None,
+        new_account: None,
+        new_order: None,
+        revoke: None,
+        renewal_info: None,
+        other: None,
+    };
+
+    /// That of an endpoint.
+    pub fn of(&self, endpoint: Endpoint) -> Option<Rate> {
+        match endpoint {
+            Endpoint::Directory => self.directory,
+            Endpoint::NewNonce => self.new_nonce,
+            Endpoint::NewAccount => self.new_account,
+            Endpoint::NewOrder => self.new_order,
+            Endpoint::Revoke => self.revoke,
+            Endpoint::RenewalInfo => self.renewal_info,
+            Endpoint::Other => self.other,
+        }
+    }
+}
+
+/// Most names in a certificate of a CA, unless a profile takes fewer.
+const MOST_NAMES: usize = 100;
+/// Let's Encrypt's profiles that take fewer (its page "Profiles", seen in August 2026).
+const SMALL_PROFILES: [&str; 2] = ["tlsserver", "shortlived"];
+
+impl Limits {
+    /// The most names that somebody may wish for in one certificate, by profile.
+    pub fn most_names(profile: Option<&str>) -> usize {
+        if profile.is_some_and(|p| SMALL_PROFILES.contains(&p)) { 25 } else { MOST_NAMES }
+    }
+
+    /// Let's Encrypt, production (its page "Rate limits", seen in August 2026); 25 names fit every profile.
+    pub const LETS_ENCRYPT: Self = Self {
+        orders: Some(Rate::hours(300, 3)),
+        domain: Some(Rate::hours(50, 7 * 24)),
+        set: Some(Rate::hours(5, 7 * 24)),
+        failures: Some(Rate::hours(5, 1)),
+        in_a_row: Some(Rate::hours(1152, 1152 * 24)),
+        accounts: Some(Rate::hours(10, 3)),
+        requests: Requests::LETS_ENCRYPT,
+        names: 25,
+    };
+
+    /// Let's Encrypt, staging.
+    pub const LETS_ENCRYPT_STAGING: Self = Self {
+        orders: Some(Rate::hours(1500, 3)),
+        domain: Some(Rate::hours(30_000, 7 * 24)),
+        set: Some(Rate::hours(30_000, 7 * 24)),
+        failures: Some(Rate::hours(200, 1)),
+        in_a_row: None,
+        accounts: None,
+        requests: Requests {
+            new_order: Some(Rate::seconds(20, 20)),
+            other: Some(Rate::seconds(20, 20)),
+            ..Requests::LETS_ENCRYPT
+        },
+        names: 25,
+    };
+
+    /// A CA we know nothing about: what it says in its answers counts, and nothing else.
+    pub const UNKNOWN: Self = Self {
+        orders: None,
+        domain: None,
+        set: None,
+        failures: None,
+        in_a_row: None,
+        accounts: None,
+        requests: Requests::UNKNOWN,
+        names: 25,
+    };
+
+    /// The limits of the CA behind a directory URL.
+    pub fn of(directory_url: &str) -> Self {
+        match directory_url {
+            "https://acme-v02.api.letsencrypt.org/directory" => Self::LETS_ENCRYPT,
+            "https://acme-staging-v02.api.letsencrypt.org/directory" => Self::LETS_ENCRYPT_STAGING,
+            _ => Self::UNKNOWN,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a CA takes from one address: requests by endpoint, and new accounts. All accounts at a CA share it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::budget::{Budget, Endpoint, Limits, Scope, Wait};
+use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
+
+/// A CA that wants no request for longer is asked again all the same.
+const LONGEST_TOLD: SignedDuration = SignedDuration::from_hours(1);
+
+/// The traffic to one CA.
+#[derive(Debug)]
+pub struct Traffic {
+    directory: String,
+    ledger: Mutex<Budget>,
+}
+
+/// The traffic to all CAs, by directory URL.
+#[derive(Debug, Default)]
+pub struct Traffics(Mutex<BTreeMap<String, Arc<Traffic>>>);
+
+impl Traffics {
+    /// The traffic to the CA behind a directory URL, with what is written down about it.
+    pub(crate) async fn to(
+        &self,
+        directory: &str,
+        limits: &Limits,
+        storage: &dyn Storage,
+    ) -> Result<Arc<Traffic>, StorageError> {
+        let known = || self.0.lock().expect("nobody panics while holding it").get(directory).cloned();
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let traffic = Arc::new(Traffic::read(directory, limits, storage).await?);
+        let mut all = self.0.lock().expect("nobody panics while holding it");
+        Ok(all.entry(directory.to_owned()).or_insert(traffic).clone())
+    }
+}
+
+impl Traffic {
+    /// Traffic of which nothing is known yet.
+    pub(crate) fn of(directory: &str, limits: &Limits) -> Self {
+        Self { directory: directory.to_owned(), ledger: Mutex::new(Budget::new(limits.clone())) }
+    }
+
+    async fn read(directory: &str, limits: &Limits, storage: &dyn Storage) -> Result<Self, StorageError> {
+        let stored = match read_json::<Budget>(storage, &key(directory)).await {
+            Ok(stored) => stored.map(|(budget, _)| budget),
+            // Nothing in it is worth more than an hour.
+            Err(StorageError::Damaged { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let traffic = Self::of(directory, limits);
+        if let Some(stored) = stored {
+            traffic.with(|ledger| {
+                *ledger = stored;
+                ledger.limits = limits.clone();
+            });
+        }
+        Ok(traffic)
+    }
+
+    /// When the next request may be sent, which is counted with that; an error where the CA wants none before.
+    pub(crate) fn request(&self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
+        self.with(|ledger| ledger.spend_request(endpoint, now))
+    }
+
+    /// The CA said when it wants a request again.
+    pub(crate) fn told(&self, endpoint: Endpoint, after: SignedDuration, now: Timestamp) {
+        self.with(|ledger| ledger.learn(Scope::Requests(endpoint), now + after.min(LONGEST_TOLD)));
+    }
+
+    /// Counts an account before it is made, and writes that down.
+    pub(crate) async fn account(
+        &self,
+        storage: &dyn Storage,
+        now: Timestamp,
+    ) -> Result<Result<(), Wait>, StorageError> {
+        if let Err(wait) = self.with(|ledger| ledger.spend_account(now)) {
+            return Ok(Err(wait));
+        }
+        self.save(storage, now).await.map(Ok)
+    }
+
+    /// Writes down what was counted.
+    pub(crate) async fn save(&self, storage: &dyn Storage, now: Timestamp) -> Result<(), StorageError> {
+        let snapshot = self.with(|ledger| {
+            ledger.prune(now);
+            ledger.clone()
+        });
+        write_json(storage, &key(&self.directory), &snapshot, &Expect::Anything).await.map(drop)
+    }
+
+    /// What was counted.
+    pub(crate) fn ledger(&self) -> Budget {
+        self.with(|ledger| ledger.clone())
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Budget) -> T) -> T {
+        change(&mut self.ledger.lock().expect("nobody panics while holding it"))
+    }
+}
+
+fn key(directory: &str) -> Key {
+    let rest = directory.split_once("://").map_or(directory, |(_, rest)| rest);
+    Key::new(Kind::Budget, &format!("address-{rest}"))
+}

@@ -1,0 +1,107 @@
+//! What we cost an API server: writes and time for one added host, many TenantGateways from nothing, a start with all of
+//! it there, a steady state, and the way of one route to HTTPS.
+//!
+//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|own [HOSTS]]`. API server and controller share the
+//! machine, so times are told as multiples of what a plain client needs for the same in the same run; counts are exact.
+
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+mod hosts;
+mod mass;
+mod own;
+#[allow(dead_code, unreachable_pub, reason = "the tests use the rest")]
+#[path = "../../e2e/tests/kube_tenancy/site.rs"]
+mod site;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use e2e::apiserver::Request;
+use e2e::cluster::Cluster;
+use e2e::gatewright::Gatewright;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::Value;
+
+/// Writes at the same time, as many as the controller makes.
+const AT_ONCE: usize = 8;
+const TENANTS: usize = 1000;
+const HOSTS: usize = 10_000;
+
+fn main() -> Result<()> {
+    let wish: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    // The API server dies with the thread that started it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let count = wish.get(1).map(|text| text.parse()).transpose().context("a number")?;
+    match wish.first().map(String::as_str) {
+        Some("hosts") => runtime.block_on(hosts::hosts()),
+        Some("mass") => runtime.block_on(mass::mass(count.unwrap_or(TENANTS))),
+        Some("own") => runtime.block_on(own::own(count.unwrap_or(HOSTS))),
+        Some(other) => bail!("nothing is called {other}: expected hosts, mass or own"),
+        None => {
+            runtime.block_on(hosts::hosts())?;
+            runtime.block_on(mass::mass(TENANTS))?;
+            runtime.block_on(own::own(HOSTS))
+        }
+    }
+}
+
+/// Puts objects, several at a time.
+async fn put_all(cluster: &Cluster, all: Vec<Value>) -> Result<()> {
+    let puts = all.into_iter().map(|object| async { cluster.server.put(object).await.map(|_| ()) });
+    stream::iter(puts).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Waits until something holds, however long the machine takes.
+async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(1800);
+    while !good().await? {
+        if Instant::now() > deadline {
+            bail!("not in time: {what}");
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
+}
+
+/// What was written since, once nothing was written for longer than a status waits.
+async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
+    let mut before = cluster.writes()?.len();
+    loop {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let now = cluster.writes()?;
+        if now.len() == before {
+            return Ok(now[since..].to_vec());
+        }
+        before = now.len();
+    }
+}
+
+fn median<T: Ord + Copy>(mut all: Vec<T>) -> T {
+    all.sort();
+    all[all.len() / 2]
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// Processor time of all threads of the controller so far.
+fn processor(controller: &Gatewright) -> Result<Duration> {
+    let mut nanos = 0;
+    for task in std::fs::read_dir(format!("/proc/{}/task", controller.pid()))? {
+        // A thread may end meanwhile.
+        let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+        nanos += text.split_whitespace().next().and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Resident memory of the controller in megabytes: now, and at most so far.
+fn resident(controller: &Gatewright) -> Result<(u64, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid()))?;
+    let field = |name: &str| -> Result<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a field of the status")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+    };
+    Ok((field("VmRSS:")?, field("VmHWM:")?))
+}

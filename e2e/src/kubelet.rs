@@ -1,0 +1,167 @@
+//! A small kubelet: the pods of one node, as processes with the network, files, user and arguments that their manifests
+//! give them. There is no image store: a table says which program an image is.
+//!
+//! It also stands in for what makes Services reachable: every pod finds their names in its `/etc/hosts`, with addresses that
+//! lead to a pod that is ready.
+
+mod network;
+mod pod;
+mod services;
+mod volume;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PostParams, Preconditions};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::apiserver::ApiServer;
+use network::Network;
+use pod::Running;
+use services::{Services, forward};
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(200);
+/// The name of the node.
+pub const NODE: &str = "node-a";
+
+/// A running kubelet; on drop all its pods are killed and their network is gone.
+pub struct Kubelet {
+    host: Ipv4Addr,
+    working: JoinHandle<()>,
+    forwarding: JoinHandle<()>,
+}
+
+/// What pods need to know of their surroundings.
+struct Surroundings {
+    client: Client,
+    /// Program and first arguments by the part of an image's name that stands before its tag.
+    images: BTreeMap<&'static str, PathBuf>,
+    network: Network,
+    /// Where pods find the API server.
+    api_port: u16,
+}
+
+impl Kubelet {
+    /// Registers a node and runs every pod there is. Start it from the test's own thread: the pods die with that thread.
+    pub async fn start(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
+        let client = server.client();
+        let network = Network::new().context("a network for pods; it takes root and the package iproute2")?;
+        let host = network.host();
+        let listener = TcpListener::bind((host, 0)).await?;
+        let api_port = listener.local_addr()?.port();
+        let forwarding = {
+            let api = server.address();
+            tokio::spawn(forward(listener, move || Some(api)))
+        };
+        register(&client, host).await?;
+        let images = images.iter().cloned().collect();
+        let around = Arc::new(Surroundings { client, images, network, api_port });
+        let working = tokio::spawn(work(around));
+        Ok(Self { host, working, forwarding })
+    }
+
+    /// The address of the node, which pods reach.
+    pub fn host(&self) -> Ipv4Addr {
+        self.host
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.working.abort();
+        self.forwarding.abort();
+    }
+}
+
+async fn register(client: &Client, host: Ipv4Addr) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let labels = json!({"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}});
+    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+    let capacity = json!({"cpu": "8", "memory": "16Gi", "pods": "110"});
+    let status = json!({"status": {"capacity": capacity, "allocatable": capacity,
+        "addresses": [{"type": "InternalIP", "address": host}],
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]}});
+    nodes.patch_status(NODE, &Default::default(), &Patch::Merge(&status)).await?;
+    // A new node is tainted until somebody says that it is ready; DaemonSets wait for that.
+    let taints = json!({"spec": {"taints": null}});
+    nodes.patch(NODE, &Default::default(), &Patch::Merge(&taints)).await?;
+    Ok(())
+}
+
+#[allow(clippy::print_stderr, reason = "a failing test shows why its pods did not run")]
+async fn work(around: Arc<Surroundings>) {
+    let (mut running, mut services) = (BTreeMap::new(), Services::default());
+    let mut told = String::new();
+    loop {
+        // The API server may be away for a moment.
+        if let Err(error) = look(&around, &mut running, &mut services).await {
+            let text = format!("{error:#}");
+            if text != told {
+                eprintln!("kubelet: {text}");
+                told = text;
+            }
+        }
+        sleep(EVERY).await;
+    }
+}
+
+/// One look at everything: pods that came, changed or went.
+async fn look(around: &Surroundings, running: &mut BTreeMap<String, Running>, services: &mut Services) -> Result<()> {
+    let all: Api<Pod> = Api::all(around.client.clone());
+    let pods = all.list(&ListParams::default()).await?.items;
+    services.look(&around.client, &around.network).await?;
+    let api = format!("127.0.0.1 localhost\n{} kubernetes.default.svc\n", around.network.host());
+    let hosts = api + &services.hosts();
+    running.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+    for pod in pods {
+        let namespace = pod.namespace().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(around.client.clone(), &namespace);
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let spec = pod.spec.as_ref().context("a pod has a specification")?;
+        if spec.node_name.is_none() {
+            bind(around, &namespace, &name).await?;
+            continue;
+        }
+        if pod.metadata.deletion_timestamp.is_some() {
+            if let Some(running) = running.get_mut(&uid)
+                && !running.stopped()?
+            {
+                continue;
+            }
+            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+            let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
+            api.delete(&name, &now).await?;
+            continue;
+        }
+        if !running.contains_key(&uid) {
+            running.insert(uid.clone(), Running::new(around, &pod)?);
+        }
+        let here = running.get_mut(&uid).expect("just made");
+        here.hosts(&hosts)?;
+        if let Some(status) = here.advance(around, &pod).await? {
+            api.patch_status(&name, &Default::default(), &Patch::Merge(&json!({"status": status}))).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn bind(around: &Surroundings, namespace: &str, name: &str) -> Result<()> {
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}});
+    let uri = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+    let request =
+        hyper::Request::post(uri).header("content-type", "application/json").body(serde_json::to_vec(&binding)?)?;
+    around.client.request::<Value>(request).await?;
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The network of one node: a bridge in a network namespace, the machine and every pod on it.
+//!
+//! Namespaces have no names: they end with the process that holds them, and take their links with them.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::Process;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The network of a node.
+pub(super) struct Network {
+    node: Process,
+    /// The part of 198.19.0.0/16, which is for tests (RFC 2544).
+    part: u8,
+    /// The link to it.
+    link: String,
+    next: AtomicU8,
+    services: AtomicU8,
+}
+
+/// The namespace of a pod.
+pub(super) struct PodNetwork {
+    holder: Process,
+    pub(super) address: Ipv4Addr,
+}
+
+impl Network {
+    pub(super) fn new() -> Result<Self> {
+        let part = u8::try_from(std::process::id() % 250 + 1).expect("at most 250");
+        let node = hold()?;
+        let (pid, link) = (node.pid().to_string(), format!("gw{}", node.pid()));
+        run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "up0", "netns", &pid])?;
+        inside(&node, &["ip", "link", "add", "br0", "type", "bridge"])?;
+        inside(&node, &["ip", "link", "set", "br0", "up"])?;
+        inside(&node, &["ip", "link", "set", "up0", "master", "br0", "up"])?;
+        let network = Self { node, part, link, next: AtomicU8::new(1), services: AtomicU8::new(0) };
+        let link = &network.link;
+        run("ip", &["address", "add", &format!("{}/24", network.host()), "dev", link])?;
+        run("ip", &["link", "set", link, "up"])?;
+        Ok(network)
+    }
+
+    /// The machine's own address on it.
+    pub(super) fn host(&self) -> Ipv4Addr {
+        Ipv4Addr::new(198, 19, self.part, 254)
+    }
+
+    /// An address of the machine for a Service.
+    pub(super) fn service(&self) -> Result<Ipv4Addr> {
+        let number = self.services.fetch_add(1, Ordering::Relaxed);
+        ensure!(number < 50, "no address is left for a Service");
+        let address = Ipv4Addr::new(198, 19, self.part, 253 - number);
+        run("ip", &["address", "add", &format!("{address}/24"), "dev", &self.link])?;
+        Ok(address)
+    }
+
+    /// A namespace with an address of its own. `sysctls` are names and values.
+    pub(super) fn pod(&self, sysctls: &[(String, String)]) -> Result<PodNetwork> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        ensure!((1..200).contains(&number), "no address is left for a pod");
+        let address = Ipv4Addr::new(198, 19, self.part, number);
+        let holder = hold()?;
+        let (pid, link) = (holder.pid().to_string(), format!("v{number}"));
+        inside(&self.node, &["ip", "link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
+        inside(&self.node, &["ip", "link", "set", &link, "master", "br0", "up"])?;
+        inside(&holder, &["ip", "address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        inside(&holder, &["ip", "link", "set", "eth0", "up"])?;
+        inside(&holder, &["ip", "link", "set", "lo", "up"])?;
+        for (name, value) in sysctls {
+            let write = format!("echo {value} > /proc/sys/{}", name.replace('.', "/"));
+            inside(&holder, &["sh", "-c", &write])?;
+        }
+        Ok(PodNetwork { holder, address })
+    }
+}
+
+impl PodNetwork {
+    /// What makes a command run inside of it.
+    pub(super) fn entered(&self) -> Vec<String> {
+        enter(&self.holder)
+    }
+}
+
+/// A process that does nothing in a network namespace of its own.
+fn hold() -> Result<Process> {
+    let dir = tempfile::Builder::new().prefix("netns").tempdir()?;
+    let holder =
+        Process::start(std::path::Path::new("unshare"), &["--net", "sleep", "infinity"].map(str::to_owned), dir)?;
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
+    let (ours, deadline) = (namespace("self")?, Instant::now() + LIMIT);
+    while namespace(&holder.pid().to_string()).ok().is_none_or(|theirs| theirs == ours) {
+        ensure!(Instant::now() < deadline, "no network namespace was made: {}", holder.tail());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(holder)
+}
+
+fn enter(holder: &Process) -> Vec<String> {
+    vec!["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", holder.pid())]
+}
+
+fn inside(holder: &Process, command: &[&str]) -> Result<()> {
+    let entered = enter(holder);
+    let arguments: Vec<&str> = entered[1..].iter().map(String::as_str).chain(command.iter().copied()).collect();
+    run(&entered[0], &arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let done = Command::new(program).args(arguments).output().with_context(|| format!("running {program}"))?;
+    ensure!(done.status.success(), "{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}

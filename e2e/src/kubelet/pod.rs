@@ -1,0 +1,307 @@
+//! One pod: its network, its volumes, and its containers as processes, init containers first.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use super::Surroundings;
+use super::network::PodNetwork;
+use super::volume::{field, fill};
+use crate::probe::Probe;
+use crate::process::Process;
+
+/// How long a pod has to end by itself.
+const GRACE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A pod of ours.
+pub(super) struct Running {
+    network: PodNetwork,
+    /// Volumes by name, and `/etc`.
+    dir: TempDir,
+    filled: bool,
+    /// How many init containers are done.
+    initialized: usize,
+    init: Option<Process>,
+    containers: BTreeMap<String, Process>,
+    restarts: BTreeMap<String, u32>,
+    /// Nothing is started before.
+    not_before: Instant,
+    killed_at: Option<Instant>,
+    said: Value,
+}
+
+impl Running {
+    pub(super) fn new(around: &Surroundings, pod: &Pod) -> Result<Self> {
+        let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+        let sysctls = security.and_then(|security| security.sysctls.clone()).unwrap_or_default();
+        let sysctls: Vec<(String, String)> = sysctls.into_iter().map(|sysctl| (sysctl.name, sysctl.value)).collect();
+        let dir = tempfile::Builder::new().prefix("pod").tempdir()?;
+        std::fs::create_dir(dir.path().join("etc"))?;
+        std::fs::write(dir.path().join("etc/nsswitch.conf"), "hosts: files\n")?;
+        std::fs::write(dir.path().join("etc/resolv.conf"), "")?;
+        // Whoever the container is has to get through to its volumes.
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        Ok(Self {
+            network: around.network.pod(&sysctls)?,
+            dir,
+            filled: false,
+            initialized: 0,
+            init: None,
+            containers: BTreeMap::new(),
+            restarts: BTreeMap::new(),
+            not_before: Instant::now(),
+            killed_at: None,
+            said: Value::Null,
+        })
+    }
+
+    /// Has names of Services lead where they lead now.
+    pub(super) fn hosts(&self, text: &str) -> Result<()> {
+        let path = self.dir.path().join("etc/hosts");
+        if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
+            std::fs::write(&path, text)?;
+        }
+        Ok(())
+    }
+
+    /// Does what is next, and says how it is, where that is new.
+    pub(super) async fn advance(&mut self, around: &Surroundings, pod: &Pod) -> Result<Option<Value>> {
+        let spec = pod.spec.as_ref().context("a pod has a specification")?;
+        if !self.filled {
+            self.filled = self.fill(around, pod, spec).await?;
+        }
+        if self.filled && Instant::now() >= self.not_before {
+            self.start(around, pod, spec)?;
+        }
+        let mut ready = self.containers.len() == spec.containers.len();
+        for container in &spec.containers {
+            ready = ready && self.is_ready(container).await;
+        }
+        let status = self.status(pod, spec, ready);
+        let new = status != self.said;
+        self.said = status.clone();
+        Ok(new.then_some(status))
+    }
+
+    async fn fill(&self, around: &Surroundings, pod: &Pod, spec: &PodSpec) -> Result<bool> {
+        for volume in spec.volumes.iter().flatten() {
+            let dir = self.dir.path().join("volumes").join(&volume.name);
+            if !fill(&around.client, pod, volume, &dir, user(spec)).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn start(&mut self, around: &Surroundings, pod: &Pod, spec: &PodSpec) -> Result<()> {
+        let inits = spec.init_containers.as_deref().unwrap_or_default();
+        if let Some(container) = inits.get(self.initialized) {
+            match &mut self.init {
+                None => self.init = Some(self.run(around, pod, spec, container)?),
+                Some(process) => match process.ended()? {
+                    None => {}
+                    Some(status) if status.success() => {
+                        self.init = None;
+                        self.initialized += 1;
+                    }
+                    Some(_) => {
+                        *self.restarts.entry(container.name.clone()).or_default() += 1;
+                        self.init = None;
+                        self.not_before = Instant::now() + AGAIN;
+                    }
+                },
+            }
+            return Ok(());
+        }
+        for container in &spec.containers {
+            let ended = match self.containers.get_mut(&container.name) {
+                Some(process) => process.ended()?.is_some(),
+                None => true,
+            };
+            if !ended {
+                continue;
+            }
+            if self.containers.remove(&container.name).is_some() {
+                *self.restarts.entry(container.name.clone()).or_default() += 1;
+                self.not_before = Instant::now() + AGAIN;
+                continue;
+            }
+            let process = self.run(around, pod, spec, container)?;
+            self.containers.insert(container.name.clone(), process);
+        }
+        Ok(())
+    }
+
+    /// Starts a container: in the pod's network, with a root of its own that has the machine's libraries, the program,
+    /// and the volumes in it, as the user of the manifest and without capabilities.
+    fn run(&self, around: &Surroundings, pod: &Pod, spec: &PodSpec, container: &Container) -> Result<Process> {
+        let image = container.image.as_deref().unwrap_or_default();
+        let name = image.split_once(':').map_or(image, |(name, _)| name);
+        let program = around.images.get(name).with_context(|| format!("no program is known for image {image}"))?;
+        let dir = tempfile::Builder::new().prefix("container").tempdir()?;
+        let script = self.root(dir.path(), program, container)?;
+        let environment = environment(around, pod, container)?;
+        let mut arguments: Vec<String> = self.network.entered()[1..].to_vec();
+        arguments.extend(["unshare", "--mount", "--propagation", "private", "sh", "-ec"].map(str::to_owned));
+        arguments.push(script);
+        arguments.push("root".to_owned());
+        arguments.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
+        arguments.push("PATH=/usr/bin:/bin".to_owned());
+        // Changing who it is takes away that it dies with us; it is said again.
+        let id = user(spec);
+        let group = spec.security_context.as_ref().and_then(|security| security.run_as_group).unwrap_or(i64::from(id));
+        arguments.extend(
+            ["setpriv", &format!("--reuid={id}"), &format!("--regid={group}"), "--clear-groups", "--no-new-privs"]
+                .map(str::to_owned),
+        );
+        arguments.extend(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL", "/program"].map(str::to_owned));
+        let given = container.command.iter().chain(&container.args).flatten();
+        arguments.extend(given.map(|argument| expand(argument, &environment)));
+        Process::start(Path::new("nsenter"), &arguments, dir)
+    }
+
+    /// The script that makes the root, and becomes what its arguments say.
+    fn root(&self, dir: &Path, program: &Path, container: &Container) -> Result<String> {
+        let root = dir.join("root");
+        std::fs::create_dir(&root)?;
+        let root = root.display();
+        let mut script = format!("mount -t tmpfs -o mode=755 tmpfs {root}\n");
+        script += &format!(
+            "for d in usr bin lib lib64 dev proc; do [ -e /$d ] || continue; if [ -L /$d ]; then ln -s $(readlink /$d) {root}/$d; else mkdir {root}/$d; mount --rbind /$d {root}/$d; fi; done\n"
+        );
+        let bind = |from: &Path, to: &str, options: &str| {
+            format!("mount --bind {from} {root}{to}\n{options}", from = from.display())
+        };
+        script += &format!("mkdir -p {root}/etc {root}/tmp; touch {root}/program\n");
+        script += &bind(&program.canonicalize()?, "/program", "");
+        script += &bind(&self.dir.path().join("etc"), "/etc", "");
+        for mount in container.volume_mounts.iter().flatten() {
+            let from = self.dir.path().join("volumes").join(&mount.name);
+            let read_only = match mount.read_only {
+                Some(true) => format!("mount -o remount,ro,bind {root}{}\n", mount.mount_path),
+                _ => String::new(),
+            };
+            script += &format!("mkdir -p {root}{}\n", mount.mount_path);
+            script += &bind(&from, &mount.mount_path, &read_only);
+        }
+        let security = container.security_context.as_ref();
+        if security.and_then(|security| security.read_only_root_filesystem) == Some(true) {
+            script += &format!("mount -o remount,ro {root}\n");
+        }
+        script += &format!("cd /; exec chroot {root} env -i \"$@\"\n");
+        Ok(script)
+    }
+
+    async fn is_ready(&self, container: &Container) -> bool {
+        let Some(get) = container.readiness_probe.as_ref().and_then(|probe| probe.http_get.as_ref()) else {
+            return true;
+        };
+        let port = match &get.port {
+            IntOrString::Int(port) => Some(*port),
+            IntOrString::String(name) => {
+                let named = |port: &&k8s_openapi::api::core::v1::ContainerPort| port.name.as_ref() == Some(name);
+                container.ports.iter().flatten().find(named).map(|port| port.container_port)
+            }
+        };
+        let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else { return false };
+        let probe = Probe::http((self.network.address, port).into(), "kubelet").limit(AGAIN);
+        let answer = probe.path(get.path.as_deref().unwrap_or("/")).send().await;
+        answer.is_ok_and(|answer| (200..400).contains(&answer.status))
+    }
+
+    fn status(&self, pod: &Pod, spec: &PodSpec, ready: bool) -> Value {
+        let runs = self.containers.len() == spec.containers.len();
+        let is = |yes: bool| if yes { "True" } else { "False" };
+        let inits = spec.init_containers.as_deref().unwrap_or_default().len();
+        let condition = |kind: &str, yes: bool| json!({"type": kind, "status": is(yes)});
+        let containers: Vec<Value> = spec
+            .containers
+            .iter()
+            .map(|container| {
+                json!({"name": container.name, "image": container.image, "imageID": "", "ready": ready,
+                    "restartCount": self.restarts.get(&container.name).copied().unwrap_or_default(),
+                    "state": if runs { json!({"running": {}}) } else { json!({"waiting": {"reason": "PodInitializing"}}) }})
+            })
+            .collect();
+        let address = self.network.address;
+        json!({"phase": if runs { "Running" } else { "Pending" }, "hostIP": NODE_ADDRESS, "podIP": address,
+            "podIPs": [{"ip": address}], "containerStatuses": containers,
+            "startTime": pod.creation_timestamp(),
+            "conditions": [condition("PodScheduled", true), condition("Initialized", self.initialized == inits),
+                condition("ContainersReady", ready), condition("Ready", ready)]})
+    }
+
+    /// Whether everything has ended, after it was asked to.
+    pub(super) fn stopped(&mut self) -> Result<bool> {
+        let first = self.killed_at.is_none();
+        let since = *self.killed_at.get_or_insert_with(Instant::now);
+        let mut all = true;
+        for process in self.containers.values_mut().chain(&mut self.init) {
+            if process.ended()?.is_some() {
+                continue;
+            }
+            all = false;
+            if first {
+                process.signal("TERM")?;
+            } else if since.elapsed() > GRACE {
+                process.stop();
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What nodes call themselves does not matter to pods.
+const NODE_ADDRESS: &str = "127.0.0.1";
+
+fn user(spec: &PodSpec) -> u32 {
+    let id = spec.security_context.as_ref().and_then(|security| security.run_as_user);
+    id.and_then(|id| u32::try_from(id).ok()).unwrap_or_default()
+}
+
+fn environment(around: &Surroundings, pod: &Pod, container: &Container) -> Result<Vec<(String, String)>> {
+    let mut all = vec![
+        ("KUBERNETES_SERVICE_HOST".to_owned(), "kubernetes.default.svc".to_owned()),
+        ("KUBERNETES_SERVICE_PORT".to_owned(), around.api_port.to_string()),
+        ("HOSTNAME".to_owned(), pod.name_any()),
+    ];
+    for variable in container.env.iter().flatten() {
+        let from = variable.value_from.as_ref().and_then(|from| from.field_ref.as_ref());
+        let value = match (&variable.value, from) {
+            (Some(value), _) => expand(value, &all),
+            (None, Some(from)) => field(pod, &from.field_path)?,
+            (None, None) => bail!("{}: the variable {} comes from nowhere", pod.name_any(), variable.name),
+        };
+        all.push((variable.name.clone(), value));
+    }
+    Ok(all)
+}
+
+/// `$(NAME)` becomes the variable's value (`Container.args`).
+fn expand(text: &str, environment: &[(String, String)]) -> String {
+    let mut text = text.to_owned();
+    for (name, value) in environment {
+        text = text.replace(&format!("$({name})"), value);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_stand_in_arguments() {
+        let environment = [("A".to_owned(), "x".to_owned())];
+        assert_eq!(expand("--node=$(A)-$(B)", &environment), "--node=x-$(B)");
+    }
+}

@@ -1,0 +1,109 @@
+//! The volumes of a pod as directories: what Secrets, ConfigMaps, tokens and the downward API have in them.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, KeyToPath, Pod, Secret, ServiceAccount, Volume, VolumeProjection};
+use kube::api::{Api, PostParams};
+use kube::{Client, ResourceExt};
+
+/// Fills a directory with a volume; `false` when something it needs is not there yet.
+pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path, user: u32) -> Result<bool> {
+    std::fs::create_dir_all(dir)?;
+    let namespace = pod.namespace().unwrap_or_default();
+    if let Some(source) = &volume.secret {
+        let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+        let name = source.secret_name.clone().unwrap_or_default();
+        let Some(secret) = api.get_opt(&name).await? else { return Ok(source.optional == Some(true)) };
+        let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0));
+        write_all(dir, data, source.items.as_deref().unwrap_or_default(), user)?;
+    } else if let Some(source) = &volume.config_map {
+        let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(false) };
+        write_all(dir, data, source.items.as_deref().unwrap_or_default(), user)?;
+    } else if let Some(source) = &volume.projected {
+        for projection in source.sources.iter().flatten() {
+            if !project(client, pod, projection, dir, user).await? {
+                return Ok(false);
+            }
+        }
+    } else if volume.empty_dir.is_none() {
+        bail!("volume {}: none but secret, configMap, projected and emptyDir", volume.name);
+    }
+    chown(dir, Some(user), Some(user))?;
+    Ok(true)
+}
+
+async fn project(client: &Client, pod: &Pod, projection: &VolumeProjection, dir: &Path, user: u32) -> Result<bool> {
+    let namespace = pod.namespace().unwrap_or_default();
+    if let Some(token) = &projection.service_account_token {
+        let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()).unwrap_or_default();
+        let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+        let bound = BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.name_any()),
+            uid: pod.uid(),
+        };
+        let spec = TokenRequestSpec {
+            audiences: token.audience.clone().map(|audience| vec![audience]),
+            bound_object_ref: Some(bound),
+            expiration_seconds: token.expiration_seconds,
+        };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let made = api.create_token_request(&account, &PostParams::default(), &request).await?;
+        let text = made.status.and_then(|status| status.token).context("a token")?;
+        write(&dir.join(&token.path), text.as_bytes(), user)?;
+    }
+    if let Some(source) = &projection.config_map {
+        let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(false) };
+        write_all(dir, data, source.items.as_deref().unwrap_or_default(), user)?;
+    }
+    for file in projection.downward_api.iter().filter_map(|source| source.items.as_ref()).flatten() {
+        let path = file.field_ref.as_ref().map(|field| field.field_path.as_str()).unwrap_or_default();
+        write(&dir.join(&file.path), field(pod, path)?.as_bytes(), user)?;
+    }
+    Ok(true)
+}
+
+/// A field of a pod, as the downward API names it.
+pub(super) fn field(pod: &Pod, path: &str) -> Result<String> {
+    Ok(match path {
+        "metadata.name" => pod.name_any(),
+        "metadata.namespace" => pod.namespace().unwrap_or_default(),
+        "metadata.uid" => pod.uid().unwrap_or_default(),
+        other => bail!("the downward API has no {other} here"),
+    })
+}
+
+async fn config_map(client: &Client, namespace: &str, name: &str) -> Result<Option<Vec<(String, Vec<u8>)>>> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await?;
+    let data = found.map(|map| map.data.unwrap_or_default().into_iter());
+    Ok(data.map(|data| data.map(|(key, value)| (key, value.into_bytes())).collect()))
+}
+
+fn write_all(
+    dir: &Path,
+    data: impl IntoIterator<Item = (String, Vec<u8>)>,
+    items: &[KeyToPath],
+    user: u32,
+) -> Result<()> {
+    for (key, value) in data {
+        let path = match items.iter().find(|item| item.key == key) {
+            Some(item) => &item.path,
+            None if items.is_empty() => &key,
+            None => continue,
+        };
+        write(&dir.join(path), &value, user)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, bytes: &[u8], user: u32) -> Result<()> {
+    std::fs::write(path, bytes).with_context(|| path.display().to_string())?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o440))?;
+    chown(path, Some(user), Some(user))?;
+    Ok(())
+}
