@@ -144,32 +144,32 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         {
             tasks.spawn(xds.serve(term.clone(), stop.clone()));
         }
-        cluster.write(*term.borrow());
+        cluster.write(now(&term));
         tokio::select! {
             told = news.recv() => match told {
-                Some(told) => cluster.take_in(told, *term.borrow()),
+                Some(told) => cluster.take_in(told, now(&term)),
                 None => break Err(anyhow!("the watches ended")),
             },
-            Some(told) = told.recv() => cluster.take_told(told, *term.borrow()),
-            Some(answers) = answers.recv() => cluster.take_answers(answers, *term.borrow()),
+            Some(told) = told.recv() => cluster.take_told(told, now(&term)),
+            Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
             Some(Where { host, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
                 let _ = answer.send(cluster.addresses_of(&host));
             }
-            ended = cluster.next() => cluster.take_ended(ended, *term.borrow()),
+            ended = cluster.next() => cluster.take_ended(ended, now(&term)),
             changed = term.changed() => {
                 // Renewals change it as well.
-                let now = *term.borrow_and_update();
+                let term = *term.borrow_and_update();
                 if changed.is_ok() {
-                    cluster.lead(now);
+                    cluster.lead(term);
                 }
             }
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
-                cluster.settle(*term.borrow());
+                cluster.settle(now(&term));
             }
-            Some(ask) = questions.recv() => answer(&mut cluster, ask, *term.borrow()),
-            _ = certificates.tick() => cluster.tend(*term.borrow()),
+            Some(ask) = questions.recv() => answer(&mut cluster, ask, now(&term)),
+            _ = certificates.tick() => cluster.tend(now(&term)),
             Some(task) = tasks.join_next() => break Err(ended(task)),
             _ = terminate.recv() => break Ok(true),
             _ = interrupt.recv() => break Ok(true),
@@ -184,6 +184,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     stopper.send_replace(true);
     join(tasks).await;
     result
+}
+
+/// The term as it is now. Nothing is borrowed meanwhile: whoever looks at it again, while it is being renewed, would wait
+/// for ever.
+fn now(term: &watch::Receiver<Term>) -> Term {
+    *term.borrow()
 }
 
 /// How TenantGateways are carried out in a cluster.

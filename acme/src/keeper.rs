@@ -195,6 +195,15 @@ impl Keeper {
         self.nudge.send_modify(|n| *n += 1);
     }
 
+    /// Forgets a certificate that was learnt and was taken away by whoever put it there, and what failed meanwhile.
+    pub fn unlearn(&self, id: &CertificateId) {
+        self.change(id, |shelf| {
+            shelf.attempts.remove(id);
+            shelf.held.remove(id).is_some()
+        });
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
     /// All certificates.
     pub fn certificates(&self) -> Vec<Arc<Stored>> {
         self.read(|shelf| shelf.held.values().cloned().collect())

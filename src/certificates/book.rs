@@ -145,23 +145,25 @@ impl Book {
         }
     }
 
-    /// Says what is in a Secret now, whoever put it there.
-    pub(super) fn present(&mut self, secret: &ObjectName, present: Option<Present>) {
-        let before = match present {
+    /// Says what is in a Secret now, whoever put it there. Returns the name of what is gone and was not ours: that is not put
+    /// back.
+    pub(super) fn present(&mut self, secret: &ObjectName, present: Option<Present>) -> Option<CertificateId> {
+        if present.as_ref() == self.present.get(secret).map(|(known, _)| known) {
+            return None;
+        }
+        self.touched.insert(secret.clone());
+        match present {
             Some(present) => {
-                if self.present.get(secret).is_some_and(|(known, _)| *known == present) {
-                    return;
-                }
                 self.given.certificates.insert(secret.clone(), present.certificate.serial.to_string());
-                self.present.insert(secret.clone(), (present, None)).is_some()
+                self.present.insert(secret.clone(), (present, None));
+                None
             }
             None => {
                 self.given.certificates.remove(secret);
-                self.present.remove(secret).is_some()
+                let (before, _) = self.present.remove(secret)?;
+                let (_, id) = self.entries.get(secret)?.names.as_ref().ok()?;
+                before.issued_by.is_none().then(|| id.clone())
             }
-        };
-        if before || self.entries.contains_key(secret) {
-            self.touched.insert(secret.clone());
         }
     }
 

@@ -182,7 +182,8 @@ impl Desk {
 
     /// Says what is in Secrets now, where others write to them as well: before what is wished for them.
     pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<Present>)>) {
-        self.book(|book| secrets.into_iter().for_each(|(secret, present)| book.present(&secret, present)));
+        let put = |(secret, present): (ObjectName, _)| self.book(|book| book.present(&secret, present));
+        secrets.into_iter().filter_map(put).for_each(|id| self.keeper.unlearn(&id));
         self.nudge.send_modify(|n| *n += 1);
     }
 

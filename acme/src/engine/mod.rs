@@ -465,7 +465,9 @@ struct SuggestedWindow {
 
 pub(crate) fn of_storage(error: &StorageError) -> Failure {
     let class = match error {
-        StorageError::Open { .. } | StorageError::Damaged { .. } | StorageError::Foreign { .. } => Class::Config,
+        StorageError::Open { .. } | StorageError::Damaged { .. } => Class::Config,
+        // It concerns its host alone, and may go at any time.
+        StorageError::Foreign { .. } => Class::HostFault,
         StorageError::Conflict { .. } | StorageError::Io { .. } => Class::Transient,
     };
     Failure::new(class, format!("storage: {error}"))

@@ -86,13 +86,19 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
     assert_eq!((place.pebble.orders(), place.installs()?.len()), (1, 1), "for the one that was due");
     place.until_served(host, &root).await?;
 
+    // Whoever brought one takes it away: one is got in its place.
+    let secrets = server.api("v1", "Secret", SPACE).await?;
+    secrets.delete(&host_certificate("cozystack", theirs), &Default::default()).await?;
+    place.until_served(theirs, &place.pebble.issuing_root(0).await?).await?;
+    assert_eq!((place.pebble.orders(), place.installs()?.len()), (2, 2));
+
     // Back again: cert-manager's objects come back under the same names, and nothing else happens.
     drop(_controller);
     let mut after = place.cluster.controller("three")?;
     after.line("xDS at").await?;
     place.cluster.until(CERT_MANAGER, "Issuer", SPACE, "cozystack-gateway", |issuer| !issuer.is_null()).await?;
     place.until_served(host, &root).await?;
-    assert_eq!(place.installs()?.len(), 1);
+    assert_eq!(place.installs()?.len(), 2);
     assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }

@@ -114,16 +114,18 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     async fn run(mut self, mut handed: mpsc::Receiver<Vec<Handout>>) {
-        let mut again = Instant::now();
+        let mut again = None;
         let mut changes = self.desk.changes();
         loop {
             if self.untold {
                 self.untold = !self.tell().await;
             }
+            let behind = self.untold || !self.waiting.is_empty();
+            again = behind.then(|| again.unwrap_or_else(|| Instant::now() + AGAIN));
             let retry = async {
-                match self.untold || !self.waiting.is_empty() {
-                    true => sleep_until(again.max(Instant::now())).await,
-                    false => std::future::pending().await,
+                match again {
+                    Some(again) => sleep_until(again).await,
+                    None => std::future::pending().await,
                 }
             };
             tokio::select! {
@@ -137,12 +139,12 @@ impl Taking<'_> {
                 // The desk holds the sender.
                 _ = changes.changed() => self.untold = true,
                 () = retry => {
+                    again = None;
                     for (name, stored) in std::mem::take(&mut self.waiting) {
                         self.install(name, stored).await;
                     }
                 }
             }
-            again = Instant::now() + AGAIN;
         }
     }
 
