@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::fields;
 use crate::model::Hostname;
@@ -23,10 +24,29 @@ pub struct Held {
     going: bool,
     /// The UID of its controlling owner; empty where there is none.
     owner: String,
-    /// What we applied and still own, as JSON; `None` when we never did.
-    ours: Option<Box<str>>,
+    /// What we applied and still own.
+    ours: Ours,
     /// Who else owns fields of its specification.
     others: Vec<String>,
+}
+
+/// What we applied to an object and still own of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Ours {
+    /// We never did.
+    #[default]
+    Nothing,
+    /// This, as JSON.
+    Json(Box<str>),
+    /// What had this digest when it was compared: nothing else is remembered, since there are many.
+    Wanted(Digest),
+}
+
+type Digest = [u8; 16];
+
+fn digest(wanted: &Value) -> Digest {
+    let hash = Sha256::digest(wanted.to_string().as_bytes());
+    hash[..16].try_into().expect("it has 32 bytes")
 }
 
 /// What has to be done so that an object is as it should be.
@@ -52,13 +72,13 @@ impl Held {
         let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
         let owner = owner.map(|owner| owner.uid.clone()).unwrap_or_default();
-        let ours = fields::ours(managed).map(|tree| {
+        let ours = fields::ours(managed).map_or(Ours::Nothing, |tree| {
             let whole = json!({
                 "metadata": {"labels": meta.labels, "annotations": meta.annotations,
                     "ownerReferences": meta.owner_references},
                 "spec": object.data["spec"],
             });
-            fields::project(&whole, &tree).to_string().into_boxed_str()
+            Ours::Json(fields::project(&whole, &tree).to_string().into_boxed_str())
         });
         let held = Self {
             uid: meta.uid.clone().unwrap_or_default(),
@@ -93,14 +113,30 @@ impl Held {
             (Some(held), Some(wanted)) if !held.is(wanted) => Step::Apply,
             (Some(_), Some(_)) => Step::Nothing,
             // Positive ownership: the right owner, and that we wrote it.
-            (Some(held), None) if held.ours.is_some() => Step::Delete,
+            (Some(held), None) if held.ours != Ours::Nothing => Step::Delete,
             (Some(_), None) => Step::Nothing,
+        }
+    }
+
+    /// Whether both are of the same version of one object.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        (&self.uid, &self.version) == (&other.uid, &other.version)
+    }
+
+    /// It was compared with what is wanted, and nothing is to be done: the digest of that is enough from now on.
+    pub fn settle(&mut self, wanted: &Value) {
+        if matches!(self.ours, Ours::Json(_)) && self.is(wanted) {
+            self.ours = Ours::Wanted(digest(wanted));
         }
     }
 
     /// Whether what we applied is what is wanted.
     fn is(&self, wanted: &Value) -> bool {
-        let Some(ours) = &self.ours else { return false };
+        let ours = match &self.ours {
+            Ours::Nothing => return false,
+            Ours::Json(ours) => ours,
+            Ours::Wanted(known) => return *known == digest(wanted),
+        };
         let there: Value = serde_json::from_str(ours).unwrap_or_default();
         let meta = &wanted["metadata"];
         let mut wanted = json!({"metadata": {}, "spec": wanted["spec"]});
@@ -207,6 +243,24 @@ mod tests {
         there["spec"]["listeners"].as_array_mut().expect("a list").reverse();
         assert_eq!(step(there, Some(&wanted()), OWNER), Step::Nothing);
         assert_eq!(Held::step(None, Some(&wanted()), &|_| true), Step::Create);
+    }
+
+    #[test]
+    fn what_was_compared_is_remembered_by_its_digest() {
+        let mut there = held(server(&wanted()));
+        let json = there.clone();
+        there.settle(&wanted());
+        assert_ne!(there, json);
+        assert!(there.is_version_of(&json));
+        assert_eq!(Held::step(Some(&there), Some(&wanted()), &|_| true), Step::Nothing);
+        let mut less = wanted();
+        less["spec"]["listeners"].as_array_mut().expect("a list").pop();
+        assert_eq!(Held::step(Some(&there), Some(&less), &|_| true), Step::Apply);
+        assert_eq!(Held::step(Some(&there), None, &|_| true), Step::Delete);
+        // What differs is remembered as it is.
+        let mut other = json.clone();
+        other.settle(&less);
+        assert_eq!(other, json);
     }
 
     #[test]

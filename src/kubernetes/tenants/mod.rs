@@ -175,7 +175,7 @@ impl Tenants {
 
     /// An object is there under a name that a TenantGateway may lead to.
     pub fn see(&mut self, derived: Derived, held: Held) {
-        if self.held.get(&derived) != Some(&held) {
+        if self.held.get(&derived).is_none_or(|old| !old.is_version_of(&held)) {
             self.held.insert(derived.clone(), held);
             self.want(Task::Object(derived));
         }
@@ -379,6 +379,9 @@ impl Tenants {
         let document = wanted.unwrap_or_default();
         let job = match step {
             Step::Nothing => {
+                if let Some(held) = self.held.get_mut(derived) {
+                    held.settle(&document);
+                }
                 return Err(self.heal(&task, known.tenancy, now).map_or(Decision::Nothing, Decision::Later));
             }
             Step::Create => Job::Create(document.clone()),
@@ -491,6 +494,8 @@ impl Tenants {
                         self.held.get(derived).is_none_or(|old| super::cluster::newer(&held.version, &old.version));
                     if newer {
                         self.held.insert(derived.clone(), held);
+                        // Once more compared, it is remembered by its digest.
+                        self.want(task.clone());
                     }
                 }
                 let now = Instant::now();
