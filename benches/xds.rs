@@ -21,6 +21,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use xds::{Authority, Cache, Generation, Kind, Resource, Server, UnixPeers, Update, View};
 
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const RESOURCES: usize = 10_000;
 const CHANGES: usize = 20;
 const ADDS_PER_SECOND: u64 = 400;

@@ -23,6 +23,9 @@ use serde_json::{Value, json};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How often `certs --watch` looks.
 const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::claim::Rank;
 use super::delta::{Change, Delta, Derived, Existing, Namespace, Patch, Record, Settings};
+use super::groups::Groups;
 use super::held::{Host, Hosts, Name};
 use super::render::{ATTACHED_BY, Frame, GATEWAY_LABEL};
 use super::todo::Todo;
@@ -88,8 +89,8 @@ pub struct Tenancy {
     pub(super) children: Index<Arc<str>, Arc<str>>,
     pub(super) child_hosts: BTreeSet<Host>,
     pub(super) claimants: HashMap<ClaimKey, Claims>,
-    pub(super) by_tenant: Index<ObjectName, ClaimKey>,
-    pub(super) by_namespace: Index<Arc<str>, ClaimKey>,
+    pub(super) by_tenant: Groups<ObjectName, ClaimKey>,
+    pub(super) by_namespace: Groups<Arc<str>, ClaimKey>,
     /// What is known of every hostname that is asked for, or has a listener.
     pub(super) hosts: Hosts,
     /// In order.
@@ -172,8 +173,8 @@ impl Tenancy {
             children: Index::default(),
             child_hosts: BTreeSet::new(),
             claimants: HashMap::new(),
-            by_tenant: Index::default(),
-            by_namespace: Index::default(),
+            by_tenant: Groups::default(),
+            by_namespace: Groups::default(),
             hosts: Hosts::default(),
             bids_of: HashMap::new(),
             tenants_of: Index::default(),
@@ -264,7 +265,7 @@ impl Tenancy {
         self.desired.contains_key(&Derived { kind: super::DerivedKind::Gateway, name: tenant.clone() })
     }
 
-    /// Everything that names a TenantGateway as parent.
+    /// Everything that names a TenantGateway as parent, in no order.
     pub fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
         self.by_tenant.of(tenant)
     }
@@ -358,13 +359,13 @@ impl Tenancy {
                         self.claimants.insert(key.clone(), new)
                     }
                     None => {
-                        self.by_namespace.remove(&key.name.namespace, &key);
+                        self.by_namespace.remove(key.name.namespace.clone(), &key);
                         self.claimants.remove(&key)
                     }
                 };
                 let now = self.claimants.get(&key).map(|held| held.tenants.as_slice()).unwrap_or_default();
                 for tenant in old.iter().flat_map(|old| &old.tenants).filter(|tenant| !now.contains(tenant)) {
-                    self.by_tenant.remove(tenant, &key);
+                    self.by_tenant.remove(tenant.clone(), &key);
                     dirty.claims.insert((key.clone(), tenant.clone()));
                 }
             }

@@ -13,6 +13,7 @@ mod desired;
 mod engine;
 mod evaluate;
 mod explain;
+mod groups;
 mod held;
 mod issuer;
 pub mod names;

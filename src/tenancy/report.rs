@@ -1,5 +1,6 @@
 //! Saying what was decided: verdicts on claims, and how ready a TenantGateway is.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::claim::Rank;
@@ -61,12 +62,19 @@ impl Tenancy {
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
         let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
-        if self.verdicts.get(&id) != verdict.as_ref() {
-            dirty.judged.push((id.clone(), verdict.clone()));
-            match verdict {
-                Some(verdict) => drop(self.verdicts.insert(id, verdict)),
-                None => drop(self.verdicts.remove(&id)),
+        match (self.verdicts.entry(id), verdict) {
+            (Entry::Vacant(_), None) => {}
+            (Entry::Vacant(slot), Some(verdict)) => {
+                dirty.judged.push((slot.key().clone(), Some(verdict.clone())));
+                slot.insert(verdict);
             }
+            (Entry::Occupied(mut slot), Some(verdict)) => {
+                if *slot.get() != verdict {
+                    dirty.judged.push((slot.key().clone(), Some(verdict.clone())));
+                    slot.insert(verdict);
+                }
+            }
+            (Entry::Occupied(slot), None) => dirty.judged.push((slot.remove_entry().0, None)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! One key, many values, both sorted.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A map from a key to a sorted set of values that never keeps an empty set.
@@ -33,19 +34,21 @@ impl<V> Values<V> {
 impl<K: Ord + Clone, V: Ord + Clone> Index<K, V> {
     /// Adds a value.
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        match self.0.get_mut(&key) {
-            None => {
-                self.0.insert(key, Values::One(value));
+        match self.0.entry(key) {
+            Entry::Vacant(slot) => {
+                slot.insert(Values::One(value));
             }
-            Some(Values::Many(values)) => {
-                values.insert(value);
-            }
-            Some(slot @ Values::One(_)) => {
-                let mut values: BTreeSet<V> = slot.iter().cloned().collect();
-                if values.insert(value) {
-                    *slot = Values::Many(values);
+            Entry::Occupied(mut slot) => match slot.get_mut() {
+                Values::Many(values) => {
+                    values.insert(value);
                 }
-            }
+                one @ Values::One(_) => {
+                    let mut values: BTreeSet<V> = one.iter().cloned().collect();
+                    if values.insert(value) {
+                        *one = Values::Many(values);
+                    }
+                }
+            },
         }
     }
 

@@ -58,7 +58,9 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bo
             _ => {}
         }
     }
-    accept(run, order, &tasks).await?;
+    // What is needed before the certificate is asked for begins here: the disk and the CA are waited for together.
+    let (settled, accepted) = futures::join!(run.settle(), accept(run, order, &tasks));
+    settled.and(accepted)?;
     Ok(!tasks.is_empty())
 }
 

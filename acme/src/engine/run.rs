@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until what is written down survives the loss of the machine's power: before a step that spends budget.
-    async fn settle(&self) -> Result<(), Failure> {
+    pub(super) async fn settle(&self) -> Result<(), Failure> {
         let key = self.issuer.order_key(&self.record.id);
         self.issuer.storage.settle(&key).await.map_err(|e| of_storage(&e))
     }
@@ -353,6 +353,10 @@ impl<'a> Run<'a> {
             self.issuer.with_budget(|b| b.learn(scope, until));
             self.write_budget().await;
             return failure.not_before(until);
+        }
+        if self.handle.last().status == 503 {
+            // It may have said when our address may ask again.
+            self.write_budget().await;
         }
         failure
     }

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::spares::{LARGEST, LEFT, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
+
+/// So many files are forced to the disk at a time.
+const FORCED_AT_ONCE: usize = 16;
 
 const KINDS: [Kind; 7] =
     [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal, Kind::Authority];
@@ -198,20 +202,25 @@ fn is_forced(kind: Kind) -> bool {
     kind != Kind::Order
 }
 
-/// Forces files to the disk, and then their places in their folders. One that was removed needs it no more.
-fn force_all(files: &BTreeSet<PathBuf>) -> Result<(), StorageError> {
-    let mut folders = BTreeSet::new();
-    for path in files {
-        match File::open(path).and_then(|file| file.sync_all()) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            other => other.map_err(|e| failed("writing", path, e))?,
-        }
-        folders.extend(path.parent());
-    }
+/// Forces files to the disk, and then their places in their folders.
+async fn force_all(files: &BTreeSet<PathBuf>) -> Result<(), StorageError> {
+    // At once: the kernel and the disk make one of what many wait for.
+    let forced: Vec<_> = files.iter().cloned().map(force).collect();
+    futures::stream::iter(forced).buffer_unordered(FORCED_AT_ONCE).try_collect::<()>().await?;
+    let folders: BTreeSet<_> = files.iter().filter_map(|path| path.parent()).collect();
     for folder in folders {
-        File::open(folder).and_then(|f| f.sync_all()).map_err(|e| failed("writing", folder, e))?;
+        force(folder.to_owned()).await?;
     }
     Ok(())
+}
+
+/// Forces a file or a folder to the disk. What was removed needs it no more.
+async fn force(path: PathBuf) -> Result<(), StorageError> {
+    blocking(move || match File::open(&path).and_then(|file| file.sync_all()) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(|e| failed("writing", &path, e)),
+    })
+    .await
 }
 
 /// Waiting for the disk blocks: it is done where blocking is allowed. What the page cache answers takes microseconds, less
@@ -248,10 +257,7 @@ impl Storage for Directory {
             }
             std::mem::take(&mut *files)
         };
-        let forced = {
-            let all = all.clone();
-            blocking(move || force_all(&all)).await
-        };
+        let forced = force_all(&all).await;
         if forced.is_err() {
             self.unsettled().extend(all);
         }
