@@ -134,9 +134,14 @@ pub trait Issuer: Send + Sync {
         Ok(())
     }
 
-    /// What is left of its limits; `None` where there are none.
+    /// What is left of its limits, as far as they hold orders up; `None` where none does.
     fn budget(&self) -> Option<Budget> {
         None
+    }
+
+    /// What is left of its limits, for people; `None` where there are none.
+    fn limits(&self) -> Option<Budget> {
+        self.budget()
     }
 
     /// The CA's wish for the renewal of a certificate (RFC 9773); `None` where it has none.

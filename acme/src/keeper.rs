@@ -209,9 +209,14 @@ impl Keeper {
         self.read(|shelf| shelf.held.values().cloned().collect())
     }
 
-    /// What is left of each issuer's limits.
+    /// What is left of the limits that hold orders up.
     pub fn budgets(&self) -> Budgets {
         self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.budget()?))).collect()
+    }
+
+    /// What is left of each issuer's limits, those that hold nothing up included.
+    pub fn limits(&self) -> Budgets {
+        self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.limits()?))).collect()
     }
 
     /// The last failure for a wish, if the last attempt failed.

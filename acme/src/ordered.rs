@@ -97,6 +97,10 @@ impl Issuer for Ordered {
         if self.issuers.len() > 1 { None } else { self.first().budget() }
     }
 
+    fn limits(&self) -> Option<Budget> {
+        self.first().limits()
+    }
+
     async fn renewal_window(
         &self,
         held: &IssuedCertificate,

@@ -379,7 +379,7 @@ impl Desk {
     pub fn tell(&self) -> Report {
         let now = Timestamp::now();
         let resolve = |wish: &Wish| self.resolve(&wish.issuer).map(|issuer| issuer.id);
-        let (pass, budgets) = (self.report.borrow().clone(), self.keeper.budgets());
+        let (pass, budgets) = (self.report.borrow().clone(), self.keeper.limits());
         self.book(|book| {
             book.expire(now);
             Report::of(&book.wishes(), &pass, book.shelf(), &budgets, &resolve, now)

@@ -41,7 +41,7 @@ async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_th
         one.write(&key, br#"{"n":3}"#, &Expect::Version(second)).await?;
         assert!(is_conflict(&two.remove(&key).await), "what it does not know it does not remove");
         let again = ObjectStorage::open(client.clone(), NAMESPACE, term.clone()).await?;
-        assert_eq!(again.list(kind).await?, [key.clone()]);
+        assert_eq!(again.list(kind).await?, std::slice::from_ref(&key));
         assert_eq!(again.read(&key).await?.context("it is there")?.bytes.as_slice(), br#"{"n":3}"#);
     }
     lose.send_replace(None);
