@@ -512,6 +512,8 @@ impl Cluster {
                     // What the watch brought meanwhile is newer.
                     if newer(&new.version, &seen.version) {
                         *seen = new;
+                        // The watch will bring nothing new: what depends on it is looked at now.
+                        self.tenants.look_at(&key, self.live.pipeline().tenancy());
                     }
                 }
             }
