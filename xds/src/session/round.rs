@@ -8,12 +8,13 @@ impl Session {
     /// are now.
     pub(crate) fn next(&mut self, tables: &Tables, now: Instant, mut may: impl FnMut() -> bool) -> Option<Outgoing> {
         loop {
-            let more = self.behind(tables) && may();
-            if more {
+            let wait = self.behind(tables) && !may();
+            if !wait {
                 self.take_up(tables);
             }
             let out = self.respond(tables, now);
-            if out.is_some() || !more {
+            // A round that has just ended makes way for the next.
+            if out.is_some() || wait || !self.behind(tables) {
                 return out;
             }
         }

@@ -260,3 +260,24 @@ fn the_secrets_taken_back_are_those_longest_unasked() {
     let evicted = chat.session.subscription(Kind::Secret).expect("subscribed").named.keys().map(|n| n.to_string());
     assert_eq!(evicted.collect::<BTreeSet<_>>(), ["a", "c", "d", "sds/r"].map(str::to_owned).into());
 }
+
+#[test]
+fn what_is_published_while_a_response_is_unanswered_follows_its_answer() {
+    let mut chat = Chat::new(Limits::default(), vec![cluster("a", "0")]);
+    chat.subscribe(Kind::Cluster, &[]);
+    chat.settle();
+    for refusal in [None, Some("no")] {
+        let version = if refusal.is_some() { "refused" } else { "taken" };
+        chat.publish(vec![cluster("a", version)], &[]);
+        let sent = chat.read();
+        assert_eq!(sent.len(), 1);
+        chat.publish(vec![cluster("b", version)], &[]);
+        assert_eq!(chat.read(), [], "one at a time");
+        chat.answer(Kind::Cluster, sent[0].0, refusal);
+        let next = chat.read();
+        let last = next.last().expect("there is more").0;
+        assert_eq!(next, [(last, new(Kind::Cluster, "b"))], "{version}");
+        chat.answer(Kind::Cluster, last, None);
+        chat.settle();
+    }
+}
