@@ -75,6 +75,16 @@ impl CertManager {
             if self.solvers.contains_key(&name) {
                 continue;
             }
+            let labels = pod.metadata.labels.clone().unwrap_or_default();
+            let mut services =
+                server.api("v1", "Service", namespace).await?.list(&ListParams::default().labels(SOLVER)).await?.items;
+            services.retain(|service| {
+                service.data["spec"]["selector"].as_object().is_some_and(|selector| {
+                    selector.iter().all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str())
+                })
+            });
+            // A pod comes before its Service; it is run when both are there.
+            let Some(service) = services.pop() else { continue };
             let arguments: Vec<String> =
                 serde_json::from_value(pod.data["spec"]["containers"][0]["args"].clone()).context("its arguments")?;
             let port = pod.data["spec"]["containers"][0]["ports"][0]["containerPort"].as_i64().context("its port")?;
@@ -83,19 +93,9 @@ impl CertManager {
             let ready = json!({"status": {"phase": "Running", "podIP": BACKEND, "podIPs": [{"ip": BACKEND}],
                 "conditions": [{"type": "Ready", "status": "True"}]}});
             pods.patch_status(&name, &Default::default(), &Patch::Merge(&ready)).await?;
-            let labels = pod.metadata.labels.clone().unwrap_or_default();
-            for service in
-                server.api("v1", "Service", namespace).await?.list(&ListParams::default().labels(SOLVER)).await?
-            {
-                let selects = service.data["spec"]["selector"].as_object().is_some_and(|selector| {
-                    selector.iter().all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str())
-                });
-                if selects {
-                    let service_name = service.metadata.name.clone().context("a Service has a name")?;
-                    let port_name = service.data["spec"]["ports"][0]["name"].as_str().unwrap_or_default().to_owned();
-                    server.put(slice(namespace, &service_name, &port_name, port)).await?;
-                }
-            }
+            let service_name = service.metadata.name.clone().context("a Service has a name")?;
+            let port_name = service.data["spec"]["ports"][0]["name"].as_str().unwrap_or_default().to_owned();
+            server.put(slice(namespace, &service_name, &port_name, port)).await?;
         }
         self.solvers.retain(|name, _| there.contains(name));
         Ok(())

@@ -19,6 +19,9 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+/// Solvers listen at one port of all addresses.
+static SOLVERS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "shop.example.org";
 /// Where everybody finds the Gateway. The ports are those that cert-manager and browsers ask at.
@@ -90,6 +93,7 @@ fn twin(route: &DynamicObject) -> Result<Value> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
 async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
+    let _alone = SOLVERS.lock().await;
     let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(ADDRESS), ..Options::default() }).await?;
     let cluster = Cluster::start().await?.reached_at(ADDRESS);
     let echo = Echo::start_on("shop", BACKEND).await?;
@@ -171,6 +175,7 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
 async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<()> {
+    let _alone = SOLVERS.lock().await;
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 80, 0, 2));
     const SPACE: &str = "tenant-shop";
     const TENANT: &str = "gateway.cozystack.io/v1alpha1";

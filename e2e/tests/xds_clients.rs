@@ -123,7 +123,7 @@ async fn floods_of_names_and_streams_end_at_their_limits() {
 
 #[tokio::test]
 async fn on_demand_secrets_beyond_the_budget_are_taken_back_oldest_first() {
-    let mut world = Served::start(Limits { on_demand_names: 32, ..Default::default() });
+    let mut world = Served::start(Limits { on_demand_secrets: 32, ..Default::default() });
     world.publish((0..40).map(|i| secret(&format!("h{i}"), "0")).chain([secret("sds/regular", "0")]).collect(), vec![]);
     let mut client = client(&world, "one").await;
     client.subscribe(Kind::Secret, &["sds/regular"]).await.expect("sent");

@@ -74,7 +74,7 @@ pub struct KindCounts {
     pub acks: u64,
     /// Responses refused.
     pub nacks: u64,
-    /// On-demand names taken back because their client holds too many.
+    /// On-demand secrets taken back because their client holds too many.
     pub evicted: u64,
     /// Answers by how long they took: up to 1, 2.5, 5, 10, 25, 50, 100 and 250 ms, 1, 5 and 30 s, longer.
     pub answered_within: [u64; 12],

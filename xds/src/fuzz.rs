@@ -31,7 +31,7 @@ fn limits() -> Limits {
         name_bytes: 64,
         response_resources: 3,
         response_bytes: 4096,
-        on_demand_names: 4,
+        on_demand_secrets: 4,
         ..Default::default()
     }
 }
@@ -144,7 +144,7 @@ impl<D: Dialect> World<D> {
         for sub in self.session.subscriptions() {
             let (kind, limits) = (sub.kind, &self.limits);
             assert!(sub.named.len() <= limits.names || self.ended, "{kind}: {} names", sub.named.len());
-            assert!(sub.on_demand <= limits.on_demand_names, "{kind}: {} on-demand names", sub.on_demand);
+            assert!(sub.on_demand <= limits.on_demand_secrets, "{kind}: {} on-demand secrets", sub.on_demand);
             assert!(sub.cursor <= self.tables.generation && sub.settled <= sub.cursor, "{kind}: ahead of the view");
             let known = self.tables.table(kind).len() + limits.names + 16;
             assert!(sub.in_flight.iter().map(|f| f.items.len()).sum::<usize>() <= 4 * known, "{kind}: in flight");

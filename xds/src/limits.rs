@@ -15,10 +15,9 @@ pub struct Limits {
     pub response_resources: usize,
     /// Bytes of resources in one response; one larger resource travels alone.
     pub response_bytes: usize,
-    /// On-demand secrets one stream may hold, and as many on-demand virtual hosts; beyond, the longest unasked are
-    /// taken back. Whoever sends requests to an Envoy makes it ask for names, which it keeps for ever: about 31 KB
-    /// for a secret, with no limit of its own before 1.41.
-    pub on_demand_names: usize,
+    /// On-demand secrets one stream may hold; beyond, the longest unasked are taken back. Envoy keeps
+    /// about 31 KB for each and has no limit of its own before 1.41.
+    pub on_demand_secrets: usize,
     /// Names of secrets that begin so are regular ones, never taken back: a listener waits for them.
     pub regular_secret_prefix: String,
     /// Streams of one identity.
@@ -54,7 +53,7 @@ impl Default for Limits {
             name_bytes: 4096,
             response_resources: 500,
             response_bytes: 3 << 20,
-            on_demand_names: 20_000,
+            on_demand_secrets: 20_000,
             regular_secret_prefix: "sds/".into(),
             streams_per_identity: 1024,
             connections: 16_384,

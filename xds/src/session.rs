@@ -54,7 +54,7 @@ pub(crate) enum Effect {
     Rejected { kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str> },
     /// The client no longer refuses this name.
     Recovered { kind: Kind, name: Arc<str> },
-    /// That many on-demand names were taken back.
+    /// That many on-demand secrets were taken back.
     Evicted { kind: Kind, names: usize },
 }
 
@@ -362,16 +362,16 @@ impl Session {
         }
     }
 
-    /// Takes the longest unasked on-demand names back, a sixteenth more than needed so that it is rare.
+    /// Takes the longest unasked on-demand secrets back, a sixteenth more than needed so that it is rare.
     fn evict(&mut self, kind: Kind) {
         let limits = self.limits.clone();
         let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
             return;
         };
-        if sub.on_demand <= limits.on_demand_names {
+        if sub.on_demand <= limits.on_demand_secrets {
             return;
         }
-        let excess = sub.on_demand - limits.on_demand_names + limits.on_demand_names / 16;
+        let excess = sub.on_demand - limits.on_demand_secrets + limits.on_demand_secrets / 16;
         let mut by_age: Vec<(u64, Arc<str>)> = sub
             .named
             .iter()
@@ -438,11 +438,8 @@ impl Session {
     }
 }
 
-/// Whether Envoy asks for `name` when a client of its own does, at a handshake or a request, and can ask again.
+/// Whether `name` is a secret Envoy fetches at a handshake and can fetch again. For a virtual host that was taken from it
+/// Envoy (1.40) does not ask again.
 fn on_demand(limits: &Limits, kind: Kind, name: &str) -> bool {
-    match kind {
-        Kind::Secret => !name.starts_with(&limits.regular_secret_prefix),
-        Kind::VirtualHost => true,
-        _ => false,
-    }
+    kind == Kind::Secret && !name.starts_with(&limits.regular_secret_prefix)
 }

@@ -99,7 +99,7 @@ pub(crate) struct Subscription {
     pub(crate) quarantine: BTreeMap<Arc<str>, Quarantined>,
     /// Names the client held at another version when it came, until it acknowledges the current one.
     pub(crate) older: BTreeSet<Arc<str>>,
-    /// How many of `named` are on-demand.
+    /// How many of `named` are on-demand secrets.
     pub(crate) on_demand: usize,
 }
 

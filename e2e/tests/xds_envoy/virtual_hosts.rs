@@ -113,26 +113,3 @@ async fn virtual_hosts_come_at_the_first_request_and_unknown_ones_are_answered()
     assert_eq!(sent(&fleet), before + 1);
     fleet.stop().await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs Envoy"]
-async fn a_flood_of_hosts_is_bounded_and_hurts_nobody() {
-    let mut fleet = Served::start(xds::Limits { on_demand_names: 32, ..Default::default() });
-    let port = free_port();
-    let _envoy = Envoy::of(&fleet, "one");
-    let generation = fleet.publish(vec![host("a.test", 201, &[]), table(), on_demand_listener(port)], vec![]);
-    fleet.live(generation, 1).await;
-    assert_eq!(ask(port, "a.test"), 201);
-    for i in 0..200 {
-        assert_eq!(ask(port, &format!("unknown{i}.test")), 404);
-    }
-    let names = |fleet: &Served| {
-        let stream = fleet.cache.debug().remove(0).streams.remove(0);
-        stream.subscriptions.iter().find(|s| s.kind == Kind::VirtualHost.label()).map_or(0, |s| s.names)
-    };
-    assert!(names(&fleet) <= 32, "{} names are held", names(&fleet));
-    assert!(fleet.cache.counts().of(Kind::VirtualHost).evicted >= 168);
-    assert_eq!(ask(port, "a.test"), 201, "it was taken back, and is asked for again");
-    assert_eq!(fleet.cache.debug()[0].streams.len(), 1, "on the same stream");
-    fleet.stop().await;
-}

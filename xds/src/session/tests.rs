@@ -245,7 +245,7 @@ fn what_a_stream_keeps_does_not_grow_with_what_it_may_see() {
 
 #[test]
 fn the_secrets_taken_back_are_those_longest_unasked() {
-    let limits = Limits { on_demand_names: 3, ..Default::default() };
+    let limits = Limits { on_demand_secrets: 3, ..Default::default() };
     let mut chat = Chat::new(limits, ["a", "b", "c", "d", "sds/r"].into_iter().map(secret).collect());
     for name in ["sds/r", "a", "b", "c"] {
         chat.subscribe(Kind::Secret, &[name]);
