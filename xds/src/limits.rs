@@ -61,7 +61,7 @@ impl Default for Limits {
             request_burst: 10_000,
             requests_per_second: 2_000,
             push_burst: 64,
-            pushes_per_second: 150,
+            pushes_per_second: 250,
             answer_within: Duration::from_secs(120),
             keepalive: Duration::from_secs(30),
             handshake: Duration::from_secs(10),
