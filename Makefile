@@ -30,7 +30,7 @@ check: ## format, lints and documentation
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
 e2e: ## the tests against real counterparts
-	$(CARGO) test -p e2e -- --ignored
+	$(CARGO) test -p e2e --no-fail-fast -- --ignored
 
 bench: ## the table of README: ours, Envoy's floor, one chain per host
 	e2e/tools install envoy go
