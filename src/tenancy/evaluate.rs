@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::admit::lower_case;
 use super::claim::within;
 use super::delta::{Certificates, DerivedKind};
 use super::engine::{Dirty, Tenancy, Valid};
@@ -116,7 +117,7 @@ impl Tenancy {
                 let text = format!("namespace {namespace} has no label {HOST_LABEL}: set it to the tenant's apex");
                 return Err(("NamespaceNotLabelled", text));
             }
-            Some(host) if !within(&apex, &host.to_ascii_lowercase()) => {
+            Some(host) if !within(&apex, &lower_case(host)) => {
                 let text =
                     format!("spec.apex: {apex} is not below {host}, which label {HOST_LABEL} of {namespace} allows");
                 return Err(("ApexNotAllowed", text));

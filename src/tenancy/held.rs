@@ -90,10 +90,10 @@ impl Hosts {
 
     /// What is known of a host, to be added to.
     fn hold(&mut self, host: &Host) -> &mut Held {
-        if !self.held.contains_key(host) {
+        self.held.entry(host.clone()).or_insert_with(|| {
             self.order.insert(host.clone());
-        }
-        self.held.entry(host.clone()).or_default()
+            Held::default()
+        })
     }
 
     fn remove(&mut self, host: &Host) {
