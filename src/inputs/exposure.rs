@@ -1,13 +1,12 @@
-//! A Service that we made for a Gateway: what stands in it, and where it is reached. It is also the record of which
-//! port of the Envoys belongs to which port of the Gateway, which all replicas go by.
+//! A Service that we made for a Gateway: what stands in it. It is also the record of which port of the Envoys belongs to
+//! which port of the Gateway, which all replicas go by.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::model::{ObjectName, Reached};
+use crate::model::ObjectName;
 
 /// The annotation with the name of the Gateway: a label cannot hold every name.
 pub const EXPOSES: &str = "gatewright.io/gateway";
@@ -37,8 +36,6 @@ pub struct Exposure {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Where it is reached.
-    pub addresses: Vec<Reached>,
 }
 
 impl Exposure {
@@ -65,26 +62,8 @@ impl Exposure {
             load_balancer_class: spec.load_balancer_class.clone(),
             load_balancer_ip: spec.load_balancer_ip.clone(),
             targets: ports.filter_map(|port| Some((number(&port.port)?, target(&port.target_port)?))).collect(),
-            addresses: reached(object, spec),
             labels,
             annotations,
         }))
     }
-}
-
-/// Where the ports of a Service are those of the Gateway: at the load balancer, else at the addresses within the
-/// cluster.
-pub(super) fn reached(object: &Service, spec: &ServiceSpec) -> Vec<Reached> {
-    let ip = |ip: &String| ip.parse().ok().map(Reached::Ip);
-    let mut all: Vec<Reached> = if spec.type_.as_deref() == Some("LoadBalancer") {
-        let balancer = object.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
-        let name = |name: &String| Reached::Hostname(Arc::from(name.as_str()));
-        ingress.iter().filter_map(|at| at.ip.as_ref().and_then(ip).or_else(|| at.hostname.as_ref().map(name))).collect()
-    } else {
-        spec.cluster_ips.iter().flatten().filter_map(ip).collect()
-    };
-    all.sort();
-    all.dedup();
-    all
 }

@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service as K8sService;
+use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 
-use super::exposure::reached;
 use super::{Exposure, Meta, ParseError};
 use crate::model::{AppProtocol, ObjectName, Reached};
 
@@ -55,6 +54,23 @@ impl Service {
         }
         Ok(Self { meta, ports, external_name: spec.type_.as_deref() == Some("ExternalName"), reached, exposure })
     }
+}
+
+/// Where the ports of a Service are those of the Gateway: at the load balancer, else at the addresses within the
+/// cluster.
+fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<Reached> {
+    let ip = |ip: &String| ip.parse().ok().map(Reached::Ip);
+    let mut all: Vec<Reached> = if spec.type_.as_deref() == Some("LoadBalancer") {
+        let balancer = object.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+        let name = |name: &String| Reached::Hostname(Arc::from(name.as_str()));
+        ingress.iter().filter_map(|at| at.ip.as_ref().and_then(ip).or_else(|| at.hostname.as_ref().map(name))).collect()
+    } else {
+        spec.cluster_ips.iter().flatten().filter_map(ip).collect()
+    };
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// A slice of a Service's endpoints.

@@ -275,7 +275,7 @@ impl Engine {
             };
             return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
         };
-        let all = exposure.addresses.clone();
+        let all = self.store.service(&name).map(|service| service.reached.clone()).unwrap_or_default();
         if all.is_empty() {
             let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
             return (all, Err((Reason::AddressNotAssigned, text)));
