@@ -108,7 +108,7 @@ impl InternalCa {
     pub fn of_record(config: InternalCaConfig, record: Option<&[u8]>, now: Timestamp) -> Result<Self, CaError> {
         config.check()?;
         let mut state = match record {
-            Some(record) => State::read(record)?,
+            Some(record) => State::read(record, || "the internal CA".to_owned())?,
             None => State::create(&config, now)?,
         };
         state.advance(&config, now)?;

@@ -50,13 +50,9 @@ pub(super) struct State {
 }
 
 impl State {
-    /// As [`Self::record`] wrote it.
-    pub(super) fn read(record: &[u8]) -> Result<Self, CaError> {
-        let damaged = |e: serde_json::Error| StorageError::Damaged {
-            key: "the internal CA".to_owned(),
-            line: e.line(),
-            column: e.column(),
-        };
+    /// As [`Self::record`] wrote it; `what` it is, in an error.
+    pub(super) fn read(record: &[u8], what: impl FnOnce() -> String) -> Result<Self, CaError> {
+        let damaged = |e: serde_json::Error| StorageError::Damaged { key: what(), line: e.line(), column: e.column() };
         Ok(serde_json::from_slice(record).map_err(damaged)?)
     }
 
@@ -256,15 +252,8 @@ impl StateFile {
                 return Err(StorageError::Io { doing: "reading", object: path.display().to_string(), source }.into());
             }
         };
-        let parsed = match &old {
-            None => None,
-            Some(bytes) => Some(serde_json::from_slice::<State>(bytes).map_err(|e| StorageError::Damaged {
-                key: path.display().to_string(),
-                line: e.line(),
-                column: e.column(),
-            })?),
-        };
-        let state = change(parsed)?;
+        let parsed = old.as_ref().map(|bytes| State::read(bytes, || path.display().to_string()));
+        let state = change(parsed.transpose()?)?;
         let new = state.record();
         if old.as_ref() != Some(&new) {
             write_whole(&path, &new)?;

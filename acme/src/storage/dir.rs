@@ -18,9 +18,6 @@ use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 /// So many files are forced to the disk at a time.
 const FORCED_AT_ONCE: usize = 16;
 
-const KINDS: [Kind; 7] =
-    [Kind::Account, Kind::Order, Kind::Certificate, Kind::Budget, Kind::Attempts, Kind::Renewal, Kind::Authority];
-
 /// A directory of our own.
 #[derive(Clone, Debug)]
 pub struct Directory {
@@ -44,7 +41,7 @@ impl Directory {
         let root = root.into();
         private_folder(&root)?;
         let mut spares = BTreeMap::new();
-        for kind in KINDS {
+        for kind in Kind::ALL {
             private_folder(&root.join(kind.as_str()))?;
             spares.insert(kind, Spares::of(root.join(kind.as_str())));
         }
@@ -74,7 +71,7 @@ impl Directory {
 
     /// Takes away half-written files of a process that died, when nobody can be writing them any more.
     fn sweep(&self) {
-        for folder in KINDS.map(Kind::as_str).into_iter().chain(["locks"]) {
+        for folder in Kind::ALL.map(Kind::as_str).into_iter().chain(["locks"]) {
             let Ok(entries) = fs::read_dir(self.root.join(folder)) else {
                 continue;
             };

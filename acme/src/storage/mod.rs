@@ -33,6 +33,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Account, Self::Order, Self::Certificate, Self::Budget, Self::Attempts, Self::Renewal, Self::Authority];
+
     /// The folder, or the label.
     pub fn as_str(self) -> &'static str {
         match self {

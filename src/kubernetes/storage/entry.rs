@@ -92,8 +92,9 @@ pub(super) fn document(namespace: &str, key: &Key, bytes: &[u8], version: Option
 /// The entry that an object is; `None` where it is none of ours.
 pub(super) fn read(shape: Shape, object: &DynamicObject) -> Option<(Key, Zeroizing<Vec<u8>>)> {
     let label = object.metadata.labels.as_ref()?.get(LABEL)?;
-    let kinds = [Kind::Account, Kind::Order, Kind::Budget, Kind::Attempts, Kind::Renewal, Kind::Authority].into_iter();
-    let kind = kinds.filter(|kind| Shape::of(*kind) == shape).find(|kind| kind.as_str() == label)?;
+    // A certificate stands where it is served from.
+    let mut kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Certificate && Shape::of(*kind) == shape);
+    let kind = kinds.find(|kind| kind.as_str() == label)?;
     let key = Key::named(kind, object.metadata.annotations.as_ref()?.get(KEY)?)?;
     // A copy under another name is not the entry.
     if object.metadata.name.as_deref() != Some(&name(&key)) {
