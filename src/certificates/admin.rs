@@ -44,21 +44,13 @@ pub fn routes(at: AtDesk) -> Router {
         .route(
             "/certs/check",
             get(|State(at): State<AtDesk>, Query(asked): Query<Host>| async move {
-                let checked = match desk(&at) {
-                    Ok(desk) => desk.check(&asked.host).await,
-                    Err(text) => Err(text),
-                };
-                told(checked.map(Json))
+                told(async { desk(&at)?.check(&asked.host).await.map(Json) }.await)
             }),
         )
         .route(
             "/certs/change-key",
             post(|State(at): State<AtDesk>, Query(asked): Query<Name>| async move {
-                let changed = match desk(&at) {
-                    Ok(desk) => desk.change_key(&asked.issuer).await,
-                    Err(text) => Err(text),
-                };
-                told(changed.map(Json))
+                told(async { desk(&at)?.change_key(&asked.issuer).await.map(Json) }.await)
             }),
         )
         .with_state(at)
