@@ -12,6 +12,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ProtocolVersion, RootCertStore, SupportedProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -43,6 +44,15 @@ pub struct Probe {
     headers: HeaderMap,
     body: Bytes,
     limit: Duration,
+}
+
+/// The roots of a PEM bundle, to be trusted by a [`Probe`].
+pub fn roots_of(pem: &str) -> anyhow::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(root?)?;
+    }
+    Ok(roots)
 }
 
 /// What came back.

@@ -12,10 +12,8 @@ use e2e::certmanager::{CertManager, SOLVER};
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service};
 use e2e::echo::Echo;
 use e2e::pebble::{Options, Pebble};
-use e2e::probe::Probe;
+use e2e::probe::{Probe, roots_of};
 use kube::api::{DynamicObject, ListParams};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -146,10 +144,7 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
         assert!(said.len() <= 1 && said.iter().all(|status| **status == "True"), "{name}: {statuses:#?}");
     }
     cluster.until(GATEWAY, "Gateway", "shop", "edge", |o| is_true(&o["status"]["listeners"][1], "Programmed")).await?;
-    let mut roots = rustls::RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(pebble.issuing_root(0).await?.as_bytes()) {
-        roots.add(root?)?;
-    }
+    let roots = roots_of(&pebble.issuing_root(0).await?)?;
     let answer = Probe::https(SocketAddr::new(ADDRESS, 443), HOST).roots(roots).send().await?;
     assert_eq!(answer.status, 200);
     // What is no challenge is redirected still.
@@ -224,10 +219,7 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
         assert!(Instant::now() < deadline, "{tenant:#}");
         sleep(Duration::from_millis(50)).await;
     }
-    let mut roots = rustls::RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(pebble.issuing_root(0).await?.as_bytes()) {
-        roots.add(root?)?;
-    }
+    let roots = roots_of(&pebble.issuing_root(0).await?)?;
     let answer = Probe::https(SocketAddr::new(ADDRESS, 443), HOST).roots(roots).send().await?;
     assert_eq!(answer.status, 200);
     assert_eq!(Probe::http(SocketAddr::new(ADDRESS, 80), HOST).send().await?.status, 301);

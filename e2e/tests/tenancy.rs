@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
-use e2e::probe::Probe;
+use e2e::probe::{Probe, roots_of};
 use e2e::world::free_port;
 use rustls::RootCertStore;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
 /// A directory of manifests, a private directory, and the program over them.
@@ -136,11 +136,7 @@ impl Site {
     }
 
     fn roots(&self) -> Result<RootCertStore> {
-        let mut roots = RootCertStore::empty();
-        for root in CertificateDer::pem_file_iter(self.state.path().join("ca.crt"))? {
-            roots.add(root?)?;
-        }
-        Ok(roots)
+        roots_of(&std::fs::read_to_string(self.state.path().join("ca.crt"))?)
     }
 }
 

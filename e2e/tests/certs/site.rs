@@ -11,11 +11,8 @@ use anyhow::{Context, Result, bail};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::pebble::{Options, Pebble};
-use e2e::probe::{Answer, Failure, Probe};
+use e2e::probe::{Answer, Failure, Probe, roots_of};
 use e2e::world::free_port;
-use rustls::RootCertStore;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -134,9 +131,7 @@ impl Site {
 
     /// Waits until a host is served over TLS, with a certificate that Pebble vouches for.
     pub(crate) async fn served(&self, host: &str) -> Result<Answer> {
-        let mut roots = RootCertStore::empty();
-        let pem = self.pebble.issuing_root(0).await?;
-        roots.add(CertificateDer::from_pem_slice(pem.as_bytes())?)?;
+        let roots = roots_of(&self.pebble.issuing_root(0).await?)?;
         let probe = Probe::https(self.address(), host).roots(roots);
         let until = Instant::now() + LIMIT;
         loop {

@@ -28,8 +28,7 @@ async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
     let issuers = issuers.display().to_string();
     let mut controller = place.cluster.controller_with("one", &["--certificates", "own", "--issuers", &issuers])?;
     controller.line("xDS at").await?;
-    let (mut envoy, _tls) = place.cluster.envoy("envoy-a").await?;
-    envoy.ready().await?;
+    let _envoy = place.envoy().await?;
 
     let server = &place.cluster.server;
     server

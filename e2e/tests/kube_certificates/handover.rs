@@ -38,8 +38,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
     // cert-manager issues, as it is deployed.
     let mut before = place.cluster.controller("one")?;
     before.line("xDS at").await?;
-    let (mut envoy, _tls) = place.cluster.envoy("envoy-a").await?;
-    envoy.ready().await?;
+    let _envoy = place.envoy().await?;
     place.by_acme().await?;
     place.route("kept", host).await?;
     let certificate = format!("Certificate {}", host_certificate("cozystack", host));
@@ -51,7 +50,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
 
     // From now on the controller issues; what cert-manager was to do is taken back.
     drop(before);
-    let _controller = place.controller("two").await?;
+    let during = place.controller("two").await?;
     until_owned(server, SPACE, &fixed).await?;
     place.until_served(host, &root).await?;
 
@@ -93,7 +92,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
     assert_eq!((place.pebble.orders(), place.installs()?.len()), (2, 2));
 
     // Back again: cert-manager's objects come back under the same names, and nothing else happens.
-    drop(_controller);
+    drop(during);
     let mut after = place.cluster.controller("three")?;
     after.line("xDS at").await?;
     place.cluster.until(CERT_MANAGER, "Issuer", SPACE, "cozystack-gateway", |issuer| !issuer.is_null()).await?;
@@ -108,8 +107,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
 async fn the_issuer_of_a_tenant_gateway_can_be_changed_while_it_serves() -> Result<()> {
     let place = Place::start(4).await?;
     let _controller = place.controller("one").await?;
-    let (mut envoy, _tls) = place.cluster.envoy("envoy-a").await?;
-    envoy.ready().await?;
+    let _envoy = place.envoy().await?;
     place.by_acme().await?;
     let host = "moved.cert.example.org";
     place.route("moved", host).await?;

@@ -14,8 +14,7 @@ use crate::site::{owned, quiet, until_ready};
 async fn a_certificate_is_got_over_acme_through_our_envoy() -> Result<()> {
     let place = Place::start(1).await?;
     let _controller = place.controller("one").await?;
-    let (mut envoy, _tls) = place.cluster.envoy("envoy-a").await?;
-    envoy.ready().await?;
+    let _envoy = place.envoy().await?;
     place.by_acme().await?;
     place.route("web", HOST).await?;
 
@@ -57,8 +56,7 @@ async fn the_internal_ca_issues_where_there_is_no_way_out() -> Result<()> {
     // As it is deployed: cert-manager issues for the others.
     let mut controller = place.cluster.controller("one")?;
     controller.line("xDS at").await?;
-    let (mut envoy, _tls) = place.cluster.envoy("envoy-a").await?;
-    envoy.ready().await?;
+    let _envoy = place.envoy().await?;
     place.tenant(json!({"gatewright.io/issuer": "internal-ca"})).await?;
     place.route("web", HOST).await?;
     place.cluster.until("v1", "ConfigMap", NAMESPACE, "gatewright-internal-ca", |map| map["data"].is_object()).await?;

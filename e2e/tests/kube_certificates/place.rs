@@ -7,16 +7,14 @@ use anyhow::{Result, bail};
 use e2e::apiserver::Request;
 use e2e::cluster::{ACCOUNT, BACKEND, Cluster, NAMESPACE, is_true, service};
 use e2e::echo::Echo;
+use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
 use e2e::pebble::{Options, Pebble};
-use e2e::probe::{Answer, Probe};
+use e2e::probe::{Answer, Probe, roots_of};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::Api;
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::site::{GATEWAY, cluster, namespace, route, tenant, until};
 
@@ -80,6 +78,13 @@ impl Place {
         Ok(controller)
     }
 
+    /// Starts an Envoy, and returns when it is ready.
+    pub(crate) async fn envoy(&self) -> Result<(Envoy, TempDir)> {
+        let (mut envoy, tls) = self.cluster.envoy("envoy-a").await?;
+        envoy.ready().await?;
+        Ok((envoy, tls))
+    }
+
     /// A TenantGateway of our class, with annotations.
     pub(crate) async fn tenant(&self, annotations: Value) -> Result<()> {
         let mut object = tenant(SPACE, json!({"apex": APEX, "gatewayClassName": "gatewright"}));
@@ -100,10 +105,7 @@ impl Place {
 
     /// Waits until a host is served with a certificate that these roots vouch for.
     pub(crate) async fn until_served(&self, host: &str, roots: &str) -> Result<()> {
-        let mut store = RootCertStore::empty();
-        for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
-            store.add(root?)?;
-        }
+        let store = roots_of(roots)?;
         let https = SocketAddr::new(self.address, 443);
         until("the host is served with its certificate", async || {
             let answer = Probe::https(https, host).roots(store.clone()).send().await;
@@ -125,7 +127,7 @@ impl Place {
         Ok(all.into_iter().filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls")).collect())
     }
 
-    /// The names of entries of a kind.
+    /// How many entries of a kind there are.
     pub(crate) async fn entries(&self, kind: &str) -> Result<usize> {
         let params = kube::api::ListParams::default().labels(&format!("gatewright.io/keeps={kind}"));
         let secrets: Api<Secret> = Api::namespaced(self.cluster.server.client(), NAMESPACE);

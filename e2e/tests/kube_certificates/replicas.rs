@@ -29,8 +29,7 @@ async fn until_placed(place: &Place) -> Result<()> {
 async fn a_replica_that_dies_in_the_middle_of_an_order_leaves_it_to_the_next() -> Result<()> {
     let place = Place::start(5).await?;
     let controller = place.controller("one").await?;
-    let (mut envoy, _tls) = place.cluster.envoy("envoy-a").await?;
-    envoy.ready().await?;
+    let _envoy = place.envoy().await?;
     place.by_acme().await?;
     place.route("web", HOST).await?;
     tokio::time::timeout(Duration::from_secs(30), until_placed(&place)).await??;
