@@ -233,7 +233,9 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     let bootstrap = Gatewright::run(&["bootstrap", "--node", "mine", "--state-dir", &private])?;
     assert!(bootstrap.status.success(), "{bootstrap:?}");
     let mut envoy = e2e::envoy::Envoy::start(&String::from_utf8(bootstrap.stdout)?).await?;
-    program.line("acked 1/1").await?;
+    // The gateway's line can come before the certificate is there; without it nothing listens.
+    let line = program.line("secret default/").await?;
+    assert!(line.contains("acked 1/1"), "{line}");
     envoy.ready().await?;
     let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "web.example.org");
     assert_eq!(probe.send().await?.status, 200);
