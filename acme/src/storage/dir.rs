@@ -1,22 +1,19 @@
 //! Storage in a directory: folders 0700, files 0600, writes by rename, locks by `flock`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::{StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::journal::{Journal, Replaced};
 use super::spares::{LARGEST, LEFT, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
-
-/// So many files are forced to the disk at a time.
-const FORCED_AT_ONCE: usize = 16;
 
 /// A directory of our own.
 #[derive(Clone, Debug)]
@@ -24,15 +21,7 @@ pub struct Directory {
     root: PathBuf,
     spares: Arc<BTreeMap<Kind, Spares>>,
     locks: Arc<Spares>,
-    unsettled: Arc<Unsettled>,
-}
-
-/// Files that were written and not forced to the disk.
-#[derive(Debug, Default)]
-struct Unsettled {
-    files: Mutex<BTreeSet<PathBuf>>,
-    /// Held while files are forced to the disk: who waits for it finds his own among them, more often than not.
-    forcing: tokio::sync::Mutex<()>,
+    journal: Arc<Journal>,
 }
 
 impl Directory {
@@ -47,7 +36,16 @@ impl Directory {
         }
         private_folder(&root.join("locks"))?;
         let locks = Arc::new(Spares::of(root.join("locks")));
-        let directory = Self { root, spares: Arc::new(spares), locks, unsettled: Arc::default() };
+        let restore = |key: &Key, content: Option<&[u8]>| {
+            let (path, spares) = (file_of(&root, key), &spares[&key.kind()]);
+            match content {
+                Some(bytes) if Spares::read(&path)?.is_some_and(|(_, there)| there == bytes) => Ok(()),
+                Some(bytes) => spares.write(&path, bytes).map(|old| old.into_iter().for_each(|old| spares.keep(old))),
+                None => spares.remove(&path),
+            }
+        };
+        let journal = Journal::open(&root, restore).map_err(|e| failed("opening", &root.join("journal"), e))?;
+        let directory = Self { root, spares: Arc::new(spares), locks, journal };
         directory.sweep();
         Ok(directory)
     }
@@ -58,7 +56,7 @@ impl Directory {
     }
 
     fn file(&self, key: &Key) -> PathBuf {
-        self.root.join(key.kind().as_str()).join(format!("{}.json", key.name()))
+        file_of(&self.root, key)
     }
 
     fn lock_file(&self, key: &Key) -> PathBuf {
@@ -88,10 +86,6 @@ impl Directory {
         }
     }
 
-    fn unsettled(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
-        self.unsettled.files.lock().expect("nobody panics while holding it")
-    }
-
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
         let Some((meta, bytes)) = Spares::read(&path).map_err(|e| failed("reading", &path, e))? else {
@@ -113,9 +107,9 @@ impl Directory {
     }
 
     fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
-        // The compare and the rename must be one: a short lock around both.
-        let stripe = Sha256::digest(key.name())[0];
-        let _guard = lock_file(&self.root.join("locks").join(format!("write-{}-{stripe:02x}", key.kind().as_str())))?;
+        let path = self.file(key);
+        // The compare and the rename must be one.
+        let mut turn = self.journal.turn().map_err(|e| failed("locking", &path, e))?;
         let there = || Ok::<_, StorageError>(self.read_now(key)?.map(|e| e.version));
         let holds = match expect {
             Expect::Anything => true,
@@ -125,13 +119,10 @@ impl Directory {
         if !holds {
             return Err(StorageError::Conflict { key: key.to_string() });
         }
-        let path = self.file(key);
-        let spares = self.spares(key.kind());
-        let forced = is_forced(key.kind());
-        let written = if forced { spares.force(&path, bytes) } else { spares.write(&path, bytes) };
-        written.map_err(|e| failed("writing", &path, e))?;
-        if !forced {
-            self.unsettled().insert(path);
+        turn.note(key, Some(bytes)).map_err(|e| failed("writing", &path, e))?;
+        let replaced = self.spares(key.kind()).write(&path, bytes).map_err(|e| failed("writing", &path, e))?;
+        if let Some(path) = replaced {
+            turn.replaced(Replaced { kind: key.kind(), path });
         }
         Ok(version_of(bytes))
     }
@@ -185,8 +176,12 @@ pub(crate) struct FileLock {
 
 impl Lock for FileLock {}
 
+fn file_of(root: &Path, key: &Key) -> PathBuf {
+    root.join(key.kind().as_str()).join(format!("{}.json", key.name()))
+}
+
 fn version_of(bytes: &[u8]) -> Version {
-    Version(Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())
+    Version(format!("{:x}", Sha256::digest(bytes)))
 }
 
 fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
@@ -197,27 +192,6 @@ fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
 /// process.
 fn is_forced(kind: Kind) -> bool {
     kind != Kind::Order
-}
-
-/// Forces files to the disk, and then their places in their folders.
-async fn force_all(files: &BTreeSet<PathBuf>) -> Result<(), StorageError> {
-    // At once: the kernel and the disk make one of what many wait for.
-    let forced: Vec<_> = files.iter().cloned().map(force).collect();
-    futures::stream::iter(forced).buffer_unordered(FORCED_AT_ONCE).try_collect::<()>().await?;
-    let folders: BTreeSet<_> = files.iter().filter_map(|path| path.parent()).collect();
-    for folder in folders {
-        force(folder.to_owned()).await?;
-    }
-    Ok(())
-}
-
-/// Forces a file or a folder to the disk. What was removed needs it no more.
-async fn force(path: PathBuf) -> Result<(), StorageError> {
-    blocking(move || match File::open(&path).and_then(|file| file.sync_all()) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other.map_err(|e| failed("writing", &path, e)),
-    })
-    .await
 }
 
 /// Waiting for the disk blocks: it is done where blocking is allowed. What the page cache answers takes microseconds, less
@@ -235,36 +209,28 @@ impl Storage for Directory {
     }
 
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
-        if !is_forced(key.kind()) {
-            return self.write_now(key, bytes, expect);
+        let version = self.write_now(key, bytes, expect)?;
+        if is_forced(key.kind()) {
+            self.settle(key).await?;
         }
-        let (this, key, expect) = (self.clone(), key.clone(), expect.clone());
-        let bytes = Zeroizing::new(bytes.to_vec());
-        blocking(move || this.write_now(&key, &bytes, &expect)).await
+        Ok(version)
     }
 
     async fn settle(&self, key: &Key) -> Result<(), StorageError> {
-        let path = self.file(key);
-        // Held while waiting for the disk: that is what groups those who wait.
-        let _forcing = self.unsettled.forcing.lock().await;
-        let all = {
-            let mut files = self.unsettled();
-            if !files.contains(&path) {
-                return Ok(());
-            }
-            std::mem::take(&mut *files)
-        };
-        let forced = force_all(&all).await;
-        if forced.is_err() {
-            self.unsettled().extend(all);
+        let replaced = self.journal.settle(key).await.map_err(|e| failed("writing", &self.file(key), e))?;
+        for Replaced { kind, path } in replaced {
+            self.spares(kind).keep(path);
         }
-        forced
+        Ok(())
     }
 
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
         let path = self.file(key);
-        self.unsettled().remove(&path);
-        self.spares(key.kind()).remove(&path).map_err(|e| failed("removing", &path, e))
+        let removed = self.journal.turn().and_then(|mut turn| {
+            turn.note(key, None)?;
+            self.spares(key.kind()).remove(&path)
+        });
+        removed.map_err(|e| failed("removing", &path, e))
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {

@@ -4,6 +4,7 @@
 //! server. Everything in it is secret.
 
 pub mod dir;
+mod journal;
 mod spares;
 
 use std::fmt;

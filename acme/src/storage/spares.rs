@@ -34,46 +34,38 @@ pub(super) struct Spares {
     mark: u64,
     next: AtomicU64,
     free: Mutex<Vec<PathBuf>>,
+    /// Lock files that wait for the next lock, open and locked by us: that takes one rename.
+    locked: Mutex<Vec<(PathBuf, File)>>,
 }
 
 impl Spares {
     pub(super) fn of(folder: PathBuf) -> Self {
         let mut mark = [0; 8];
         SystemRandom::new().fill(&mut mark).expect("the operating system gives random bytes");
-        Self { folder, mark: u64::from_be_bytes(mark), next: AtomicU64::new(0), free: Mutex::default() }
+        Self {
+            folder,
+            mark: u64::from_be_bytes(mark),
+            next: AtomicU64::new(0),
+            free: Mutex::default(),
+            locked: Mutex::default(),
+        }
     }
 
-    /// Writes a file of the folder so that a reader, or a crash, sees the old content or the new one and nothing between.
-    ///
-    /// It survives the death of the process; [`Self::force`] makes it survive that of the machine.
-    pub(super) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.place(path, bytes, |_| Ok(()))
-    }
-
-    /// As [`Self::write`], and forces it to the disk.
-    pub(super) fn force(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.place(path, bytes, File::sync_all)
-    }
-
-    fn place(&self, path: &Path, bytes: &[u8], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
+    /// Writes a file of the folder so that a reader sees the old content or the new one and nothing between. Gives the old
+    /// one, which is to be [kept](Self::keep) when nobody needs it any more.
+    pub(super) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<PathBuf>> {
         let spare = self.take();
         // One that somebody swept away is made again.
         let mut file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&spare)?;
         file.write_all(bytes)?;
         file.set_len(bytes.len() as u64)?;
-        sync(&file)?;
         drop(file);
         let exchanged = renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE).is_ok();
         if !exchanged {
             // Nothing is there yet, or the file system cannot exchange: the old file goes.
             fs::rename(&spare, path)?;
         }
-        // The rename itself must survive a crash as well, and be on disk before the old content goes.
-        File::open(&self.folder).and_then(|folder| sync(&folder))?;
-        if exchanged {
-            self.keep(spare);
-        }
-        Ok(())
+        Ok(exchanged.then_some(spare))
     }
 
     /// Takes a lock, if nobody has it: an empty file at that path, locked by who has it. One that is not locked was left
@@ -81,11 +73,18 @@ impl Spares {
     pub(super) fn try_lock(self: &Arc<Self>, path: &Path) -> io::Result<Option<HeldLock>> {
         let open = |path: &Path| OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path);
         loop {
-            let held = |file| HeldLock { _file: file, path: path.to_owned(), spares: self.clone() };
-            let spare = self.take();
-            let file = open(&spare)?;
-            // Nobody else opens a spare.
-            if file.try_lock().is_ok() && renameat_with(CWD, &spare, CWD, path, RenameFlags::NOREPLACE).is_ok() {
+            let held = |file| HeldLock { file: Some(file), path: path.to_owned(), spares: self.clone() };
+            let (spare, file) = match self.locked.lock().expect("nobody panics while holding it").pop() {
+                Some(locked) => locked,
+                None => {
+                    let spare = self.take();
+                    let file = open(&spare)?;
+                    // Nobody else opens a spare.
+                    file.lock()?;
+                    (spare, file)
+                }
+            };
+            if renameat_with(CWD, &spare, CWD, path, RenameFlags::NOREPLACE).is_ok() {
                 return Ok(Some(held(file)));
             }
             drop(file);
@@ -148,7 +147,7 @@ impl Spares {
     }
 
     /// Keeps a file for the next write, without what was in it.
-    fn keep(&self, spare: PathBuf) {
+    pub(super) fn keep(&self, spare: PathBuf) {
         // Who opened it while it was in its place goes on reading: then it is no spare.
         let empty = |mut file: File| {
             file.try_lock().is_ok() && file.write_all(LEFT).is_ok() && file.set_len(LEFT.len() as u64).is_ok()
@@ -176,7 +175,7 @@ impl Spares {
 
 /// A lock held. The kernel frees it when the process dies.
 pub(super) struct HeldLock {
-    _file: File,
+    file: Option<File>,
     path: PathBuf,
     spares: Arc<Spares>,
 }
@@ -187,15 +186,25 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         let spare = self.spares.name();
         // Still locked by us: nobody else has taken it for his own. One that stays is free all the same.
-        if fs::rename(&self.path, &spare).is_ok() {
-            self.spares.put(spare);
+        if let Some(file) = self.file.take()
+            && fs::rename(&self.path, &spare).is_ok()
+        {
+            let mut locked = self.spares.locked.lock().expect("nobody panics while holding it");
+            if locked.len() < MOST {
+                locked.push((spare, file));
+            } else {
+                drop((locked, file));
+                self.spares.put(spare);
+            }
         }
     }
 }
 
 impl Drop for Spares {
     fn drop(&mut self) {
-        for spare in self.free.get_mut().map(std::mem::take).unwrap_or_default() {
+        let locked = self.locked.get_mut().map(std::mem::take).unwrap_or_default();
+        let free = self.free.get_mut().map(std::mem::take).unwrap_or_default();
+        for spare in free.into_iter().chain(locked.into_iter().map(|(spare, _)| spare)) {
             // What stays is swept away later.
             let _ = fs::remove_file(spare);
         }
@@ -207,6 +216,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    fn put(spares: &Spares, path: &Path, bytes: &[u8]) {
+        if let Some(old) = spares.write(path, bytes).expect("written") {
+            spares.keep(old);
+        }
+    }
 
     #[test]
     fn who_reads_sees_one_content_whole_while_others_write() {
@@ -225,7 +240,7 @@ mod tests {
                 });
             }
             for i in 0..100 {
-                spares.write(&path, &content(i)).expect("written");
+                put(&spares, &path, &content(i));
             }
         });
     }
@@ -266,7 +281,7 @@ mod tests {
         let path = dir.path().join("a.json");
         let mut inodes = std::collections::BTreeSet::new();
         for i in 0..20 {
-            spares.write(&path, format!("content {i}").as_bytes()).expect("written");
+            put(&spares, &path, format!("content {i}").as_bytes());
             assert_eq!(fs::read_to_string(&path).expect("there"), format!("content {i}"));
             let meta = fs::metadata(&path).expect("there");
             assert_eq!(meta.permissions().mode() & 0o777, 0o600);
