@@ -8,7 +8,7 @@ mod pass;
 mod run;
 mod wishlist;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 
 use futures::StreamExt;
@@ -26,7 +26,7 @@ use crate::plan::{Budgets, Held, Step, Wanted, plan};
 use crate::renewal::{Window, roll};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
-use job::Job;
+use job::{Going, Job};
 pub use pass::{Next, Outlook, Pass};
 pub use wishlist::Wishlist;
 
@@ -79,7 +79,7 @@ impl Keeper {
         storage: Arc<dyn Storage>,
         issuers: impl IntoIterator<Item = Arc<dyn Issuer>>,
         at_once: usize,
-    ) -> Result<Self, StorageError> {
+    ) -> Result<Arc<Self>, StorageError> {
         let mut shelf = Shelf::default();
         for key in storage.list(Kind::Certificate).await? {
             if let Some(stored) = readable::<Stored>(&*storage, &key).await? {
@@ -99,7 +99,7 @@ impl Keeper {
                 shelf.attempts.insert(id, attempts);
             }
         }
-        Ok(Self {
+        Ok(Arc::new(Self {
             storage,
             issuers: RwLock::new(issuers.into_iter().map(|i| (i.name().to_owned(), i)).collect()),
             at_once: at_once.max(1),
@@ -107,7 +107,7 @@ impl Keeper {
             shelf: RwLock::new(shelf),
             generation: watch::channel(0).0,
             nudge: watch::channel(0).0,
-        })
+        }))
     }
 
     /// Takes an issuer on, in place of one of the same name.
@@ -243,33 +243,37 @@ impl Keeper {
     }
 
     /// One pass: asks for renewal windows that are due, plans, and gets what is to be got.
-    pub async fn pass(&self, wanted: &[Wanted], now: Timestamp) -> Pass {
+    pub async fn pass(self: &Arc<Self>, wanted: &[Wanted], now: Timestamp) -> Pass {
         self.poll_windows(now).await;
         let wanted = self.with_holds(wanted, now);
         let held = self.held();
         let budgets = self.budgets();
         let steps = plan(&wanted, &held, &budgets, now);
         let mut pass = Pass::default();
-        let mut jobs = Vec::new();
+        let mut jobs = VecDeque::new();
         for step in &steps {
             match step {
-                Step::Issue(order) => jobs.push(Job::of(order)),
+                Step::Issue(order) => jobs.push_back(Job::of(order)),
                 Step::Retire(held) => pass.retired.push(held.id.clone()),
                 Step::Wait { .. } | Step::Keep { .. } => {}
             }
         }
         let going = jobs.iter().map(|job| job.id.clone());
         self.tidy(wanted.iter().map(|w| w.id.clone()).chain(going).collect(), now).await;
-        let mut results =
-            futures::stream::iter(jobs.into_iter().map(|job| self.carry_out(job, now))).buffer_unordered(self.at_once);
-        while let Some((id, result)) = results.next().await {
+        let mut going = Going::default();
+        loop {
+            while going.count() < self.at_once
+                && let Some(job) = jobs.pop_front()
+            {
+                going.begin(self, job, now);
+            }
+            let Some((id, result)) = going.next().await else { break };
             match result {
                 Ok(true) => pass.issued.push(id),
                 Ok(false) => {}
                 Err(failure) => pass.failed.push((id, failure)),
             }
         }
-        drop(results);
         drop(steps);
         // What is true now, after all that.
         let wanted = self.with_holds(&wanted, now);

@@ -78,7 +78,7 @@ pub enum DeskError {
 
 /// Takes wishes and hands certificates out.
 pub struct Desk {
-    keeper: Keeper,
+    keeper: Arc<Keeper>,
     authority: Arc<Authority>,
     storage: Arc<dyn Storage>,
     cabinet: Option<Arc<dyn Cabinet>>,

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::job::Job;
+use super::job::{Going, Job};
 use super::pass::{Outlook, Pass};
 use super::wishlist::Wishlist;
 use super::{Keeper, LONGEST_SLEEP};
@@ -24,9 +24,24 @@ const PART: u32 = 20;
 impl Keeper {
     /// Gets what is wanted, whenever something is wanted anew, is due, or was asked for, until `stop` is true. A slow
     /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
-    pub async fn run(&self, wishlist: &Wishlist, report: watch::Sender<Arc<Pass>>, mut stop: watch::Receiver<bool>) {
-        // Dropping what goes on loses nothing: orders are taken up again.
-        let mut going = FuturesUnordered::new();
+    pub async fn run(
+        self: &Arc<Self>,
+        wishlist: &Wishlist,
+        report: watch::Sender<Arc<Pass>>,
+        stop: watch::Receiver<bool>,
+    ) {
+        let mut going = Going::default();
+        self.keep(wishlist, report, stop, &mut going).await;
+        going.end().await;
+    }
+
+    async fn keep(
+        self: &Arc<Self>,
+        wishlist: &Wishlist,
+        report: watch::Sender<Arc<Pass>>,
+        mut stop: watch::Receiver<bool>,
+        going: &mut Going,
+    ) {
         let mut upkeep = FuturesUnordered::new();
         let mut busy: BTreeMap<CertificateId, Vec<CertificateId>> = BTreeMap::new();
         let mut queue: VecDeque<Job> = VecDeque::new();
@@ -72,14 +87,14 @@ impl Keeper {
                 next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(PROGRESS);
                 soonest = Instant::now() + start.elapsed() * (PART - 1);
             }
-            while going.len() < self.at_once
+            while going.count() < self.at_once
                 && let Some(job) = queue.pop_front()
             {
                 busy.insert(job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
-                going.push(self.carry_out(job, Timestamp::now()));
+                going.begin(self, job, Timestamp::now());
             }
             tokio::select! {
-                Some((id, result)) = going.next(), if !going.is_empty() => {
+                Some((id, result)) = going.next() => {
                     busy.remove(&id);
                     match result {
                         Ok(true) => pass.issued.push(id),
