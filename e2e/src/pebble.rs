@@ -209,6 +209,11 @@ impl Pebble {
         self.pebble.log().matches(" -> calling handler()").count()
     }
 
+    /// How much processor time it used, of the one processor it has.
+    pub fn processor_time(&self) -> Result<Duration> {
+        self.pebble.processor_time()
+    }
+
     /// A provider that writes into its DNS server.
     pub fn dns(&self) -> Arc<TestDns> {
         Arc::new(TestDns { management: self.dns_management, records: tokio::sync::Mutex::default() })

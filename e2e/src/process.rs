@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -34,6 +35,14 @@ impl Process {
             .spawn()
             .with_context(|| format!("starting {} under setpriv (package util-linux)", program.display()))?;
         Ok(Self { child, dir, log })
+    }
+
+    /// How much processor time it used.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let mut fields = text.rsplit(')').next().context("a name")?.split_whitespace().skip(11);
+        let mut ticks = || -> Result<u64> { Ok(fields.next().context("times")?.parse()?) };
+        Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
     }
 
     /// Kills it and waits for its end.
