@@ -134,16 +134,17 @@ impl Limits {
         names: 25,
     };
 
-    /// Let's Encrypt, staging.
+    /// Let's Encrypt, staging (its page "Staging Environment", seen as of November 2025; what it says of limits by account
+    /// and name as of April 2025, since later copies show the requests alone).
     pub const LETS_ENCRYPT_STAGING: Self = Self {
         orders: Some(Rate::hours(1500, 3)),
-        domain: Some(Rate::hours(30_000, 7 * 24)),
+        domain: Some(Rate::seconds(30_000, 30_000)),
         set: Some(Rate::hours(30_000, 7 * 24)),
         failures: Some(Rate::hours(200, 1)),
-        in_a_row: None,
-        accounts: None,
+        in_a_row: Some(Rate::hours(3600, 6)),
+        accounts: Some(Rate::hours(50, 3)),
         requests: Requests {
-            new_order: Some(Rate::seconds(20, 20)),
+            new_order: Some(Rate::seconds(20, 40)),
             other: Some(Rate::seconds(20, 20)),
             ..Requests::LETS_ENCRYPT
         },
