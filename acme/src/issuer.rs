@@ -1,6 +1,7 @@
 //! What gives certificates: an ACME account, the internal CA, or an ordered list of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
@@ -15,9 +16,17 @@ use crate::renewal::Window;
 /// A stable name of a certificate: the key of everything persisted about it.
 ///
 /// Letters, digits, `.`, `-` and `_`, so that it can be a file name and a Kubernetes object name's part.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// Copies share the text.
+#[derive(Clone, Debug, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct CertificateId(String);
+#[allow(clippy::derived_hash_with_manual_eq, reason = "equal texts are equal, shared or not")]
+pub struct CertificateId(Arc<str>);
+
+impl PartialEq for CertificateId {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
 
 impl CertificateId {
     /// Takes a text that is already a stable name.
@@ -26,7 +35,7 @@ impl CertificateId {
             && text.len() <= 200
             && !text.starts_with('.')
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-        if fits { Ok(Self(text.to_owned())) } else { Err(InvalidId(text.chars().take(200).collect())) }
+        if fits { Ok(Self(text.into())) } else { Err(InvalidId(text.chars().take(200).collect())) }
     }
 
     /// The name for a certificate of `tenant` with these names: the first name, and a digest that keeps tenants
@@ -41,7 +50,7 @@ impl CertificateId {
         }
         let digest: String = hash.finalize()[..6].iter().map(|b| format!("{b:02x}")).collect();
         let first: String = names.first().as_str().replace('*', "wildcard").chars().take(180).collect();
-        Self(format!("{first}-{digest}"))
+        Self(format!("{first}-{digest}").into())
     }
 
     /// As text.
@@ -65,7 +74,7 @@ impl TryFrom<String> for CertificateId {
 
 impl From<CertificateId> for String {
     fn from(id: CertificateId) -> Self {
-        id.0
+        id.0.as_ref().to_owned()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -106,10 +107,17 @@ impl From<DnsName> for String {
     }
 }
 
-/// A set of names of one certificate: not empty, sorted, each once.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A set of names of one certificate: not empty, sorted, each once. Copies share their content: a plan has several of each.
+#[derive(Clone, Debug, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "BTreeSet<DnsName>", into = "BTreeSet<DnsName>")]
-pub struct Names(BTreeSet<DnsName>);
+#[allow(clippy::derived_hash_with_manual_eq, reason = "equal names are equal, shared or not")]
+pub struct Names(Arc<[DnsName]>);
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
 
 impl Names {
     /// Parses all of them.
@@ -120,7 +128,7 @@ impl Names {
 
     /// One name.
     pub fn one(name: DnsName) -> Self {
-        Self(BTreeSet::from([name]))
+        Self(Arc::new([name]))
     }
 
     /// The names in order.
@@ -140,22 +148,23 @@ impl Names {
 
     /// Exactly this name among them?
     pub fn contains(&self, name: &DnsName) -> bool {
-        self.0.contains(name)
+        self.0.binary_search(name).is_ok()
     }
 
     /// Does a certificate for these names serve all of `others`?
     pub fn cover(&self, others: &Self) -> bool {
-        others.iter().all(|o| self.0.contains(o) || self.0.iter().any(|n| n.is_wildcard() && n.covers(o)))
+        others.iter().all(|o| self.contains(o) || self.0.iter().any(|n| n.is_wildcard() && n.covers(o)))
     }
 
     /// Is there a name in both sets? An ARI replacement needs one (RFC 9773, 5).
     pub fn share_with(&self, others: &Self) -> bool {
-        self.0.intersection(&others.0).next().is_some()
+        Arc::ptr_eq(&self.0, &others.0) || self.0.iter().any(|name| others.contains(name))
     }
 
     /// Both sets together.
     pub fn union(&self, others: &Self) -> Self {
-        Self(self.0.union(&others.0).cloned().collect())
+        let both: BTreeSet<&DnsName> = self.iter().chain(others.iter()).collect();
+        Self(both.into_iter().cloned().collect())
     }
 
     /// As texts, in order.
@@ -179,14 +188,14 @@ impl TryFrom<BTreeSet<DnsName>> for Names {
         match set.len() {
             0 => Err(NameError::Empty),
             n if n > MOST_NAMES => Err(NameError::TooMany { found: n, most: MOST_NAMES }),
-            _ => Ok(Self(set)),
+            _ => Ok(Self(set.into_iter().collect())),
         }
     }
 }
 
 impl From<Names> for BTreeSet<DnsName> {
     fn from(names: Names) -> Self {
-        names.0
+        names.0.iter().cloned().collect()
     }
 }
 

@@ -63,7 +63,7 @@ pub type Budgets = BTreeMap<String, Budget>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Get it now. Steps of this kind come first, the most urgent ahead.
-    Issue(Order<'a>),
+    Issue(Box<Order<'a>>),
     /// It waits.
     Wait {
         /// The certificate.
@@ -192,7 +192,7 @@ pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: 
     let mut waits = Vec::new();
     for candidate in due {
         match candidate.admit(&mut budgets, now) {
-            Ok(order) => steps.push(Step::Issue(order)),
+            Ok(order) => steps.push(Step::Issue(Box::new(order))),
             Err(wait) => waits.extend(wait),
         }
     }

@@ -63,7 +63,7 @@ impl Keeper {
                         || order.serves.iter().any(|w| busy.values().any(|served| served.contains(&w.id)))
                 };
                 let orders =
-                    || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(order) } else { None });
+                    || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(&**order) } else { None });
                 queue = orders().filter(|order| !is_busy(order)).map(Job::of).collect();
                 if upkeep.is_empty() {
                     let known: BTreeSet<_> =
