@@ -68,7 +68,7 @@ impl Rig {
     async fn issuer(&self) -> Result<AcmeIssuer> {
         Ok(AcmeIssuer::open(config(&self.ca.directory()), self.storage()?).await?)
     }
-    async fn keeper(&self) -> Result<Keeper> {
+    async fn keeper(&self) -> Result<Arc<Keeper>> {
         let issuer: Arc<dyn Issuer> = Arc::new(self.issuer().await?);
         Ok(Keeper::open(self.storage()?, [issuer], 8).await?)
     }
