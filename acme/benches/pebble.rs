@@ -1,6 +1,6 @@
 //! How fast certificates come from Pebble, beside a trivial client with as many workers, caddy and lego.
 //!
-//! `cargo bench -p acme --bench pebble [-- ceiling|peers]`. Client and Pebble share the machine, so a rate is told as a
+//! `cargo bench -p acme --bench pebble [-- ceiling|peers|ours|trivial]`. Client and Pebble share the machine, so a rate is told as a
 //! part of what the trivial client reaches in the same run.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
@@ -49,7 +49,10 @@ fn main() -> Result<()> {
     match wish.as_deref() {
         Some("ceiling") => runtime.block_on(ceiling()),
         Some("peers") => runtime.block_on(peers()),
-        Some(other) => bail!("nothing is called {other}: expected ceiling or peers"),
+        // For a profile.
+        Some("ours") => runtime.block_on(measured("gatewright", &mut Vec::new(), keeper)).map(drop),
+        Some("trivial") => runtime.block_on(measured("trivial client", &mut Vec::new(), trivial_client)).map(drop),
+        Some(other) => bail!("nothing is called {other}: expected ceiling, peers, ours or trivial"),
         None => {
             runtime.block_on(ceiling())?;
             runtime.block_on(peers())

@@ -59,8 +59,8 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bo
         }
     }
     // What is needed before the certificate is asked for begins here: the disk and the CA are waited for together.
-    let (settled, accepted) = futures::join!(run.settle(), accept(run, order, &tasks));
-    settled.and(accepted)?;
+    run.begin_to_settle();
+    accept(run, order, &tasks).await?;
     Ok(!tasks.is_empty())
 }
 

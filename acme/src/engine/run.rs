@@ -5,6 +5,7 @@ use std::time::Duration;
 use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order, OrderStatus};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::SemaphorePermit;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::pace::{Looks, Pace};
@@ -18,7 +19,7 @@ use crate::client::Handle;
 use crate::failure::{Class, Failure};
 use crate::issuer::IssueRequest;
 use crate::key::PrivateKeyPem;
-use crate::storage::{Expect, write_json};
+use crate::storage::{Expect, StorageError, write_json};
 
 /// The CA's wish to wait is followed up to here; beyond, the order is taken up later.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
@@ -52,6 +53,8 @@ pub(super) struct Run<'a> {
     pub(super) written: bool,
     /// Our turn to talk to the CA, while we have it.
     turn: Option<SemaphorePermit<'a>>,
+    /// What is being forced to the disk while the CA is talked to.
+    settling: JoinSet<Result<(), StorageError>>,
 }
 
 impl<'a> Run<'a> {
@@ -92,8 +95,19 @@ impl<'a> Run<'a> {
         let (protocol, handle) =
             account.protocol().await.map_err(|e| of_protocol(issuer, &e, None, Timestamp::now()))?;
         let started = Instant::now();
-        let answering = Vec::new();
-        Ok(Self { issuer, account, protocol, handle, record, answering, request, started, written: false, turn: None })
+        Ok(Self {
+            issuer,
+            account,
+            protocol,
+            handle,
+            record,
+            answering: Vec::new(),
+            request,
+            started,
+            written: false,
+            turn: None,
+            settling: JoinSet::new(),
+        })
     }
 
     /// Follows the order to its end. What is left behind after a failure can be taken up again.
@@ -151,8 +165,8 @@ impl<'a> Run<'a> {
                     // The proofs are in: their traces may go before the certificate comes.
                     self.tidy().await?;
                     self.save_if_changed().await?;
-                    // Without the order's URL this certificate would be lost to us: by now others have forced it as well.
-                    self.settle().await?;
+                    // Without the order's URL this certificate would be lost to us.
+                    self.settled().await?;
                     let finalized_now = self.finalize(&mut order).await?;
                     let mut looks = issuance.looks();
                     let asked = Instant::now();
@@ -227,6 +241,32 @@ impl<'a> Run<'a> {
     pub(super) async fn settle(&self) -> Result<(), Failure> {
         let key = self.issuer.order_key(&self.record.id);
         self.issuer.storage.settle(&key).await.map_err(|e| of_storage(&e))
+    }
+
+    /// Begins to force what is written down to the disk, while the CA is talked to.
+    pub(super) fn begin_to_settle(&mut self) {
+        let (storage, key) = (self.issuer.storage.clone(), self.issuer.order_key(&self.record.id));
+        self.settling.spawn(async move { storage.settle(&key).await });
+    }
+
+    /// Waits until all that is written down is on the disk. Who has to wait lets others talk to the CA.
+    async fn settled(&mut self) -> Result<(), Failure> {
+        while !self.settling.is_empty() {
+            let ended = match self.settling.try_join_next() {
+                Some(ended) => Some(ended),
+                None => {
+                    self.give_turn();
+                    self.settling.join_next().await
+                }
+            };
+            ended.expect("one is under way").expect("nobody ends it").map_err(|e| of_storage(&e))?;
+        }
+        // What was written since.
+        self.settle().await?;
+        if self.turn.is_none() {
+            self.take_turn().await;
+        }
+        Ok(())
     }
 
     pub(super) fn failed(&self, error: &instant_acme::Error) -> Failure {
