@@ -6,8 +6,9 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Before anything was learned.
-const UNKNOWN: Duration = Duration::from_millis(100);
+/// Before anything was learned: a fast CA must not be waited for in vain by all that begin together, and a slow one is
+/// known after a few looks more.
+const UNKNOWN: Duration = Duration::from_millis(10);
 /// Nobody is looked at later than this for the first time.
 const LONGEST: Duration = Duration::from_secs(5);
 /// Shorter than an exchange takes: the first look comes at once.
