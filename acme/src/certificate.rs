@@ -122,6 +122,15 @@ pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> 
     }
 }
 
+/// Does any certificate of the chain have, or come from, this common name?
+pub(crate) fn leads_to(chain_pem: &str, common_name: &str) -> bool {
+    let Ok(chain) = chain_of(chain_pem) else { return false };
+    chain.iter().any(|der| {
+        x509_parser::parse_x509_certificate(der)
+            .is_ok_and(|(_, c)| c.issuer().iter_common_name().any(|n| n.as_str().is_ok_and(|n| n == common_name)))
+    })
+}
+
 /// [`IssuedCertificate::ari_id`] of a leaf in DER.
 pub fn ari_id_of(leaf: &[u8]) -> Option<String> {
     X509Certificate::from_der(leaf).ok().and_then(|(_, leaf)| ari_id(&leaf))

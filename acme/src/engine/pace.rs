@@ -51,6 +51,11 @@ pub(super) struct Looks {
 }
 
 impl Looks {
+    /// Is the CA believed to be done at once?
+    pub(super) fn is_at_once(&self) -> bool {
+        self.first.is_zero() && self.looked == 0
+    }
+
     /// How long to wait before the next look: the guess at first, then a part of it that grows.
     pub(super) fn pause(&mut self) -> Duration {
         self.looked += 1;

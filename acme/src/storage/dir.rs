@@ -55,6 +55,11 @@ impl Directory {
         &self.root
     }
 
+    #[cfg(test)]
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     fn file(&self, key: &Key) -> PathBuf {
         file_of(&self.root, key)
     }

@@ -338,3 +338,137 @@ fn read(text: &[u8]) -> Option<(Key, Option<&[u8]>, usize)> {
     let key = Key::named(kind, std::str::from_utf8(&text[HEAD..HEAD + name]).ok()?)?;
     Some((key, (head[23] == 0).then(|| &text[HEAD + name..size]), size))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::dir::Directory;
+    use super::super::{Expect, Storage};
+    use super::*;
+
+    fn order(name: &str) -> Key {
+        Key::new(Kind::Order, name)
+    }
+
+    async fn content(store: &Directory, key: &Key) -> Option<Vec<u8>> {
+        store.read(key).await.expect("reads").map(|entry| entry.bytes.to_vec())
+    }
+
+    /// What a restart of the machine leaves: the journal, as it was forced to the disk, and of the files whatever.
+    fn restarted(root: &Path) {
+        let path = root.join("journal");
+        let text = fs::read(&path).expect("there");
+        let from = text.iter().position(|b| *b == b'\n').expect("it has a first line");
+        fs::write(&path, [b"journal of another start", &text[from..]].concat()).expect("written");
+    }
+
+    #[tokio::test]
+    async fn what_a_machine_lost_is_put_back_and_what_was_removed_stays_so() {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let root = tmp.path().join("acme");
+        let store = Directory::open(&root).expect("opens");
+        let (lost, damaged, old, removed) = (order("lost"), order("damaged"), order("old"), order("removed"));
+        for key in [&lost, &damaged, &old, &removed] {
+            store.write(key, b"first", &Expect::Absent).await.expect("writes");
+            store.write(key, b"second", &Expect::Anything).await.expect("writes");
+        }
+        store.remove(&removed).await.expect("removes");
+        let certificate = Key::new(Kind::Certificate, "kept");
+        store.write(&certificate, b"chain", &Expect::Absent).await.expect("writes, and settles the others with it");
+        drop(store);
+        restarted(&root);
+        fs::remove_file(root.join("orders/lost.json")).expect("there");
+        fs::remove_file(root.join("certificates/kept.json")).expect("there");
+        fs::write(root.join("orders/damaged.json"), [0; 6]).expect("written");
+        fs::write(root.join("orders/old.json"), b"first").expect("written");
+        fs::write(root.join("orders/removed.json"), b"second").expect("written");
+        let store = Directory::open(&root).expect("opens");
+        for key in [&lost, &damaged, &old] {
+            assert_eq!(content(&store, key).await.as_deref(), Some(&b"second"[..]), "{key}");
+        }
+        assert_eq!(content(&store, &removed).await, None);
+        assert_eq!(content(&store, &certificate).await.as_deref(), Some(&b"chain"[..]));
+        let mode = fs::metadata(root.join("journal")).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+    }
+
+    #[tokio::test]
+    async fn while_the_machine_runs_the_files_are_right() {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let root = tmp.path().join("acme");
+        let key = Key::new(Kind::Certificate, "a");
+        let store = Directory::open(&root).expect("opens");
+        store.write(&key, b"ours", &Expect::Absent).await.expect("writes");
+        drop(store);
+        // An operator moves it away, to begin anew.
+        fs::remove_file(root.join("certificates/a.json")).expect("there");
+        assert_eq!(content(&Directory::open(&root).expect("opens"), &key).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_torn_entry_costs_none_but_itself() {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let root = tmp.path().join("acme");
+        let store = Directory::open(&root).expect("opens");
+        store.write(&order("a"), b"one", &Expect::Absent).await.expect("writes");
+        let torn = entry(&order("b"), Some(b"two")).expect("small");
+        let mut file = OpenOptions::new().append(true).open(root.join("journal")).expect("opens");
+        file.write_all(&torn[..torn.len() - 1]).expect("written");
+        file.write_all(&[0; 100]).expect("written");
+        store.write(&order("c"), b"three", &Expect::Absent).await.expect("writes");
+        drop(store);
+        restarted(&root);
+        for name in ["a", "c"] {
+            fs::remove_file(root.join(format!("orders/{name}.json"))).expect("there");
+        }
+        let store = Directory::open(&root).expect("opens");
+        assert_eq!(content(&store, &order("a")).await.as_deref(), Some(&b"one"[..]));
+        assert_eq!(content(&store, &order("b")).await, None);
+        assert_eq!(content(&store, &order("c")).await.as_deref(), Some(&b"three"[..]));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_full_journal_is_done_away_with_and_others_go_on_in_the_new_one() {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let root = tmp.path().join("acme");
+        let (ours, other) = (Directory::open(&root).expect("opens"), Directory::open(&root).expect("opens"));
+        let large = vec![b'x'; 3 << 20];
+        for i in 0..4 {
+            ours.write(&order(&format!("large{i}")), &large, &Expect::Absent).await.expect("writes");
+        }
+        ours.settle(&order("large3")).await.expect("settles");
+        ours.journal().retiring.lock().expect("free").take().expect("it was full").await.expect("ends").expect("works");
+        assert!(!root.join("journal.old").exists());
+        assert!(fs::metadata(root.join("journal")).expect("there").len() < 100);
+        other.write(&order("later"), b"small", &Expect::Absent).await.expect("writes");
+        other.settle(&order("later")).await.expect("settles");
+        drop((ours, other));
+        restarted(&root);
+        fs::remove_file(root.join("orders/later.json")).expect("there");
+        let store = Directory::open(&root).expect("opens");
+        assert_eq!(content(&store, &order("later")).await.as_deref(), Some(&b"small"[..]));
+        assert_eq!(content(&store, &order("large0")).await.map(|bytes| bytes.len()), Some(large.len()));
+    }
+
+    #[tokio::test]
+    async fn the_old_content_stays_until_the_new_one_is_on_the_disk() {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let root = tmp.path().join("acme");
+        let store = Directory::open(&root).expect("opens");
+        let key = order("a");
+        store.write(&key, b"first content", &Expect::Absent).await.expect("writes");
+        store.settle(&key).await.expect("settles");
+        store.write(&key, b"second content", &Expect::Anything).await.expect("writes");
+        let all = || -> Vec<Vec<u8>> {
+            fs::read_dir(root.join("orders"))
+                .expect("lists")
+                .flatten()
+                .map(|e| fs::read(e.path()).expect("there"))
+                .collect()
+        };
+        assert!(all().iter().any(|text| text == b"first content"));
+        store.settle(&key).await.expect("settles");
+        assert!(!all().iter().any(|text| text == b"first content"), "what was replaced is not kept");
+    }
+}
