@@ -282,11 +282,12 @@ type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdic
 
 /// In which shard the listener of each host stands.
 fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts.iter().filter_map(|(host, held)| Some((host.hostname.clone(), held.place?))).collect()
+    engine.hosts.iter().filter_map(|held| Some((held.host.hostname.clone(), held.place?))).collect()
 }
 
 fn view(engine: &Tenancy) -> View {
-    (engine.desired.clone(), engine.verdicts.clone())
+    let told = engine.verdicts().map(|(claim, tenant, verdict)| ((claim.clone(), tenant.clone()), verdict.clone()));
+    (engine.desired.clone(), told.collect())
 }
 
 proptest! {

@@ -162,7 +162,7 @@ impl Tenancy {
             self.touch_all(name, dirty);
         }
         for host in there.symmetric_difference(&wanted) {
-            dirty.hosts.insert(host.clone());
+            dirty.hosts.insert(self.hosts.hold(&host.tenant, &host.hostname));
         }
         for host in there.difference(&wanted) {
             self.child_hosts.remove(host);
@@ -172,9 +172,9 @@ impl Tenancy {
 
     /// Marks everything that a TenantGateway's specification has a say in.
     fn touch_all(&self, name: &ObjectName, dirty: &mut Dirty) {
-        dirty.claims.extend(self.by_tenant.of(name).map(|claim| (claim.clone(), name.clone())));
-        for (host, _) in self.hosts_of(name) {
-            dirty.touch(host.clone());
+        dirty.claims.extend(self.claims.on(name));
+        for id in self.hosts.of(name) {
+            dirty.touch(id, &self.hosts[id].host);
         }
     }
 }

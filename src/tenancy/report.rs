@@ -1,35 +1,34 @@
 //! Saying what was decided: verdicts on claims, and how ready a TenantGateway is.
 
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::claim::Rank;
+use super::claims::{Claim, ClaimId};
 use super::delta::{Derived, DerivedKind, Verdict};
 use super::engine::{Dirty, Finding, Tenancy};
 use super::evaluate::{CHILDREN, NAMES};
 use super::held::{Held, Host};
-use super::{ClaimKey, ClaimKind, Mode, Readiness, names};
+use super::{ClaimKind, Claimant, Mode, Readiness, names};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
     /// The verdict on a claim. It names what the claimant asked for, and nothing of others.
-    pub(super) fn judge(&mut self, key: &ClaimKey, tenant: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn judge(&mut self, id: ClaimId, dirty: &mut Dirty) {
         self.counters.verdicts += 1;
-        let id = (key.clone(), tenant.clone());
-        let mut findings = self.refused.get(&id).cloned().unwrap_or_default();
+        let Claim { key, tenant, bids, refused, .. } = &self.claims[id];
+        let claimant = self.claims.claimant(key);
+        let mut findings = refused.clone();
         let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
         let mut on_gateway = false;
-        let bids = self.bids_of.get(&id);
-        for host in bids.into_iter().flatten() {
-            let name = &host.hostname;
-            let Some(held) = self.hosts.get(host) else { continue };
+        for held in bids.iter().map(|bid| &self.hosts[*bid]) {
+            let name = &held.host.hostname;
             match &held.owner {
-                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(key, host, held) {
+                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(claimant, held) {
                     Some(obstacle) => findings.push(obstacle),
                     None => {
                         granted.push(name.clone());
-                        match held.place.unwrap_or_else(|| self.shard_of(host)) {
+                        match held.place.unwrap_or_else(|| self.shard_of(tenant, name)) {
                             0 => on_gateway = true,
                             number => {
                                 sets.push(ObjectName::new(
@@ -40,7 +39,7 @@ impl Tenancy {
                         }
                     }
                 },
-                None if self.is_owned(host) => elsewhere.push(name.to_string()),
+                None if self.is_owned(name) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
             }
         }
@@ -58,30 +57,21 @@ impl Tenancy {
         // The conflict goes first: it is what the page promises to say.
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-        let seen = bids.is_some() || !findings.is_empty();
+        let seen = !bids.is_empty() || !findings.is_empty();
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
-        let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
+        let generation = claimant.map_or(0, |claimant| claimant.generation);
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
-        match (self.verdicts.entry(id), verdict) {
-            (Entry::Vacant(_), None) => {}
-            (Entry::Vacant(slot), Some(verdict)) => {
-                dirty.judged.push((slot.key().clone(), Some(verdict.clone())));
-                slot.insert(verdict);
-            }
-            (Entry::Occupied(mut slot), Some(verdict)) => {
-                if *slot.get() != verdict {
-                    dirty.judged.push((slot.key().clone(), Some(verdict.clone())));
-                    slot.insert(verdict);
-                }
-            }
-            (Entry::Occupied(slot), None) => dirty.judged.push((slot.remove_entry().0, None)),
+        let claim = &mut self.claims[id];
+        if claim.verdict != verdict {
+            dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), verdict.clone()));
+            claim.verdict = verdict;
         }
+        self.claims.release(id);
     }
 
     /// Whether a hostname has an owner through any TenantGateway.
-    fn is_owned(&self, host: &Host) -> bool {
-        let mut tenants = self.tenants_of.of(&host.name());
-        tenants.any(|tenant| self.standing(&Host::new(tenant, &host.hostname)).is_some())
+    fn is_owned(&self, hostname: &Hostname) -> bool {
+        self.hosts.named(hostname).any(|id| self.hosts[id].owner.is_some())
     }
 
     /// The child apex over a host that the Gateway's one certificate has no room for.
@@ -96,7 +86,9 @@ impl Tenancy {
     }
 
     /// Why a host that is owned is not served.
-    fn obstacle(&self, key: &ClaimKey, host: &Host, held: &Held) -> Option<Finding> {
+    fn obstacle(&self, claimant: Option<&Claimant>, held: &Held) -> Option<Finding> {
+        let (claimant, host) = (claimant?, &held.host);
+        let key = &claimant.key;
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
         if let Some(names) = held.names.as_ref().filter(|_| !self.waiting.is_empty()) {
             if self.waiting.contains(&(tenant.clone(), names.listener.clone()), host) {
@@ -123,8 +115,8 @@ impl Tenancy {
         if key.kind == ClaimKind::ListenerSet {
             return None;
         }
-        let same = |bid: &Rank| *bid.namespace() == key.name.namespace && bid.key().kind == ClaimKind::ListenerSet;
-        if held.bids.iter().any(same) {
+        let same = |rank: &Rank| *rank.namespace() == key.name.namespace && rank.kind == ClaimKind::ListenerSet;
+        if held.ranks().any(same) {
             let text = format!("{name}: a ListenerSet of this namespace has its listener: name that one as parent");
             return Some((Reason::NoMatchingListenerHostname, text));
         }
@@ -133,7 +125,7 @@ impl Tenancy {
                 format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
             return Some((Reason::NotAllowedByListeners, text));
         }
-        let set = self.reaches(&self.claimants.get(key)?.claimant, tenant, held.place?).err()?;
+        let set = self.reaches(claimant, tenant, held.place?).err()?;
         let text =
             format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
         Some((Reason::ListenerSetParentRequired, text))
