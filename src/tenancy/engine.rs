@@ -121,6 +121,7 @@ pub(super) type Finding = (Reason, String);
 /// What has to be redone.
 #[derive(Default)]
 pub(super) struct Dirty {
+    pub(super) existing: Vec<(Derived, Option<Existing>)>,
     pub(super) namespaces: Todo<Arc<str>>,
     pub(super) tenants: Todo<ObjectName>,
     pub(super) claims: Queue<ClaimId>,
@@ -182,9 +183,9 @@ impl Tenancy {
         let mut dirty = Dirty::default();
         self.now += 1;
         // Where hosts stand can only be read back once the TenantGateways are known.
-        let (there, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|c| matches!(c, Change::Existing(..)));
-        for change in rest.into_iter().chain(there) {
-            self.take_in(change, &mut dirty);
+        changes.into_iter().for_each(|change| self.take_in(change, &mut dirty));
+        for (key, existing) in std::mem::take(&mut dirty.existing) {
+            self.observe(key, existing, &mut dirty);
         }
         while let Some(namespace) = dirty.namespaces.pop() {
             self.label(&namespace, &mut dirty);
@@ -334,7 +335,7 @@ impl Tenancy {
                 let tenants = new.as_ref().map(Claimant::tenants).unwrap_or_default().into_iter().map(known).collect();
                 dirty.claims.extend(self.claims.set(&key, new, tenants));
             }
-            Change::Existing(key, new) => self.observe(key, new, dirty),
+            Change::Existing(key, new) => dirty.existing.push((key, new)),
         }
     }
 

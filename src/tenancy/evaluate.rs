@@ -9,7 +9,7 @@ use super::engine::{Dirty, Tenancy, Valid};
 use super::held::Host;
 use super::render::{self, Frame, GATEWAY_LABEL, HOST_LABEL};
 use super::wish::{Issuer, Wish};
-use super::{Readiness, TenantGateway, issuer, names};
+use super::{Desired, Readiness, TenantGateway, issuer, names};
 use crate::model::{Hostname, ObjectName};
 
 /// Names on one certificate: Let's Encrypt takes no more.
@@ -59,12 +59,13 @@ impl Tenancy {
         let secret = names::wildcard_certificate(&name.name);
         let (mut redirect, mut issuer, mut certificate, mut wish) = (None, None, None, None);
         if let Some(valid) = self.valid.get(name) {
-            redirect = Some(valid.frame.redirect());
+            let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
+            redirect = Some(Desired::redirect(owner, plain));
             let ours = self.settings.certificates == Certificates::Own;
             let from = valid.issuer.as_ref();
-            issuer = from
-                .filter(|_| !ours)
-                .and_then(|from| issuer::object_of(&valid.frame.owner, valid.frame.plain_parent(), from));
+            if let Some(Issuer::Acme(acme)) = from.filter(|_| !ours) {
+                issuer = Some(Desired::issuer(owner, plain, acme));
+            }
             if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
                 let children = self.children_of(name).take(CHILDREN);
                 let children: BTreeSet<&str> =
@@ -73,7 +74,7 @@ impl Tenancy {
                 if ours {
                     wish = Some(wish_for(name, &secret, &wanted, from.clone()));
                 } else {
-                    certificate = Some(valid.frame.wildcard_certificate(&secret, &wanted));
+                    certificate = Some(Desired::wildcard(owner, &secret, wanted));
                 }
             }
         }
