@@ -89,7 +89,9 @@ pub struct Tenancy {
     /// The gateway of each namespace, and back.
     pub(super) members: BTreeMap<Arc<str>, Arc<str>>,
     pub(super) children: Index<Arc<str>, Arc<str>>,
+    /// The wildcards of child apexes that are on a wildcard certificate, and those that it has no room for.
     pub(super) child_hosts: BTreeSet<Host>,
+    pub(super) beyond: BTreeSet<Host>,
     pub(super) claims: Claims,
     /// What is known of every hostname that is asked for, or has a listener.
     pub(super) hosts: Hosts,
@@ -159,6 +161,7 @@ impl Tenancy {
             members: BTreeMap::new(),
             children: Index::default(),
             child_hosts: BTreeSet::new(),
+            beyond: BTreeSet::new(),
             claims: Claims::default(),
             hosts: Hosts::default(),
             records: BTreeMap::new(),

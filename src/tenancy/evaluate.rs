@@ -67,9 +67,8 @@ impl Tenancy {
                 issuer = Some(Desired::issuer(owner, plain, acme));
             }
             if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
-                let children = self.children_of(name).take(CHILDREN);
                 let children: BTreeSet<&str> =
-                    children.filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
+                    self.children_of(name).filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
                 let wanted = render::wildcard_names(&valid.object, children.into_iter());
                 if ours {
                     wish = Some(wish_for(name, &secret, &wanted, from.clone()));
@@ -140,9 +139,14 @@ impl Tenancy {
         }
     }
 
-    /// The wildcards of the child apexes of a TenantGateway in wildcard mode.
-    pub(super) fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+    /// The wildcards of the child apexes on the certificate of a TenantGateway in wildcard mode.
+    fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
         self.child_hosts.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
+    }
+
+    /// Those that it has no room for.
+    pub(super) fn beyond_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+        self.beyond.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
     }
 
     /// Works out the child apexes of a TenantGateway in wildcard mode.
@@ -158,7 +162,19 @@ impl Tenancy {
                 wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
             }
         }
-        if there != wanted && there.len().max(wanted.len()) > CHILDREN {
+        // Who has a listener stays on the certificate; the objects that are there tell that after a restart as well.
+        let stands = |host: &Host| self.hosts.get(name, &host.hostname).is_some_and(|held| held.place.is_some());
+        let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
+        while wanted.len() > CHILDREN {
+            beyond.extend(wanted.pop_last());
+        }
+        while wanted.len() < CHILDREN
+            && let Some(next) = beyond.pop_first()
+        {
+            wanted.insert(next);
+        }
+        let had_beyond = self.beyond_of(name).next().is_some();
+        if there != wanted && (had_beyond || !beyond.is_empty()) {
             // Others may have room on the certificate now, or none any more.
             self.touch_all(name, dirty);
         }
@@ -169,6 +185,9 @@ impl Tenancy {
             self.child_hosts.remove(host);
         }
         self.child_hosts.extend(wanted);
+        let before: Vec<Host> = self.beyond_of(name).cloned().collect();
+        before.iter().for_each(|host| drop(self.beyond.remove(host)));
+        self.beyond.extend(beyond);
     }
 
     /// Marks everything that a TenantGateway's specification has a say in.

@@ -82,7 +82,7 @@ impl Tenancy {
             return None;
         }
         let over = |child: &Host| child.hostname.covers(&host.hostname);
-        self.children_of(&host.tenant).skip(CHILDREN).find(|child| over(child)).map(|child| child.hostname.clone())
+        self.beyond_of(&host.tenant).find(|child| over(child)).map(|child| child.hostname.clone())
     }
 
     /// Why a host that is owned is not served.
@@ -151,7 +151,7 @@ impl Tenancy {
                     findings.push(("NamespaceAttachedElsewhere", text));
                 }
             }
-            if valid.mode == Mode::Dns01 && self.children_of(tenant).count() > CHILDREN {
+            if valid.mode == Mode::Dns01 && self.beyond_of(tenant).next().is_some() {
                 let text = format!("more than {CHILDREN} child apexes: a certificate has room for {NAMES} names");
                 findings.push(("TooManyNames", text));
             }
