@@ -186,7 +186,9 @@ impl Tenancy {
         }
         self.child_hosts.extend(wanted);
         let before: Vec<Host> = self.beyond_of(name).cloned().collect();
-        before.iter().for_each(|host| drop(self.beyond.remove(host)));
+        for host in &before {
+            self.beyond.remove(host);
+        }
         self.beyond.extend(beyond);
     }
 
