@@ -25,7 +25,6 @@ use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::replicas::{self, Replica};
 use crate::kubernetes::{Cluster, KINDS, connect, kinds_without_tenants, watch_all};
 use crate::model::ObjectName;
-use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
@@ -37,6 +36,8 @@ const CERTIFICATES: Duration = Duration::from_secs(60);
 const ORDERS: usize = 32;
 /// How often our own keys are looked at.
 const KEYS: Duration = Duration::from_secs(3600);
+/// The Service through which questions of HTTP-01 come to us from Envoys that are not ours.
+const CHALLENGES: &str = "gatewright-challenges";
 /// The name that Envoys check in our certificate. It says nothing of where we are.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 
@@ -82,7 +83,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
-        ..Settings::new(CONTROLLER, addresses(&options.addresses))
+        ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options);
     let http_port = tenancy.ports.http;
@@ -95,8 +96,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (namespace, issuers) = (options.namespace.clone(), issuers(&options)?);
     let trade = Trade { namespace, issuers, at_once: ORDERS, http_port, places };
     let issuance = Issuance::new(client.clone(), trade, term.clone());
-    let desk = issuance.desk();
-    let mut cluster = Cluster::new(client.clone(), CONTROLLER, replica, live, issuance).watching(&kinds);
+    let (desk, answered) = (issuance.desk(), issuance.answered());
+    let mut cluster = Cluster::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
@@ -129,6 +130,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
     tasks.spawn(run_probes(probes, asks.clone(), stop.clone()));
+    if let Some(address) = options.challenges {
+        let listener = TcpListener::bind(address).await.with_context(|| format!("--challenges {address}"))?;
+        info!("challenges are answered at {}", listener.local_addr()?);
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            certificates::respond(listener, answered, stop).await;
+            Ok(())
+        });
+    }
     if let Some(admin) = options.admin.clone() {
         tasks.spawn(run_admin(admin, asks, certificates::routes(desk), stop.clone()));
     }
@@ -198,7 +208,13 @@ fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
         cli::CertificateSource::CertManager => tenancy::Certificates::CertManager,
         cli::CertificateSource::Own => tenancy::Certificates::Own,
     };
+    let solver = options.challenges.map(|_| tenancy::SolverService {
+        namespace: options.namespace.as_str().into(),
+        name: CHALLENGES.to_owned(),
+        port: 80,
+    });
     tenancy::Settings {
+        solver,
         certificates,
         class: options.gateway_class.clone(),
         cert_manager_namespace: options.cert_manager_namespace.clone(),

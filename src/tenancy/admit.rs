@@ -60,6 +60,7 @@ impl Tenancy {
             self.refused.insert(id.clone(), refused);
         }
         dirty.verdicts.insert(id);
+        self.solve_beside(key, tenant, dirty);
     }
 
     /// Whether a claimant's namespace takes part, and it is none of our own objects.
@@ -71,7 +72,7 @@ impl Tenancy {
             ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
             ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
         };
-        !(own == from && made_by_us) && (own == from || self.members.get(from) == Some(own))
+        !(own == from && made_by_us) && !self.is_solver(key, tenant) && (own == from || self.members.get(from) == Some(own))
     }
 
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {

@@ -22,6 +22,8 @@ pub struct Settings {
     pub class: String,
     /// The namespace whose challenge routes may attach to port 80.
     pub cert_manager_namespace: String,
+    /// Where challenges are answered for Gateways that somebody else serves, if they are.
+    pub solver: Option<SolverService>,
 }
 
 impl Default for Settings {
@@ -34,8 +36,20 @@ impl Default for Settings {
             ports,
             class: "cilium".to_owned(),
             cert_manager_namespace: "cozy-cert-manager".to_owned(),
+            solver: None,
         }
     }
+}
+
+/// The Service behind which challenges are answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SolverService {
+    /// Its namespace, where the routes to it stand as well.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
 }
 
 /// Ports of a Gateway.
@@ -81,6 +95,8 @@ pub struct Namespace {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Its UID; empty where nobody gave it one.
+    pub uid: String,
 }
 
 /// The kinds of derived objects.

@@ -21,6 +21,7 @@ mod place;
 mod render;
 mod report;
 mod settle;
+mod solver;
 mod status;
 mod todo;
 mod wish;
@@ -30,7 +31,7 @@ pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
     Certificates, Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness,
-    Record, Settings, Verdict,
+    Record, Settings, SolverService, Verdict,
 };
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};

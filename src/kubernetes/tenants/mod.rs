@@ -373,7 +373,7 @@ impl Tenants {
         }
         let held = self.held.get(derived);
         let step =
-            Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(&derived.name.namespace, uid).is_some());
+            Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
         let at = |held: Option<&Held>| held.map(|held| (held.uid.clone(), held.version.clone())).unwrap_or_default();
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
@@ -557,7 +557,9 @@ pub fn derived(key: &ObjectKey) -> Option<Derived> {
     let kind = match key.kind {
         Kind::Gateway => DerivedKind::Gateway,
         Kind::ListenerSet if names::overflow_of(name).is_some() => DerivedKind::ListenerSet,
-        Kind::HTTPRoute if name.ends_with(names::REDIRECT) => DerivedKind::HttpRoute,
+        Kind::HTTPRoute if name.ends_with(names::REDIRECT) || names::challenges_of(name).is_some() => {
+            DerivedKind::HttpRoute
+        }
         Kind::Issuer if name.ends_with("-gateway") => DerivedKind::Issuer,
         Kind::Certificate if name.ends_with("-tls") => DerivedKind::Certificate,
         _ => return None,
