@@ -208,13 +208,14 @@ fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
         cli::CertificateSource::CertManager => tenancy::Certificates::CertManager,
         cli::CertificateSource::Own => tenancy::Certificates::Own,
     };
-    let solver = options.challenges.map(|_| tenancy::SolverService {
+    let solver = tenancy::SolverService {
         namespace: options.namespace.as_str().into(),
         name: CHALLENGES.to_owned(),
         port: 80,
-    });
+        answers: options.challenges.is_some(),
+    };
     tenancy::Settings {
-        solver,
+        solver: Some(solver),
         certificates,
         class: options.gateway_class.clone(),
         cert_manager_namespace: options.cert_manager_namespace.clone(),

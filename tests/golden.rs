@@ -77,6 +77,7 @@ fn tenancy(text: &str) -> tenancy::Settings {
         namespace: "gatewright-system".into(),
         name: "gatewright-challenges".into(),
         port: 80,
+        answers: true,
     });
     let certificates = if own { tenancy::Certificates::Own } else { tenancy::Certificates::CertManager };
     tenancy::Settings { certificates, solver, ..tenancy::Settings::default() }

@@ -390,7 +390,10 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
     assert_eq!(delta.namespaces.get("taken"), None);
     let labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), "x".to_owned())]);
     let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), "x".to_owned())]);
-    engine.apply(vec![Change::Namespace("shared".into(), Some(Namespace { labels, annotations, ..Namespace::default() }))]);
+    engine.apply(vec![Change::Namespace(
+        "shared".into(),
+        Some(Namespace { labels, annotations, ..Namespace::default() }),
+    )]);
     engine.apply(vec![bare("b"), tenant("b", spec("b.org"))]);
     assert_eq!(engine.gateway_of("shared").as_deref(), Some("x"));
     let second = engine.readiness(&ObjectName::new("b", "cozystack")).map(|readiness| readiness.reason);

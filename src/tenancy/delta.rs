@@ -22,7 +22,7 @@ pub struct Settings {
     pub class: String,
     /// The namespace whose challenge routes may attach to port 80.
     pub cert_manager_namespace: String,
-    /// Where challenges are answered for Gateways that somebody else serves, if they are.
+    /// Where challenges are answered for Gateways that somebody else serves; none where no routes can lead there.
     pub solver: Option<SolverService>,
 }
 
@@ -50,6 +50,8 @@ pub struct SolverService {
     pub name: String,
     /// Its port.
     pub port: u16,
+    /// Whether anybody answers there; where not, routes of an earlier run are not wanted any more.
+    pub answers: bool,
 }
 
 /// Ports of a Gateway.

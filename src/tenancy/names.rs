@@ -146,7 +146,10 @@ mod tests {
         assert_eq!(challenges(&tenant, None), "tenant-a.co.zy.acme-challenges");
         assert_eq!(challenges_of("tenant-a.co.zy.acme-challenges"), Some(("tenant-a", "co.zy")));
         let beside = challenges(&tenant, Some("web"));
-        assert!(challenges_of(&beside).is_some_and(|(_, rest)| rest.starts_with("co.zy.") && rest.len() == 22), "{beside}");
+        assert!(
+            challenges_of(&beside).is_some_and(|(_, rest)| rest.starts_with("co.zy.") && rest.len() == 22),
+            "{beside}"
+        );
         for other in ["web", "acme-challenges", "x.acme-challenges", "cozystack-http-redirect"] {
             assert_eq!(challenges_of(other), None, "{other}");
         }

@@ -33,7 +33,7 @@ impl Solving {
     /// `None` where nobody asks on port 80, or we serve the Gateway, or somebody else issues.
     pub(super) fn new(mode: Mode, own: bool, namespace_uid: &str, settings: &Settings) -> Option<Self> {
         let ours = settings.certificates == Certificates::Own && mode == Mode::Http01 && !own;
-        let service = settings.solver.clone().filter(|_| ours && !namespace_uid.is_empty())?;
+        let service = settings.solver.clone().filter(|to| to.answers && ours && !namespace_uid.is_empty())?;
         Some(Self { service, namespace_uid: namespace_uid.to_owned() })
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{ClaimKey, Verdict, names, solver};
 use super::compile::place_of;
 use super::delta::{Derived, DerivedKind, Patch};
 use super::engine::Tenancy;
+use super::{ClaimKey, Verdict, names, solver};
 use crate::inputs::{Listener, ParentRef};
 use crate::model::{ObjectName, Reason, Status};
 use crate::translate::{ObjectStatus, StatusBody};
@@ -196,7 +196,9 @@ impl Tenancy {
             !frozen && self.valid.contains_key(name)
         };
         if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
-            let there = self.namespaces.get(namespace).is_some_and(|there| !uid.is_empty() && there.uid == uid);
+            let here = self.settings.solver.as_ref().is_some_and(|to| to.namespace == derived.name.namespace);
+            let of = self.namespaces.get(namespace).filter(|_| here);
+            let there = of.is_some_and(|there| !uid.is_empty() && there.uid == uid);
             // It belongs to the namespace, and is not wanted when the TenantGateway is gone.
             return there && self.tenant_of(derived).is_none_or(decided);
         }

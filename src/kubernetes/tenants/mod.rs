@@ -371,9 +371,12 @@ impl Tenants {
             }
             return Err(Decision::Nothing);
         }
+        // Of TenantGateways that are not seen nobody knows what they want.
+        if wanted.is_none() && !known.view.is_whole(Kind::TenantGateway) {
+            return Err(Decision::Nothing);
+        }
         let held = self.held.get(derived);
-        let step =
-            Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
+        let step = Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
         let at = |held: Option<&Held>| held.map(|held| (held.uid.clone(), held.version.clone())).unwrap_or_default();
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
