@@ -144,7 +144,7 @@ pub struct Tenants {
 pub enum HostnameClaims {
     /// cozy-* namespaces first, then the smallest namespace/name
     Smallest,
-    /// The namespace that claimed it first, as recorded in the private directory
+    /// The namespace that claimed it first, as recorded: in the private directory, or in ConfigMaps of the controller
     FirstCome,
 }
 
@@ -240,6 +240,9 @@ pub struct Controller {
     /// here [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
     pub challenges: Option<SocketAddr>,
+    /// Who of several claimants of a hostname has it
+    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
+    pub hostname_claims: HostnameClaims,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,

@@ -19,6 +19,7 @@ use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
 use crate::certificates::{self, IssuerSettings, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use crate::kubernetes::claims::{self, Claims};
 use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
@@ -126,6 +127,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         watch_answers(for_answers, namespace, tell_answers).await;
         Ok(())
     });
+    let (tell_claims, mut claims_told) = mpsc::channel(16);
+    if options.hostname_claims == cli::HostnameClaims::FirstCome {
+        cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
+        let (for_claims, namespace) = (client.clone(), options.namespace.clone());
+        tasks.spawn(async move {
+            claims::watch(for_claims, namespace, tell_claims).await;
+            Ok(())
+        });
+    }
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
@@ -161,6 +171,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 None => break Err(anyhow!("the watches ended")),
             },
             Some(told) = told.recv() => cluster.take_told(told, now(&term)),
+            Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
             Some(Where { host, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
@@ -191,6 +202,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     drop(news);
     drop(told);
     drop(answers);
+    drop(claims_told);
     stopper.send_replace(true);
     join(tasks).await;
     result
@@ -216,6 +228,10 @@ fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
     };
     tenancy::Settings {
         solver: Some(solver),
+        claims: match options.hostname_claims {
+            cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
+            cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
+        },
         certificates,
         class: options.gateway_class.clone(),
         cert_manager_namespace: options.cert_manager_namespace.clone(),

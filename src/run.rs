@@ -103,7 +103,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         cli::HostnameClaims::Smallest => (None, Vec::new()),
         cli::HostnameClaims::FirstCome => {
             let (book, records) = ClaimBook::open(&dir.path().join("hostname-claims"))?;
-            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, record));
+            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, Some(record)));
             (Some(book), known.collect())
         }
     };

@@ -59,6 +59,9 @@ impl Tenancy {
         } else {
             self.refused.insert(id.clone(), refused);
         }
+        if let Some(held) = self.claimants.get(key) {
+            self.touch_records(&held.claimant.hostnames, dirty);
+        }
         dirty.verdicts.insert(id);
         self.solve_beside(key, tenant, dirty);
     }

@@ -16,13 +16,13 @@ fn engine() -> Tenancy {
     engine
 }
 
-fn tenant(namespace: &str, spec: Value) -> Change {
+pub(super) fn tenant(namespace: &str, spec: Value) -> Change {
     let value = json!({"metadata": {"namespace": namespace, "name": "cozystack", "uid": namespace}, "spec": spec});
     let tenant = TenantGateway::parse(&value).expect("a TenantGateway");
     Change::TenantGateway(tenant.name.clone(), Some(tenant))
 }
 
-fn namespace(name: &str, gateway: &str, host: &str) -> Change {
+pub(super) fn namespace(name: &str, gateway: &str, host: &str) -> Change {
     let labels = [(GATEWAY_LABEL, gateway), (HOST_LABEL, host)].into_iter().filter(|(_, value)| !value.is_empty());
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     Change::Namespace(Arc::from(name), Some(Namespace { labels, ..Namespace::default() }))
@@ -38,11 +38,11 @@ fn route(kind: &str, namespace: &str, name: &str, gateway: &str, hostnames: &[&s
     Change::Claimant(claimant.key.clone(), Some(claimant))
 }
 
-fn http(namespace: &str, name: &str, hostnames: &[&str]) -> Change {
+pub(super) fn http(namespace: &str, name: &str, hostnames: &[&str]) -> Change {
     route("HTTPRoute", namespace, name, "tenant-a", hostnames)
 }
 
-fn gone(change: Change) -> Change {
+pub(super) fn gone(change: Change) -> Change {
     match change {
         Change::TenantGateway(name, _) => Change::TenantGateway(name, None),
         Change::Namespace(name, _) => Change::Namespace(name, None),
@@ -52,11 +52,11 @@ fn gone(change: Change) -> Change {
     }
 }
 
-fn key(namespace: &str, name: &str) -> ClaimKey {
+pub(super) fn key(namespace: &str, name: &str) -> ClaimKey {
     ClaimKey { kind: ClaimKind::HttpRoute, name: ObjectName::new(namespace, name) }
 }
 
-fn name() -> ObjectName {
+pub(super) fn name() -> ObjectName {
     ObjectName::new("tenant-a", "cozystack")
 }
 

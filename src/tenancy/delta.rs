@@ -79,6 +79,8 @@ pub enum Precedence {
     Smallest,
     /// The namespace that had the hostname first, as recorded; among new ones as above.
     FirstCome,
+    /// The same, where several go by one record: a hostname is nobody's before it is recorded whose it is.
+    Recorded,
 }
 
 /// Whose a hostname is, for as long as that namespace claims it.
@@ -156,8 +158,8 @@ pub enum Change {
     Class(Arc<str>, bool),
     /// Whether ListenerSets can be written.
     ListenerSets(bool),
-    /// What an earlier run recorded; read once, with everything else, at the start.
-    Recorded(Hostname, Record),
+    /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start.
+    Recorded(Hostname, Option<Record>),
 }
 
 /// What changes lead to. `None` says that something is not wanted any more.
@@ -173,7 +175,7 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// What is to be recorded before anything else is done, with `Precedence::FirstCome`.
+    /// What is to be recorded: before anything else is done, with [`Precedence::FirstCome`].
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 

@@ -101,6 +101,8 @@ pub struct Tenancy {
     pub(super) wild: Index<ObjectName, Hostname>,
     pub(super) refused: BTreeMap<(ClaimKey, ObjectName), Vec<Finding>>,
     pub(super) records: BTreeMap<Hostname, Record>,
+    /// What is to be recorded, where somebody else keeps the record.
+    pub(super) proposed: BTreeMap<Hostname, Option<Record>>,
     /// Counts calls, for the order of records.
     pub(super) now: u64,
     /// How many hosts of a TenantGateway ListenerSets of others than us have.
@@ -181,6 +183,7 @@ impl Tenancy {
             wild: Index::default(),
             refused: BTreeMap::new(),
             records: BTreeMap::new(),
+            proposed: BTreeMap::new(),
             now: 0,
             with_sets: BTreeMap::new(),
             listeners: HashMap::new(),
@@ -277,10 +280,7 @@ impl Tenancy {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
-            Change::Recorded(hostname, record) => {
-                self.now = self.now.max(record.since + 1);
-                self.records.insert(hostname, record);
-            }
+            Change::Recorded(hostname, record) => self.take_record(hostname, record, dirty),
             Change::ListenerSets(can) => {
                 self.settings.listener_sets = can;
                 // Whoever waits for room may have it now.
@@ -364,6 +364,9 @@ impl Tenancy {
                     }
                 };
                 let now = self.claimants.get(&key).map(|held| held.tenants.as_slice()).unwrap_or_default();
+                if let Some(old) = &old {
+                    self.touch_records(&old.claimant.hostnames, dirty);
+                }
                 for tenant in old.iter().flat_map(|old| &old.tenants).filter(|tenant| !now.contains(tenant)) {
                     self.by_tenant.remove(tenant.clone(), &key);
                     dirty.claims.insert((key.clone(), tenant.clone()));

@@ -48,7 +48,7 @@ impl Tenancy {
         let others = self.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
         let why = match others.count() {
             0 => "nobody else claims it".to_owned(),
-            _ if self.settings.claims == Precedence::FirstCome => "it claimed it first".to_owned(),
+            _ if self.settings.claims != Precedence::Smallest => "it claimed it first".to_owned(),
             _ if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first".to_owned(),
             _ => "its namespace/name is the smallest".to_owned(),
         };

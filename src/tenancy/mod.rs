@@ -18,6 +18,7 @@ mod held;
 mod issuer;
 pub mod names;
 mod place;
+mod record;
 mod render;
 mod report;
 mod settle;

@@ -19,7 +19,7 @@ impl Tenancy {
         let mut findings = self.refused.get(&id).cloned().unwrap_or_default();
         let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
-        let mut on_gateway = false;
+        let (mut on_gateway, mut undecided) = (false, 0);
         let bids = self.bids_of.get(&id);
         for host in bids.into_iter().flatten() {
             let name = &host.hostname;
@@ -40,6 +40,7 @@ impl Tenancy {
                         }
                     }
                 },
+                None if self.is_undecided(name) => undecided += 1,
                 None if self.is_owned(host) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
             }
@@ -59,6 +60,14 @@ impl Tenancy {
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
         let seen = bids.is_some() || !findings.is_empty();
+        if undecided > 0 && granted.is_empty() && findings.is_empty() {
+            // What was said before stays until there is something to say; nothing is served by it.
+            if let Some(verdict) = self.verdicts.get_mut(&id).filter(|verdict| !verdict.granted.is_empty()) {
+                verdict.granted.clear();
+                dirty.judged.push((id, Some(verdict.clone())));
+            }
+            return;
+        }
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
         let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });

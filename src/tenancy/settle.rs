@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use super::claim::Rank;
-use super::delta::{Precedence, Record};
 use super::engine::{Dirty, Standing, Tenancy};
 use super::held::{Host, Name};
 use crate::model::ObjectName;
@@ -29,7 +27,7 @@ impl Tenancy {
         }
         bids.sort();
         let winner: Option<Arc<str>> = bids.first().map(|(standing, _)| standing.rank.namespace().clone());
-        self.record(name, winner.as_ref(), dirty);
+        let winner = self.record(name, winner, dirty);
         for tenant in tenants {
             let host = Host::new(&tenant, &name.0);
             let first = bids
@@ -48,35 +46,6 @@ impl Tenancy {
             }
             dirty.hosts.insert(host);
         }
-    }
-
-    /// Where a claimant stands. What nobody had before is claimed now.
-    fn stand(&self, name: &Name, rank: &Rank) -> Standing {
-        let since = match self.settings.claims {
-            Precedence::Smallest => 0,
-            Precedence::FirstCome => match self.records.get(&name.0) {
-                Some(record) if record.namespace == *rank.namespace() => record.since,
-                _ => self.now,
-            },
-        };
-        Standing { since, rank: rank.clone() }
-    }
-
-    /// Keeps the record of who had it first.
-    fn record(&mut self, name: &Name, winner: Option<&Arc<str>>, dirty: &mut Dirty) {
-        if self.settings.claims == Precedence::Smallest {
-            return;
-        }
-        let held = self.records.get(&name.0);
-        if held.map(|record| &record.namespace) == winner {
-            return;
-        }
-        let record = winner.map(|namespace| Record { namespace: namespace.clone(), since: self.now });
-        match &record {
-            Some(record) => drop(self.records.insert(name.0.clone(), record.clone())),
-            None => drop(self.records.remove(&name.0)),
-        }
-        dirty.delta.records.insert(name.0.clone(), record);
     }
 
     /// Marks what is claimed below a wildcard.

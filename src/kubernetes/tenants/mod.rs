@@ -32,7 +32,7 @@ use super::request::ended_or_due;
 use super::seen::Seen;
 use super::view::View;
 use crate::inputs::{Kind, ObjectKey};
-use crate::model::ObjectName;
+use crate::model::{Hostname, ObjectName};
 use crate::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
 use job::Job;
 
@@ -114,6 +114,8 @@ pub struct Decided {
     tenants: Vec<ObjectName>,
     /// The objects that claim hostnames.
     pub claims: BTreeSet<ObjectKey>,
+    /// Hostnames of which something else is to be recorded.
+    pub records: Vec<Hostname>,
 }
 
 impl Decided {
@@ -124,6 +126,7 @@ impl Decided {
             namespaces: delta.namespaces.keys().cloned().collect(),
             tenants: delta.tenants.keys().cloned().collect(),
             claims: delta.verdicts.keys().map(|(claim, _)| claim.object()).collect(),
+            records: delta.records.keys().cloned().collect(),
         }
     }
 }
@@ -264,7 +267,7 @@ impl Tenants {
     /// Begins the writes whose turn has come. Those of replicas that may not write are forgotten: whoever may compares
     /// everything when it begins.
     pub fn write(&mut self, known: Known<'_>, leads: bool) {
-        let whole = SOURCES.iter().all(|kind| known.view.is_whole(*kind) || known.view.is_missing(*kind));
+        let whole = is_whole(known.view);
         while self.tasks.len() < AT_ONCE
             && let Some(task) = self.queue.take(Instant::now())
         {
@@ -537,6 +540,11 @@ pub struct Written {
     task: Task,
     outcome: Result<Option<Box<DynamicObject>>, Failure>,
     took: Duration,
+}
+
+/// Whether everything was seen that decides what is wanted.
+pub(super) fn is_whole(view: &View) -> bool {
+    SOURCES.iter().all(|kind| view.is_whole(*kind) || view.is_missing(*kind))
 }
 
 /// Whether it is one of the objects that the API server needs long for.
