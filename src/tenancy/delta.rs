@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ClaimKey, Claimant, Desired, TenantGateway, Wish};
-use crate::inputs::Gate;
+use crate::inputs::{Gate, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
 
 /// What an installation decides.
@@ -207,6 +207,8 @@ pub struct Verdict {
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway has listeners for some of them.
     pub on_gateway: bool,
+    /// The parentRefs that name a listener or a port that is not there.
+    pub astray: Vec<ParentRef>,
 }
 
 impl Verdict {

@@ -9,6 +9,7 @@ use super::engine::{Dirty, Finding, Tenancy};
 use super::evaluate::{CHILDREN, NAMES};
 use super::held::{Held, Host};
 use super::{ClaimKey, ClaimKind, Mode, Readiness, names};
+use crate::inputs::{Kind, Listener, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
@@ -70,7 +71,8 @@ impl Tenancy {
         }
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
         let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
-        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
+        let astray = if seen { self.astray(key, tenant) } else { Vec::new() };
+        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, astray });
         match (self.verdicts.entry(id), verdict) {
             (Entry::Vacant(_), None) => {}
             (Entry::Vacant(slot), Some(verdict)) => {
@@ -85,6 +87,24 @@ impl Tenancy {
             }
             (Entry::Occupied(slot), None) => dirty.judged.push((slot.remove_entry().0, None)),
         }
+    }
+
+    /// The parentRefs of a claimant that name a listener or a port that a Gateway or ListenerSet of ours lacks.
+    fn astray(&self, key: &ClaimKey, tenant: &ObjectName) -> Vec<ParentRef> {
+        let astray = |parent: &&&ParentRef| {
+            if parent.section.is_none() && parent.port.is_none() {
+                return false;
+            }
+            let Some((kind, name)) = parent.target(&key.name.namespace) else { return false };
+            let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
+            let fits = |listener: &Arc<Listener>| {
+                parent.section.as_deref().is_none_or(|section| *section == *listener.name)
+                    && parent.port.is_none_or(|port| port == listener.port)
+            };
+            // What is not ours to make is not ours to know.
+            self.desired.get(&Derived { kind, name }).is_some_and(|made| !made.listeners().iter().any(fits))
+        };
+        self.parents(key, tenant).iter().filter(astray).map(|parent| (*parent).clone()).collect()
     }
 
     /// Whether a hostname has an owner through any TenantGateway.
