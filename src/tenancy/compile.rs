@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Shard, Tenancy};
-use super::held::Host;
 use super::{Desired, names};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
@@ -24,7 +23,7 @@ impl Tenancy {
             let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
             let overflows = last.is_some_and(|((of, number), _)| of == tenant && *number > 0);
             let theirs = self.with_sets.get(tenant).is_some_and(|count| *count > 0);
-            let only = |hostname: &Hostname| self.hosts.get(&Host::new(tenant, hostname))?.keeper.as_deref();
+            let only = |hostname: &Hostname| self.hosts.get(tenant, hostname)?.keeper.as_deref();
             Some(valid.frame.gateway(items, overflows || theirs, &only))
         } else {
             (!items.is_empty()).then(|| valid.frame.overflow(&name, items))

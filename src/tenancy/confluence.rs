@@ -282,11 +282,24 @@ type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdic
 
 /// In which shard the listener of each host stands.
 fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts.iter().filter_map(|(host, held)| Some((host.hostname.clone(), held.place?))).collect()
+    engine.hosts.iter().filter_map(|held| Some((held.host.hostname.clone(), held.place?))).collect()
+}
+
+/// What a later run reads back of where hosts stand.
+fn standing(engine: &Tenancy) -> Vec<Change> {
+    let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
+    let objects = engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind));
+    let existing = objects.map(|(derived, object)| {
+        let listeners = object.listeners().iter().filter(|listener| listener.port == 443);
+        let hosts = listeners.map(|l| (l.name.to_string(), l.hostname.clone().expect("a name"))).collect();
+        Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts }))
+    });
+    existing.collect()
 }
 
 fn view(engine: &Tenancy) -> View {
-    (engine.desired.clone(), engine.verdicts.clone())
+    let told = engine.verdicts().map(|(claim, tenant, verdict)| ((claim.clone(), tenant.clone()), verdict.clone()));
+    (engine.desired.clone(), told.collect())
 }
 
 proptest! {
@@ -345,12 +358,7 @@ proptest! {
         }
         let mut all = base;
         all.extend(there.into_iter().map(host));
-        let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
-        for (derived, object) in engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind)) {
-            let listeners = object.listeners().iter().filter(|listener| listener.port == 443);
-            let hosts = listeners.map(|l| (l.name.to_string(), l.hostname.clone().expect("a name"))).collect();
-            all.push(Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts })));
-        }
+        all.extend(standing(&engine));
         let mut fresh = self::engine();
         fresh.apply(all);
         prop_assert_eq!(view(&engine), view(&fresh));
@@ -463,7 +471,7 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
         changes.push(namespace(&child, "tenant-a", &format!("c{n}.a.org")));
         changes.push(http(&child, "r", &[&format!("x.c{n}.a.org"), &format!("c{n}.a.org")]));
     }
-    engine.apply(changes);
+    engine.apply(changes.clone());
     let certificate =
         Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", "cozystack-gateway-tls") };
     let document = engine.objects()[&certificate].document();
@@ -479,6 +487,16 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
     engine.apply(vec![gone(namespace("tenant-a-10", "", ""))]);
     let served = (10..70).filter(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").count();
     assert_eq!(served, 49);
+    // One more in front of all of them takes nothing from those who are served, now or after a restart.
+    let first = [namespace("tenant-a-01", "tenant-a", "a01.a.org"), http("tenant-a-01", "r", &["x.a01.a.org"])];
+    engine.apply(first.to_vec());
+    assert_eq!(reason(&engine, "tenant-a-01", "r"), "CertificateLimitReached");
+    let live = view(&engine);
+    let mut again = self::engine();
+    let existing = standing(&engine);
+    changes.retain(|change| !matches!(change, Change::Namespace(name, _) if **name == *"tenant-a-10"));
+    again.apply([changes, first.into(), existing].concat());
+    assert_eq!(view(&again), live);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod admit;
 mod claim;
+mod claims;
 mod compile;
 #[cfg(test)]
 mod confluence;

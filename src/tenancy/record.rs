@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use super::claim::Rank;
+use super::claims::ClaimId;
 use super::delta::{Precedence, Record};
 use super::engine::{Dirty, Standing, Tenancy};
 use super::held::Name;
-use crate::model::Hostname;
+use crate::model::{Hostname, HostnameError, ObjectName};
 
 impl Tenancy {
     /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
@@ -96,15 +97,16 @@ impl Tenancy {
     /// Whether a namespace still claims a name, of a TenantGateway that cannot be carried out: it keeps it until that is
     /// mended.
     fn is_frozen(&self, namespace: &Arc<str>, hostname: &Hostname) -> bool {
-        let claims = self.by_namespace.of(namespace).filter_map(|key| self.claimants.get(key));
-        let mut claims = claims.filter(|held| held.claimant.hostnames.iter().flatten().any(|name| name == hostname));
-        let frozen =
-            |tenant: &crate::model::ObjectName| self.given.contains_key(tenant) && !self.valid.contains_key(tenant);
-        claims.any(|held| held.tenants.iter().any(frozen))
+        let asks = |id: ClaimId| {
+            let claimant = self.claims.claiming(id);
+            claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == hostname))
+        };
+        let frozen = |tenant: &ObjectName| self.given.contains_key(tenant) && !self.valid.contains_key(tenant);
+        self.claims.within(namespace).any(|id| frozen(&self.claims[id].tenant) && asks(id))
     }
 
     /// Marks names whose record may have to change although nobody bids, or bade, for them.
-    pub(super) fn touch_records(&self, hostnames: &[Result<Hostname, crate::model::HostnameError>], dirty: &mut Dirty) {
+    pub(super) fn touch_records(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
         if self.settings.claims == Precedence::Recorded {
             let recorded = hostnames.iter().flatten().filter(|hostname| self.records.contains_key(*hostname));
             dirty.names.extend(recorded.map(|hostname| Name(hostname.clone())));

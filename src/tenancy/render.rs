@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::delta::{Ports, Settings};
-use super::desired::{Desired, Owner, certificate, meta, object};
+use super::desired::{Desired, Owner, Plain};
 use super::names;
 use super::solver::Solving;
 use crate::inputs::{
@@ -33,7 +31,7 @@ pub(super) struct Frame {
     /// listeners of one port (cilium#45559).
     pub(super) own: bool,
     /// How challenges reach us, where they do by routes.
-    pub(super) solving: Option<Solving>,
+    pub(super) solving: Option<Arc<Solving>>,
     ports: Ports,
     class: String,
     addresses: Vec<Address>,
@@ -54,7 +52,7 @@ impl Frame {
         apex: &Hostname,
         mode: Mode,
         own: bool,
-        solving: Option<Solving>,
+        solving: Option<Arc<Solving>>,
         settings: &Settings,
     ) -> Self {
         let ports = settings.ports;
@@ -74,7 +72,7 @@ impl Frame {
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
             terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
             passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
-            head: plain(namespace, settings, solving.as_ref().map(Solving::namespace), own.then_some(apex)),
+            head: plain(namespace, settings, solving.as_deref().map(Solving::namespace), own.then_some(apex)),
             solving,
             tail: Vec::new(),
             wildcard_secret,
@@ -183,35 +181,9 @@ impl Frame {
         Desired::listener_set(&self.owner, set)
     }
 
-    /// What attaches to plain HTTP refers to.
-    pub(super) fn plain_parent(&self) -> Value {
-        let mut parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": &*self.owner.name.name});
-        if self.own {
-            parent["port"] = json!(self.ports.http);
-        } else {
-            parent["sectionName"] = json!("http");
-        }
-        parent
-    }
-
-    /// The route that sends plain HTTP to HTTPS.
-    pub(super) fn redirect(&self) -> Desired {
-        let tenant = &*self.owner.name.name;
-        let parent = self.plain_parent();
-        let mut redirect = json!({"scheme": "https", "statusCode": 301});
-        if self.ports.https != 443 {
-            redirect["port"] = json!(self.ports.https);
-        }
-        let filter = json!({"type": "RequestRedirect", "requestRedirect": redirect});
-        let meta = meta(&self.owner, &names::redirect(tenant), &[("cozystack.io/tenantgateway", tenant)]);
-        let spec = json!({"parentRefs": [parent], "rules": [{"filters": [filter]}]});
-        Desired::document_of(&self.owner, object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec))
-    }
-
-    /// The certificate of the wildcard listeners.
-    pub(super) fn wildcard_certificate(&self, name: &str, dns_names: &[String]) -> Desired {
-        let dns_names: Vec<&str> = dns_names.iter().map(String::as_str).collect();
-        Desired::document_of(&self.owner, certificate(&self.owner, name, &[], &dns_names))
+    /// How plain HTTP is reached.
+    pub(super) fn plain(&self) -> Plain {
+        Plain { own: self.own, ports: self.ports }
     }
 }
 

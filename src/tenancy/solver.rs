@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::claims::{Claim, ClaimId};
 use super::delta::{Certificates, Derived, DerivedKind, Settings, SolverService};
-use super::desired::{Desired, Owner, object};
+use super::desired::Desired;
 use super::engine::{Dirty, Tenancy};
 use super::{ClaimKey, ClaimKind, Claimant, Mode, names};
 use crate::inputs::{Kind, ParentRef};
@@ -22,7 +23,7 @@ use crate::model::{Hostname, ObjectName};
 const PATH: &str = "/.well-known/acme-challenge/";
 
 /// How the challenges of one Gateway reach us.
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Solving {
     service: SolverService,
     /// The UID of the TenantGateway's Namespace.
@@ -41,46 +42,60 @@ impl Solving {
     pub(super) fn namespace(&self) -> &str {
         &self.service.namespace
     }
+}
 
-    /// A route of a Gateway: for these hostnames, or for all.
-    fn route(&self, owner: &Arc<Owner>, parent: &Value, name: &str, hostnames: &[&Hostname]) -> Desired {
-        let tenant = &owner.name;
-        let mut parent = parent.clone();
-        parent["namespace"] = json!(*tenant.namespace);
-        let backend = json!({"name": self.service.name, "port": self.service.port});
-        let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": PATH}}], "backendRefs": [backend]});
-        let mut spec = json!({"parentRefs": [parent], "rules": [rule]});
-        if !hostnames.is_empty() {
-            spec["hostnames"] = hostnames.iter().map(|hostname| json!(hostname.as_str())).collect();
-        }
-        let meta = json!({"namespace": *self.service.namespace, "name": name,
+/// A route of a Gateway.
+#[derive(Debug, PartialEq)]
+pub(super) struct SolverRoute {
+    solving: Arc<Solving>,
+    name: String,
+    /// None of them: it is for all.
+    hostnames: Vec<Hostname>,
+}
+
+impl SolverRoute {
+    pub(super) fn meta(&self, tenant: &ObjectName) -> Value {
+        json!({"namespace": self.solving.namespace(), "name": self.name,
             "labels": {"app.kubernetes.io/managed-by": "gatewright"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": *tenant.namespace,
-                "uid": self.namespace_uid, "controller": true, "blockOwnerDeletion": false}]});
-        Desired::document_of(owner, object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec))
+                "uid": self.solving.namespace_uid, "controller": true, "blockOwnerDeletion": false}]})
+    }
+
+    pub(super) fn spec(&self, tenant: &ObjectName, mut parent: Value) -> Value {
+        let service = &self.solving.service;
+        parent["namespace"] = json!(*tenant.namespace);
+        let backend = json!({"name": service.name, "port": service.port});
+        let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": PATH}}], "backendRefs": [backend]});
+        let mut spec = json!({"parentRefs": [parent], "rules": [rule]});
+        if !self.hostnames.is_empty() {
+            spec["hostnames"] = self.hostnames.iter().map(|hostname| json!(hostname.as_str())).collect();
+        }
+        spec
     }
 }
 
 impl Tenancy {
     /// The route of a Gateway that is for all hostnames.
     pub(super) fn solve(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
-        self.emit_solver(tenant, &names::challenges(tenant, None), &[], true, dirty);
+        self.emit_solver(tenant, names::challenges(tenant, None), Vec::new(), true, dirty);
     }
 
     /// The route beside one with hostnames on port 80.
-    pub(super) fn solve_beside(&mut self, claim: &ClaimKey, tenant: &ObjectName, dirty: &mut Dirty) {
-        let may = claim.name.namespace == tenant.namespace && claim.kind != ClaimKind::ListenerSet;
+    pub(super) fn solve_beside(&mut self, id: ClaimId, dirty: &mut Dirty) {
+        let Claim { key, tenant, .. } = &self.claims[id];
+        let may = key.name.namespace == tenant.namespace && key.kind != ClaimKind::ListenerSet;
         if self.settings.solver.is_none() || !may {
             return;
         }
-        let claimant = self.claimants.get(claim).map(|held| &held.claimant);
-        let there = claimant.filter(|claimant| self.is_plain(claimant, tenant));
+        let there = self.claims.claiming(id).filter(|claimant| self.is_plain(claimant, tenant));
         let mut hostnames: Vec<Hostname> =
             there.into_iter().flat_map(|claimant| claimant.hostnames.iter().flatten()).cloned().collect();
         hostnames.sort();
         hostnames.dedup();
-        let name = names::challenges(tenant, Some(&format!("{:?} {}", claim.kind, claim.name.name)));
-        self.emit_solver(tenant, &name, &hostnames, !hostnames.is_empty(), dirty);
+        let name = names::challenges(tenant, Some(&format!("{:?} {}", key.kind, key.name.name)));
+        let tenant = tenant.clone();
+        let wanted = !hostnames.is_empty();
+        self.emit_solver(&tenant, name, hostnames, wanted, dirty);
     }
 
     /// Whether a claimant may be on port 80 of a Gateway.
@@ -95,15 +110,23 @@ impl Tenancy {
         !claimant.challenge && claimant.parents.iter().any(reaches)
     }
 
-    fn emit_solver(&mut self, tenant: &ObjectName, name: &str, hosts: &[Hostname], wanted: bool, dirty: &mut Dirty) {
+    fn emit_solver(
+        &mut self,
+        tenant: &ObjectName,
+        name: String,
+        hosts: Vec<Hostname>,
+        wanted: bool,
+        dirty: &mut Dirty,
+    ) {
         let Some(namespace) = self.settings.solver.as_ref().map(|service| service.namespace.clone()) else { return };
+        let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(namespace, name.as_str()) };
         let frame = self.valid.get(tenant).map(|valid| &valid.frame).filter(|_| wanted);
-        let hosts: Vec<&Hostname> = hosts.iter().collect();
-        let solving = frame.and_then(|frame| Some((frame, frame.solving.as_ref()?)));
-        let value = solving.map(|(frame, solving)| solving.route(&frame.owner, &frame.plain_parent(), name, &hosts));
-        let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(namespace, name) };
-        let uid = solving.map(|(_, solving)| solving.namespace_uid.as_str());
+        let solving = frame.and_then(|frame| Some((frame, frame.solving.clone()?)));
+        let uid = solving.as_ref().map(|(_, solving)| solving.namespace_uid.as_str());
         let foreign = uid.is_some_and(|uid| self.existing.get(&key).is_some_and(|there| there.owner != *uid));
+        let value = solving.map(|(frame, solving)| {
+            Desired::challenges(&frame.owner, frame.plain(), SolverRoute { solving, name, hostnames: hosts })
+        });
         self.emit_as(tenant, key, value, foreign, dirty);
     }
 
@@ -113,7 +136,7 @@ impl Tenancy {
         let solving = self.valid.get(&tenant).and_then(|valid| valid.frame.solving.as_ref());
         let theirs = owner.is_some_and(|owner| solving.is_some_and(|solving| solving.namespace_uid != owner));
         if theirs || self.foreign.contains(&tenant, key) {
-            dirty.claims.extend(self.by_tenant.of(&tenant).map(|claim| (claim.clone(), tenant.clone())));
+            dirty.claims.extend(self.claims.on(&tenant));
             dirty.tenants.insert(tenant);
         }
     }
@@ -127,7 +150,7 @@ impl Tenancy {
     /// The TenantGateways at which a host may be claimed and whose challenges come to us through a route.
     pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
         let solves = |tenant: &&ObjectName| self.valid.get(*tenant).is_some_and(|valid| valid.frame.solving.is_some());
-        self.tenants_of.of(&super::held::Name(host.clone())).filter(solves).collect()
+        self.hosts.named(host).map(|id| &self.hosts[id].host.tenant).filter(solves).collect()
     }
 }
 

@@ -178,14 +178,16 @@ impl Tenancy {
 
     /// Every verdict on claims, by claim.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
-        self.verdicts.iter().map(|((claim, tenant), verdict)| (claim, tenant, verdict))
+        let told = self.claims.iter().filter_map(|claim| Some((&claim.key, &claim.tenant, claim.verdict.as_ref()?)));
+        let mut told: Vec<_> = told.collect();
+        told.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
+        told.into_iter()
     }
 
-    /// The verdicts on one claim, for each TenantGateway that it names.
+    /// The verdicts on one claim, for each TenantGateway that it names, in no order.
     pub fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
-        let first = (claim.clone(), ObjectName::new("", ""));
-        let all = self.verdicts.range(first..).take_while(move |((of, _), _)| of == claim);
-        all.map(|((_, tenant), verdict)| (tenant, verdict))
+        let told = self.claims.of(claim).map(|id| &self.claims[id]);
+        told.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
     }
 
     /// Whether a TenantGateway is carried out to which an object belongs whose controlling owner has this UID: what is not
@@ -235,7 +237,7 @@ impl Tenancy {
 
     /// The parentRefs by which a claim names a TenantGateway.
     pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
-        let parents = self.claimants.get(claim).map(|held| held.claimant.parents.as_slice()).unwrap_or_default();
+        let parents = self.claims.claimant(claim).map(|claimant| claimant.parents.as_slice()).unwrap_or_default();
         let names = |parent: &&ParentRef| {
             super::claim::tenant_of(parent, &claim.name.namespace).is_some_and(|named| named == *tenant)
         };
