@@ -93,6 +93,10 @@ async fn plain(address: IpAddr, port: u16, host: &str, path: &str) -> Result<(u1
     Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()))
 }
 
+fn texts(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
+}
+
 /// The routes in our namespace.
 async fn solvers(place: &Place) -> Result<Vec<Value>> {
     let api = place.cluster.server.api(GATEWAY, "HTTPRoute", NAMESPACE).await?;
@@ -116,7 +120,6 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
         all
     };
     let [one, two] = ports.map(arguments);
-    let texts = |all: &'_ [String]| -> Vec<&str> { all.iter().map(String::as_str).collect() };
     let mut leader = place.cluster.controller_with("one", &texts(&one))?;
     leader.line("holding the lease").await?;
     let (mut other, _) = place.cluster.replica_with_xds_and("two", &texts(&two))?;
