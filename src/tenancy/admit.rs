@@ -57,7 +57,11 @@ impl Tenancy {
                 dirty.names.insert(held.host.name());
             }
         }
+        if let Some(claimant) = self.claims.claimant(&key) {
+            self.touch_records(&claimant.hostnames, dirty);
+        }
         dirty.verdicts.insert(id);
+        self.solve_beside(id, dirty);
     }
 
     /// Whether a claimant's namespace takes part, and it is none of our own objects.
@@ -69,7 +73,9 @@ impl Tenancy {
             ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
             ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
         };
-        !(own == from && made_by_us) && (own == from || self.members.get(from) == Some(own))
+        !(own == from && made_by_us)
+            && !self.is_solver(key, tenant)
+            && (own == from || self.members.get(from) == Some(own))
     }
 
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {

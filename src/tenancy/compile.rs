@@ -45,6 +45,18 @@ impl Tenancy {
             let given = self.given.get(tenant);
             there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid)
         });
+        self.emit_as(tenant, key, value, foreign, dirty);
+    }
+
+    /// The same, where it is known whether what is there is somebody else's.
+    pub(super) fn emit_as(
+        &mut self,
+        tenant: &ObjectName,
+        key: Derived,
+        value: Option<Desired>,
+        foreign: bool,
+        dirty: &mut Dirty,
+    ) {
         let blocked = foreign && value.is_some();
         if blocked != (!self.foreign.is_empty() && self.foreign.contains(tenant, &key)) {
             if blocked {

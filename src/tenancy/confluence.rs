@@ -16,16 +16,16 @@ fn engine() -> Tenancy {
     engine
 }
 
-fn tenant(namespace: &str, spec: Value) -> Change {
+pub(super) fn tenant(namespace: &str, spec: Value) -> Change {
     let value = json!({"metadata": {"namespace": namespace, "name": "cozystack", "uid": namespace}, "spec": spec});
     let tenant = TenantGateway::parse(&value).expect("a TenantGateway");
     Change::TenantGateway(tenant.name.clone(), Some(tenant))
 }
 
-fn namespace(name: &str, gateway: &str, host: &str) -> Change {
+pub(super) fn namespace(name: &str, gateway: &str, host: &str) -> Change {
     let labels = [(GATEWAY_LABEL, gateway), (HOST_LABEL, host)].into_iter().filter(|(_, value)| !value.is_empty());
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    Change::Namespace(Arc::from(name), Some(Namespace { labels, annotations: BTreeMap::new() }))
+    Change::Namespace(Arc::from(name), Some(Namespace { labels, ..Namespace::default() }))
 }
 
 fn route(kind: &str, namespace: &str, name: &str, gateway: &str, hostnames: &[&str]) -> Change {
@@ -38,11 +38,11 @@ fn route(kind: &str, namespace: &str, name: &str, gateway: &str, hostnames: &[&s
     Change::Claimant(claimant.key.clone(), Some(claimant))
 }
 
-fn http(namespace: &str, name: &str, hostnames: &[&str]) -> Change {
+pub(super) fn http(namespace: &str, name: &str, hostnames: &[&str]) -> Change {
     route("HTTPRoute", namespace, name, "tenant-a", hostnames)
 }
 
-fn gone(change: Change) -> Change {
+pub(super) fn gone(change: Change) -> Change {
     match change {
         Change::TenantGateway(name, _) => Change::TenantGateway(name, None),
         Change::Namespace(name, _) => Change::Namespace(name, None),
@@ -52,11 +52,11 @@ fn gone(change: Change) -> Change {
     }
 }
 
-fn key(namespace: &str, name: &str) -> ClaimKey {
+pub(super) fn key(namespace: &str, name: &str) -> ClaimKey {
     ClaimKey { kind: ClaimKind::HttpRoute, name: ObjectName::new(namespace, name) }
 }
 
-fn name() -> ObjectName {
+pub(super) fn name() -> ObjectName {
     ObjectName::new("tenant-a", "cozystack")
 }
 
@@ -398,7 +398,10 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
     assert_eq!(delta.namespaces.get("taken"), None);
     let labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), "x".to_owned())]);
     let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), "x".to_owned())]);
-    engine.apply(vec![Change::Namespace("shared".into(), Some(Namespace { labels, annotations }))]);
+    engine.apply(vec![Change::Namespace(
+        "shared".into(),
+        Some(Namespace { labels, annotations, ..Namespace::default() }),
+    )]);
     engine.apply(vec![bare("b"), tenant("b", spec("b.org"))]);
     assert_eq!(engine.gateway_of("shared").as_deref(), Some("x"));
     let second = engine.readiness(&ObjectName::new("b", "cozystack")).map(|readiness| readiness.reason);

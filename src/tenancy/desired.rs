@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::delta::Ports;
 use super::render::GATEWAY_GROUP;
+use super::solver::SolverRoute;
 use super::wish::AcmeIssuer;
 use super::{issuer, names};
 use crate::inputs::{
@@ -39,6 +40,8 @@ enum Content {
     Redirect(Plain),
     /// cert-manager's Issuer, and what its challenges attach to.
     Issuer(Plain, Arc<AcmeIssuer>),
+    /// A route that leads challenges to us.
+    Challenges(Plain, Arc<SolverRoute>),
 }
 
 /// How plain HTTP is reached, and what it is sent to.
@@ -72,6 +75,10 @@ impl Desired {
 
     pub(super) fn issuer(owner: &Arc<Owner>, plain: Plain, issuer: &Arc<AcmeIssuer>) -> Self {
         Self { owner: owner.clone(), content: Content::Issuer(plain, issuer.clone()) }
+    }
+
+    pub(super) fn challenges(owner: &Arc<Owner>, plain: Plain, route: SolverRoute) -> Self {
+        Self { owner: owner.clone(), content: Content::Challenges(plain, Arc::new(route)) }
     }
 
     /// The object as it is written.
@@ -112,6 +119,10 @@ impl Desired {
                 let spec = issuer::spec(&owner.name, plain.parent(tenant.1), issuer);
                 object("cert-manager.io/v1", "Issuer", meta(owner, &names::issuer(tenant.1), &[]), spec)
             }
+            Content::Challenges(plain, route) => {
+                let (meta, spec) = (route.meta(&owner.name), route.spec(&owner.name, plain.parent(tenant.1)));
+                object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec)
+            }
         }
     }
 
@@ -120,7 +131,9 @@ impl Desired {
         match &self.content {
             Content::Gateway(gateway) => Some(Object::Gateway(Gateway::clone(gateway))),
             Content::ListenerSet(set) => Some(Object::ListenerSet(ListenerSet::clone(set))),
-            Content::Redirect(_) => Some(Object::parse(self.document()).expect("a route that follows the schema")),
+            Content::Redirect(_) | Content::Challenges(..) => {
+                Some(Object::parse(self.document()).expect("a route that follows the schema"))
+            }
             Content::Certificate(..) | Content::Wildcard(..) | Content::Issuer(..) => None,
         }
     }
@@ -130,7 +143,11 @@ impl Desired {
         match &self.content {
             Content::Gateway(gateway) => &gateway.listeners,
             Content::ListenerSet(set) => &set.listeners,
-            Content::Certificate(..) | Content::Wildcard(..) | Content::Redirect(_) | Content::Issuer(..) => &[],
+            Content::Certificate(..)
+            | Content::Wildcard(..)
+            | Content::Redirect(_)
+            | Content::Issuer(..)
+            | Content::Challenges(..) => &[],
         }
     }
 }

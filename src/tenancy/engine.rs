@@ -96,6 +96,8 @@ pub struct Tenancy {
     /// What is known of every hostname that is asked for, or has a listener.
     pub(super) hosts: Hosts,
     pub(super) records: BTreeMap<Hostname, Record>,
+    /// What is to be recorded, where somebody else keeps the record.
+    pub(super) proposed: BTreeMap<Hostname, Option<Record>>,
     /// Counts calls, for the order of records.
     pub(super) now: u64,
     /// How many hosts of a TenantGateway ListenerSets of others than us have.
@@ -165,6 +167,7 @@ impl Tenancy {
             claims: Claims::default(),
             hosts: Hosts::default(),
             records: BTreeMap::new(),
+            proposed: BTreeMap::new(),
             now: 0,
             with_sets: BTreeMap::new(),
             listeners: Map::default(),
@@ -261,10 +264,7 @@ impl Tenancy {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
-            Change::Recorded(hostname, record) => {
-                self.now = self.now.max(record.since + 1);
-                self.records.insert(hostname, record);
-            }
+            Change::Recorded(hostname, record) => self.take_record(hostname, record, dirty),
             Change::ListenerSets(can) => {
                 self.settings.listener_sets = can;
                 // Whoever waits for room may have it now.
@@ -331,6 +331,9 @@ impl Tenancy {
             Change::Claimant(key, new) => {
                 if self.claims.claimant(&key) == new.as_ref() {
                     return;
+                }
+                if let Some(old) = self.claims.claimant(&key) {
+                    self.touch_records(&old.hostnames, dirty);
                 }
                 // Under the names that are shared by all who name them.
                 let known =

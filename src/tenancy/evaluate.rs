@@ -1,6 +1,7 @@
 //! Checking a TenantGateway, and what it has whoever claims what: redirect, issuer, the wildcard certificate.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::admit::lower_case;
 use super::claim::within;
@@ -8,6 +9,7 @@ use super::delta::{Certificates, DerivedKind};
 use super::engine::{Dirty, Tenancy, Valid};
 use super::held::Host;
 use super::render::{self, Frame, GATEWAY_LABEL, HOST_LABEL};
+use super::solver::Solving;
 use super::wish::{Issuer, Wish};
 use super::{Desired, Readiness, TenantGateway, issuer, names};
 use crate::model::{Hostname, ObjectName};
@@ -85,6 +87,7 @@ impl Tenancy {
             self.emit(name, kind, own, value, dirty);
         }
         self.want(ObjectName::new(name.namespace.clone(), secret), wish, dirty);
+        self.solve(name, dirty);
     }
 
     /// Wants a certificate, or not any more.
@@ -108,7 +111,7 @@ impl Tenancy {
             let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
             return Err(("DuplicateTenantGateway", text));
         }
-        let Some(labels) = self.namespaces.get(namespace).map(|ns| &ns.labels) else {
+        let Some(super::Namespace { labels, uid, .. }) = self.namespaces.get(namespace) else {
             let text = format!("metadata.namespace: there is no Namespace {namespace}: add it");
             return Err(("NamespaceNotFound", text));
         };
@@ -133,7 +136,8 @@ impl Tenancy {
             }
             _ => {
                 let own = self.own.contains(render::class(tenant, &self.settings));
-                let frame = Frame::new(tenant, &apex, mode, own, &self.settings);
+                let solving = Solving::new(mode, own, uid, &self.settings);
+                let frame = Frame::new(tenant, &apex, mode, own, solving.map(Arc::new), &self.settings);
                 Ok(Valid { object: tenant.clone(), apex, mode, issuer: issuer::issuer(tenant, mode), frame })
             }
         }

@@ -34,8 +34,7 @@ impl Tenancy {
 
     fn tell(&self, tenant: &ObjectName, host: &Hostname) -> (bool, String) {
         let names = std::iter::once(host.clone()).chain(host.covering());
-        let claimed =
-            names.into_iter().find_map(|name| Some((self.standing(tenant, &name)?.clone(), name)));
+        let claimed = names.into_iter().find_map(|name| Some((self.standing(tenant, &name)?.clone(), name)));
         let losers = self.losers(tenant, host);
         let Some((owner, name)) = claimed else {
             let apex = self.valid.get(tenant).map(|valid| valid.apex.to_string()).unwrap_or_default();
@@ -47,7 +46,7 @@ impl Tenancy {
         let others = self.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
         let why = match others.count() {
             0 => "nobody else claims it".to_owned(),
-            _ if self.settings.claims == Precedence::FirstCome => "it claimed it first".to_owned(),
+            _ if self.settings.claims != Precedence::Smallest => "it claimed it first".to_owned(),
             _ if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first".to_owned(),
             _ => "its namespace/name is the smallest".to_owned(),
         };

@@ -221,7 +221,11 @@ impl Hosts {
     }
 
     /// The wildcards over a host that the same TenantGateway knows, most specific first.
-    pub(super) fn over<'a>(&'a self, tenant: &ObjectName, hostname: &Hostname) -> impl Iterator<Item = HostId> + use<'a> {
+    pub(super) fn over<'a>(
+        &'a self,
+        tenant: &ObjectName,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = HostId> + use<'a> {
         // Mostly there are none, and then nothing is made up to be looked for.
         let wildcards = self.wild.has(tenant).then(|| hostname.covering());
         let found = wildcards.into_iter().flatten().filter_map(|wildcard| self.find(tenant, &wildcard));
@@ -246,7 +250,10 @@ impl Tenancy {
     }
 
     /// Everybody who asks for a hostname, and through which TenantGateway.
-    pub(super) fn bids<'a>(&'a self, hostname: &Hostname) -> impl Iterator<Item = (&'a Rank, &'a ObjectName)> + use<'a> {
+    pub(super) fn bids<'a>(
+        &'a self,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = (&'a Rank, &'a ObjectName)> + use<'a> {
         let held = self.hosts.named(hostname).map(|id| &self.hosts[id]);
         held.flat_map(|held| held.ranks().map(|rank| (rank, &held.host.tenant)))
     }

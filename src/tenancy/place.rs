@@ -17,6 +17,9 @@ impl Tenancy {
     /// Takes note of an object under a derived name: whose it is, and which hosts stand there.
     pub(super) fn observe(&mut self, key: Derived, new: Option<Existing>, dirty: &mut Dirty) {
         self.touch_certified(&key, dirty);
+        if names::challenges_of(&key.name.name).is_some() {
+            self.observe_solver(&key, new.as_ref().map(|there| there.owner.as_str()), dirty);
+        }
         let Some(new) = new else {
             self.existing.remove(&key);
             dirty.tenants.extend(self.tenants_in.of(&key.name.namespace).cloned());

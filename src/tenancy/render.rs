@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::delta::{Ports, Settings};
 use super::desired::{Desired, Owner, Plain};
 use super::names;
+use super::solver::Solving;
 use crate::inputs::{
     Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
     TenantGateway, TlsMode,
@@ -29,6 +30,8 @@ pub(super) struct Frame {
     /// Whether its class is ours. Others get both route kinds on every TLS listener: Cilium before 1.20 merges
     /// listeners of one port (cilium#45559).
     pub(super) own: bool,
+    /// How challenges reach us, where they do by routes.
+    pub(super) solving: Option<Arc<Solving>>,
     ports: Ports,
     class: String,
     addresses: Vec<Address>,
@@ -44,7 +47,14 @@ pub(super) struct Frame {
 
 impl Frame {
     /// The frame of a TenantGateway that was checked.
-    pub(super) fn new(tenant: &TenantGateway, apex: &Hostname, mode: Mode, own: bool, settings: &Settings) -> Self {
+    pub(super) fn new(
+        tenant: &TenantGateway,
+        apex: &Hostname,
+        mode: Mode,
+        own: bool,
+        solving: Option<Arc<Solving>>,
+        settings: &Settings,
+    ) -> Self {
         let ports = settings.ports;
         let wildcard_secret = (!mode.per_host()).then(|| {
             let name = match (&tenant.spec.wildcard_secret_ref, mode) {
@@ -62,7 +72,8 @@ impl Frame {
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
             terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
             passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
-            head: plain(namespace, settings, own.then_some(apex)),
+            head: plain(namespace, settings, solving.as_deref().map(Solving::namespace), own.then_some(apex)),
+            solving,
             tail: Vec::new(),
             wildcard_secret,
         };
@@ -178,10 +189,12 @@ impl Frame {
 
 /// Plain HTTP, open to nobody but the owner and who answers challenges: `http`, without a hostname. Where the class is
 /// ours there may be others at the same address, and one has the names of its apex only.
-fn plain(namespace: &str, settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
+fn plain(namespace: &str, settings: &Settings, solver: Option<&str>, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let mut open = vec![namespace.to_owned()];
-    if namespace != settings.cert_manager_namespace {
-        open.push(settings.cert_manager_namespace.clone());
+    for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {
+        if !open.iter().any(|there| there == answers) {
+            open.push(answers.to_owned());
+        }
     }
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));

@@ -8,7 +8,8 @@ use super::delta::{Derived, DerivedKind, Verdict};
 use super::engine::{Dirty, Finding, Tenancy};
 use super::evaluate::{CHILDREN, NAMES};
 use super::held::{Held, Host};
-use super::{ClaimKind, Claimant, Mode, Readiness, names};
+use super::{ClaimKey, ClaimKind, Claimant, Mode, Readiness, names};
+use crate::inputs::{Kind, Listener, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
@@ -20,7 +21,7 @@ impl Tenancy {
         let mut findings = refused.clone();
         let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
-        let mut on_gateway = false;
+        let (mut on_gateway, mut undecided) = (false, 0);
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
             let name = &held.host.hostname;
             match &held.owner {
@@ -39,6 +40,7 @@ impl Tenancy {
                         }
                     }
                 },
+                None if self.is_undecided(name) => undecided += 1,
                 None if self.is_owned(name) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
             }
@@ -58,15 +60,43 @@ impl Tenancy {
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
         let seen = !bids.is_empty() || !findings.is_empty();
+        if undecided > 0 && granted.is_empty() && findings.is_empty() {
+            // What was said before stays until there is something to say; nothing is served by it.
+            let claim = &mut self.claims[id];
+            if let Some(verdict) = claim.verdict.as_mut().filter(|verdict| !verdict.granted.is_empty()) {
+                verdict.granted.clear();
+                dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), Some(verdict.clone())));
+            }
+            return;
+        }
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
         let generation = claimant.map_or(0, |claimant| claimant.generation);
-        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
+        let astray = if seen { self.astray(key, tenant) } else { Vec::new() };
+        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, astray });
         let claim = &mut self.claims[id];
         if claim.verdict != verdict {
             dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), verdict.clone()));
             claim.verdict = verdict;
         }
         self.claims.release(id);
+    }
+
+    /// The parentRefs of a claimant that name a listener or a port that a Gateway or ListenerSet of ours lacks.
+    fn astray(&self, key: &ClaimKey, tenant: &ObjectName) -> Vec<ParentRef> {
+        let astray = |parent: &&&ParentRef| {
+            if parent.section.is_none() && parent.port.is_none() {
+                return false;
+            }
+            let Some((kind, name)) = parent.target(&key.name.namespace) else { return false };
+            let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
+            let fits = |listener: &Arc<Listener>| {
+                parent.section.as_deref().is_none_or(|section| *section == *listener.name)
+                    && parent.port.is_none_or(|port| port == listener.port)
+            };
+            // What is not ours to make is not ours to know.
+            self.desired.get(&Derived { kind, name }).is_some_and(|made| !made.listeners().iter().any(fits))
+        };
+        self.parents(key, tenant).iter().filter(astray).map(|parent| (*parent).clone()).collect()
     }
 
     /// Whether a hostname has an owner through any TenantGateway.

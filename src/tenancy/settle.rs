@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::claim::Rank;
-use super::delta::{Precedence, Record};
 use super::engine::{Dirty, Standing, Tenancy};
 use super::held::{HostId, Name};
 
@@ -30,7 +28,7 @@ impl Tenancy {
         // Through which TenantGateway makes no difference to who is first.
         bids.sort_by(|a, b| a.0.cmp(&b.0));
         let winner: Option<Arc<str>> = bids.first().map(|(standing, _)| standing.rank.namespace().clone());
-        self.record(name, winner.as_ref(), dirty);
+        let winner = self.record(name, winner, dirty);
         for id in hosts {
             let first = bids
                 .iter()
@@ -45,35 +43,6 @@ impl Tenancy {
             }
             dirty.hosts.insert(id);
         }
-    }
-
-    /// Where a claimant stands. What nobody had before is claimed now.
-    fn stand(&self, name: &Name, rank: &Rank) -> Standing {
-        let since = match self.settings.claims {
-            Precedence::Smallest => 0,
-            Precedence::FirstCome => match self.records.get(&name.0) {
-                Some(record) if record.namespace == *rank.namespace() => record.since,
-                _ => self.now,
-            },
-        };
-        Standing { since, rank: rank.clone() }
-    }
-
-    /// Keeps the record of who had it first.
-    fn record(&mut self, name: &Name, winner: Option<&Arc<str>>, dirty: &mut Dirty) {
-        if self.settings.claims == Precedence::Smallest {
-            return;
-        }
-        let held = self.records.get(&name.0);
-        if held.map(|record| &record.namespace) == winner {
-            return;
-        }
-        let record = winner.map(|namespace| Record { namespace: namespace.clone(), since: self.now });
-        match &record {
-            Some(record) => drop(self.records.insert(name.0.clone(), record.clone())),
-            None => drop(self.records.remove(&name.0)),
-        }
-        dirty.delta.records.insert(name.0.clone(), record);
     }
 
     /// Marks what is claimed below a wildcard.
