@@ -1,6 +1,7 @@
 //! What a start costs: everything at once, from nothing, with the allocator of the program.
 //!
-//! `cargo bench --bench start`. Processor time, median of 7; machines whose memory is slow just then show it here most.
+//! `cargo bench --bench start [-- tenancy]`, the latter for the first stage alone. Processor time, median of 7; machines
+//! whose memory is slow just then show it here most.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -42,6 +43,10 @@ fn main() {
             assert!(delta.objects.len() >= hosts, "a Certificate for each host");
             took
         });
+        if std::env::args().any(|argument| argument == "tenancy") {
+            println!("{hosts:>6} | {tenants:>7} | {first:>16.1} |");
+            continue;
+        }
         let puts: Vec<Change> = all(hosts, tenants, "http01").into_iter().map(Change::Put).collect();
         let both = median(|| {
             let settings = gatewright::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);

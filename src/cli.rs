@@ -144,7 +144,7 @@ pub struct Tenants {
 pub enum HostnameClaims {
     /// cozy-* namespaces first, then the smallest namespace/name
     Smallest,
-    /// The namespace that claimed it first, as recorded in the private directory
+    /// The namespace that claimed it first, as recorded: in the private directory, or in ConfigMaps of the controller
     FirstCome,
 }
 
@@ -236,9 +236,19 @@ pub struct Controller {
     /// Who issues the certificates of TenantGateways; those of the internal CA always come from here
     #[arg(long, value_enum, default_value_t = CertificateSource::CertManager)]
     pub certificates: CertificateSource,
+    /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
+    /// here [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    pub challenges: Option<SocketAddr>,
+    /// Who of several claimants of a hostname has it
+    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
+    pub hostname_claims: HostnameClaims,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
+    /// The controllerName of the GatewayClasses that are ours: a second installation in one cluster needs one of its own
+    #[arg(long, value_name = "DOMAIN/PATH", default_value = crate::run::CONTROLLER)]
+    pub controller_name: String,
     /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
     #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
     pub cert_manager_namespace: String,

@@ -19,13 +19,13 @@ use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
 use crate::certificates::{self, IssuerSettings, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use crate::kubernetes::claims::{self, Claims};
 use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::replicas::{self, Replica};
 use crate::kubernetes::{Cluster, KINDS, connect, kinds_without_tenants, watch_all};
 use crate::model::ObjectName;
-use crate::run::CONTROLLER;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
@@ -37,6 +37,8 @@ const CERTIFICATES: Duration = Duration::from_secs(60);
 const ORDERS: usize = 32;
 /// How often our own keys are looked at.
 const KEYS: Duration = Duration::from_secs(3600);
+/// The Service through which questions of HTTP-01 come to us from Envoys that are not ours.
+const CHALLENGES: &str = "gatewright-challenges";
 /// The name that Envoys check in our certificate. It says nothing of where we are.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 
@@ -82,7 +84,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
-        ..Settings::new(CONTROLLER, addresses(&options.addresses))
+        ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options);
     let http_port = tenancy.ports.http;
@@ -95,8 +97,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (namespace, issuers) = (options.namespace.clone(), issuers(&options)?);
     let trade = Trade { namespace, issuers, at_once: ORDERS, http_port, places };
     let issuance = Issuance::new(client.clone(), trade, term.clone());
-    let desk = issuance.desk();
-    let mut cluster = Cluster::new(client.clone(), CONTROLLER, replica, live, issuance).watching(&kinds);
+    let (desk, answered) = (issuance.desk(), issuance.answered());
+    let mut cluster = Cluster::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
@@ -125,10 +127,28 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         watch_answers(for_answers, namespace, tell_answers).await;
         Ok(())
     });
+    let (tell_claims, mut claims_told) = mpsc::channel(16);
+    if options.hostname_claims == cli::HostnameClaims::FirstCome {
+        cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
+        let (for_claims, namespace) = (client.clone(), options.namespace.clone());
+        tasks.spawn(async move {
+            claims::watch(for_claims, namespace, tell_claims).await;
+            Ok(())
+        });
+    }
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
     tasks.spawn(run_probes(probes, asks.clone(), stop.clone()));
+    if let Some(address) = options.challenges {
+        let listener = TcpListener::bind(address).await.with_context(|| format!("--challenges {address}"))?;
+        info!("challenges are answered at {}", listener.local_addr()?);
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            certificates::respond(listener, answered, stop).await;
+            Ok(())
+        });
+    }
     if let Some(admin) = options.admin.clone() {
         tasks.spawn(run_admin(admin, asks, certificates::routes(desk), stop.clone()));
     }
@@ -151,6 +171,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 None => break Err(anyhow!("the watches ended")),
             },
             Some(told) = told.recv() => cluster.take_told(told, now(&term)),
+            Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
             Some(Where { host, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
@@ -181,6 +202,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     drop(news);
     drop(told);
     drop(answers);
+    drop(claims_told);
     stopper.send_replace(true);
     join(tasks).await;
     result
@@ -198,7 +220,18 @@ fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
         cli::CertificateSource::CertManager => tenancy::Certificates::CertManager,
         cli::CertificateSource::Own => tenancy::Certificates::Own,
     };
+    let solver = tenancy::SolverService {
+        namespace: options.namespace.as_str().into(),
+        name: CHALLENGES.to_owned(),
+        port: 80,
+        answers: options.challenges.is_some(),
+    };
     tenancy::Settings {
+        solver: Some(solver),
+        claims: match options.hostname_claims {
+            cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
+            cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
+        },
         certificates,
         class: options.gateway_class.clone(),
         cert_manager_namespace: options.cert_manager_namespace.clone(),

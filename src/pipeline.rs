@@ -140,8 +140,9 @@ impl Pipeline {
                 asked.push(tenancy::Change::TenantGateway(key.name.clone(), Some((**tenant).clone())));
             }
             (Kind::TenantGateway, _) => asked.push(tenancy::Change::TenantGateway(key.name.clone(), None)),
-            (Kind::Namespace, Some(Object::Namespace(Namespace { name, labels, annotations }))) => {
-                let namespace = tenancy::Namespace { labels: labels.clone(), annotations: annotations.clone() };
+            (Kind::Namespace, Some(Object::Namespace(Namespace { name, labels, annotations, uid }))) => {
+                let (labels, annotations, uid) = (labels.clone(), annotations.clone(), uid.clone());
+                let namespace = tenancy::Namespace { labels, annotations, uid };
                 asked.push(tenancy::Change::Namespace(name.clone(), Some(namespace)));
             }
             (Kind::Namespace, _) => asked.push(tenancy::Change::Namespace(key.name.name.clone(), None)),

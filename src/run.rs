@@ -103,7 +103,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         cli::HostnameClaims::Smallest => (None, Vec::new()),
         cli::HostnameClaims::FirstCome => {
             let (book, records) = ClaimBook::open(&dir.path().join("hostname-claims"))?;
-            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, record));
+            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, Some(record)));
             (Some(book), known.collect())
         }
     };
@@ -162,7 +162,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("--acme-responder {address}"))?;
         info!("challenges are answered at {}", listener.local_addr().unwrap_or(address));
         let (desk, stop) = (desk.clone(), stop.clone());
-        tasks.spawn(async move { certificates::respond(listener, desk, stop).await.context("--acme-responder") });
+        tasks.spawn(async move {
+            certificates::respond(listener, desk, stop).await;
+            Ok(())
+        });
     }
 
     let socket = dir.path().join("xds.sock");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::inputs::{Kind, ObjectKey, ParentRef};
-use crate::model::Status;
+use crate::model::{Reason, Status};
 use crate::pipeline::Pipeline;
 use crate::tenancy::{self, ClaimKey, ClaimKind, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
@@ -104,14 +104,22 @@ pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
 }
 
 fn told(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
+    let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
+    if verdict.is_accepted() && verdict.astray.contains(parent) {
+        let section = parent.section.as_ref().map(|section| format!("sectionName {section}"));
+        let port = parent.port.map(|port| format!("port {port}"));
+        let named: Vec<String> = section.into_iter().chain(port).collect();
+        reason = Reason::NoMatchingParent;
+        message = format!("{}: {} has no such listener", named.join(", "), parent.name);
+    }
     json!({
         "controllerName": tenancy::CONTROLLER,
         "parentRef": parent_ref(parent),
         "conditions": [{
             "type": "Accepted",
-            "status": if verdict.is_accepted() { "True" } else { "False" },
-            "reason": verdict.reason.as_str(),
-            "message": verdict.message,
+            "status": if reason == Reason::Accepted { "True" } else { "False" },
+            "reason": reason.as_str(),
+            "message": message,
             "observedGeneration": verdict.generation,
             "lastTransitionTime": since,
         }],

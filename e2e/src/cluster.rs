@@ -130,8 +130,13 @@ impl Cluster {
 
     /// Starts an Envoy of one replica.
     pub async fn envoy_of(&self, node: &str, xds: SocketAddr) -> Result<(Envoy, TempDir)> {
+        self.envoy_in(NAMESPACE, node, xds).await
+    }
+
+    /// Starts an Envoy of an installation in another namespace.
+    pub async fn envoy_in(&self, namespace: &str, node: &str, xds: SocketAddr) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
-        self.bring_keys(tls.path()).await?;
+        self.bring_keys_of(namespace, tls.path()).await?;
         let dir = tls.path().display().to_string();
         let file = tls.path().join("bootstrap.json").display().to_string();
         let xds = xds.to_string();
@@ -161,7 +166,11 @@ impl Cluster {
 
     /// Puts the keys of Envoys where one finds them, as a kubelet does: moved into place.
     pub async fn bring_keys(&self, tls: &Path) -> Result<()> {
-        let secrets: Api<Secret> = Api::namespaced(self.server.client(), NAMESPACE);
+        self.bring_keys_of(NAMESPACE, tls).await
+    }
+
+    async fn bring_keys_of(&self, namespace: &str, tls: &Path) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.server.client(), namespace);
         let deadline = Instant::now() + LIMIT;
         let secret = loop {
             if let Some(secret) = secrets.get_opt(ENVOY_SECRET).await? {

@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const SYSTEM: &str = "gatewright-system";
+const CHALLENGES: &str = "gatewright-challenges";
 
 /// A cluster with Cilium's controllers, and what tenants wrote into it.
 struct Site {
@@ -24,14 +26,20 @@ struct Site {
     /// What was written for them.
     made: BTreeSet<(String, String)>,
     secrets: BTreeSet<String>,
+    settings: tenancy::Settings,
 }
 
 impl Site {
     async fn start(spec: Value) -> Result<Self> {
+        Self::start_with(spec, tenancy::Settings::default()).await
+    }
+
+    async fn start_with(spec: Value, settings: tenancy::Settings) -> Result<Self> {
         let server = ApiServer::start().await?;
         server.install_gateway_api().await?;
         let cilium = Cilium::start(&server).await?;
-        let mut site = Self { server, cilium, objects: Vec::new(), made: BTreeSet::new(), secrets: BTreeSet::new() };
+        let (objects, made, secrets) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let mut site = Self { server, cilium, objects, made, secrets, settings };
         for name in ["tenant-a", "tenant-b"] {
             let labels = json!({"namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.org"});
             let namespace =
@@ -49,8 +57,13 @@ impl Site {
     }
 
     /// Writes an object of a tenant, as the tenant would.
-    async fn put(&mut self, object: Value) -> Result<()> {
+    async fn put(&mut self, mut object: Value) -> Result<()> {
         self.server.put(object.clone()).await?;
+        if object["kind"] == "Namespace" {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let there = self.server.api("v1", "Namespace", "").await?.get(name).await?;
+            object["metadata"]["uid"] = json!(there.metadata.uid);
+        }
         let is = |other: &Value| {
             ["/kind", "/metadata/namespace", "/metadata/name"].iter().all(|p| other.pointer(p) == object.pointer(p))
         };
@@ -70,7 +83,7 @@ impl Site {
     async fn settle(&mut self) -> Result<()> {
         let objects = self.objects.iter().cloned().map(Object::parse).collect::<Result<Vec<_>, _>>()?;
         let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
-        let told = offline::translate(objects, settings, tenancy::Settings::default(), SystemTime::now())?;
+        let told = offline::translate(objects, settings, self.settings.clone(), SystemTime::now())?;
         let mut made = BTreeSet::new();
         for object in told.desired {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -90,7 +103,8 @@ impl Site {
             self.server.put(object).await?;
         }
         for (kind, name) in self.made.difference(&made) {
-            self.server.api(GATEWAY, kind, "tenant-a").await?.delete(name, &Default::default()).await?;
+            let namespace = if name.ends_with(".acme-challenges") { SYSTEM } else { "tenant-a" };
+            self.server.api(GATEWAY, kind, namespace).await?.delete(name, &Default::default()).await?;
         }
         self.made = made;
         Ok(())
@@ -217,5 +231,57 @@ async fn cilium_takes_the_listener_sets_that_hosts_spill_into() -> Result<()> {
     site.until((GATEWAY, "ListenerSet", "tenant-a"), "cozystack-overflow-1", rest).await?;
     let all = |config: &Value| hosts.iter().all(|host| backends(config, host) == web("tenant-b"));
     site.config(all).await?;
+    Ok(())
+}
+
+/// The clusters and redirects of plain HTTP for a hostname, by path.
+fn plain(config: &Value, hostname: &str) -> BTreeSet<(String, String)> {
+    let resources = config["spec"]["resources"].as_array().into_iter().flatten();
+    let plain = resources.filter(|resource| resource["name"] == "listener-insecure");
+    let hosts = plain.flat_map(|resource| resource["virtualHosts"].as_array().into_iter().flatten());
+    let is = |host: &&Value| host["domains"].as_array().into_iter().flatten().any(|domain| domain == hostname);
+    let routes = hosts.filter(is).flat_map(|host| host["routes"].as_array().into_iter().flatten());
+    let told = |route: &Value| {
+        let path =
+            ["prefix", "pathSeparatedPrefix", "path"].map(|kind| route["match"][kind].as_str().unwrap_or_default());
+        let to = route["route"]["cluster"].as_str().or(route["redirect"]["schemeRedirect"].as_str());
+        (path.concat(), to.unwrap_or_default().to_owned())
+    };
+    routes.map(told).collect()
+}
+
+/// Challenges of HTTP-01 come to us through routes, and Cilium serves all that was there before as well.
+#[tokio::test]
+#[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
+async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
+    let solver =
+        tenancy::SolverService { namespace: SYSTEM.into(), name: CHALLENGES.to_owned(), port: 80, answers: true };
+    let certificates = tenancy::Certificates::Own;
+    let settings = tenancy::Settings { certificates, solver: Some(solver), ..tenancy::Settings::default() };
+    let mut site = Site::start_with(json!({"apex": "a.org"}), settings).await?;
+    site.server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await?;
+    site.server
+        .put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": CHALLENGES, "namespace": SYSTEM},
+            "spec": {"ports": [{"name": "http", "port": 80}]}}))
+        .await?;
+    site.route("tenant-a", "app", gateway(), &["app.a.org"]).await?;
+    site.route("tenant-b", "other", gateway(), &["other.a.org"]).await?;
+    site.settle().await?;
+    site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
+    site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", is_served).await?;
+    site.accepted("tenant-a", "cozystack-http-redirect", "Accepted").await?;
+    let names: Vec<String> = site.made.iter().map(|(_, name)| name.clone()).collect();
+    let solvers: Vec<&String> = names.iter().filter(|name| name.ends_with(".acme-challenges")).collect();
+    assert_eq!(solvers.len(), 2, "{names:?}");
+    for solver in solvers {
+        site.accepted(SYSTEM, solver, "Accepted").await?;
+    }
+    let pair = |path: &str, to: &str| (path.to_owned(), to.to_owned());
+    let ours = pair("/.well-known/acme-challenge", &format!("{SYSTEM}:{CHALLENGES}:80"));
+    let all = BTreeSet::from([ours.clone(), pair("/", "https")]);
+    let config = site.config(|config| plain(config, "*") == all && !plain(config, "app.a.org").is_empty()).await?;
+    // A route of the Gateway's own namespace is on port 80, and takes its host from the redirect; not so the challenges.
+    assert_eq!(plain(&config, "app.a.org"), BTreeSet::from([ours, pair("/", "tenant-a:web:80")]));
+    assert_eq!(plain(&config, "other.a.org"), BTreeSet::new(), "nothing of ours takes the redirect away");
     Ok(())
 }

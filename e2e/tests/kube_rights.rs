@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 /// What other tests use, each with the one that does. What stands here and is not given any more is a mistake.
-const ELSEWHERE: [(&str, &[&str], &str); 10] = [
+const ELSEWHERE: [(&str, &[&str], &str); 11] = [
     ("secrets", &["create", "update", "delete"], "kube_certificates: path, handover, storage"),
     ("configmaps", &["get", "create", "update", "delete"], "kube_certificates: path, storage"),
+    ("configmaps", &["patch"], "kube_tenancy: first_come"),
     ("gateways", &["get", "create", "patch", "delete"], "kube_tenancy: others, modes"),
     ("listenersets", &["get", "create", "patch", "delete"], "kube_tenancy: others, troubles"),
     ("httproutes", &["get", "create", "patch", "delete"], "kube_tenancy: others, modes"),

@@ -39,7 +39,7 @@ pub use issuers::{IssuerError, Opened, open};
 pub use lookout::{Lookout, Sockets, Where};
 pub use metrics::Figures;
 pub use report::{Check, Report, Row, limits, table};
-pub use responder::respond;
+pub use responder::{Answered, Thumbprints, respond};
 pub use settings::{Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from};
 pub use tenant::of_tenant;
 pub use wish::{IssuerRef, Wish};

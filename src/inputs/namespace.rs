@@ -12,4 +12,6 @@ pub struct Namespace {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Its UID; empty where nobody gave it one.
+    pub uid: String,
 }

@@ -269,6 +269,7 @@ impl Object {
                     name,
                     labels,
                     annotations: object.metadata.annotations.unwrap_or_default(),
+                    uid: object.metadata.uid.unwrap_or_default(),
                 })
             }
             Kind::GatewayClass => {

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod certificates;
+mod claims;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -13,6 +14,7 @@ use prometheus_client::collector::Collector;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
+use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
 use super::figures::Figures;
@@ -84,6 +86,8 @@ pub struct Cluster {
     herald: Herald,
     services: Services,
     issuance: Issuance,
+    /// Who claimed a hostname first, where that counts.
+    claims: Option<Claims>,
     /// Secrets for which something else may be wished, and whose bodies are being fetched.
     wished: BTreeSet<ObjectName>,
     /// Secrets with credentials that are used.
@@ -122,6 +126,7 @@ impl Cluster {
             herald: Herald::new(client.clone()),
             services: Services::new(client.clone()),
             issuance,
+            claims: None,
             wished: BTreeSet::new(),
             credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
@@ -162,11 +167,6 @@ impl Cluster {
     /// Whether the first complete view is there, and is served.
     pub fn serving(&self) -> bool {
         self.serving
-    }
-
-    /// What is waited for.
-    pub fn waiting(&self) -> Vec<String> {
-        self.view.waiting()
     }
 
     /// Takes in what a watch tells.
@@ -293,6 +293,7 @@ impl Cluster {
             ended = self.services.next() => Ended(Request::Service(ended)),
             told = self.issuance.next() => Ended(Request::Issued(told)),
             () = self.replicas.next() => Ended(Request::Record),
+            ended = Self::next_claim(self.claims.as_mut()) => Ended(Request::Claims(ended)),
         }
     }
 
@@ -306,12 +307,16 @@ impl Cluster {
             Request::Service(ended) => self.services.take_ended(ended),
             Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
+            Request::Claims(ended) => {
+                let changes = self.claims.as_mut().map(|claims| claims.take_ended(ended)).unwrap_or_default();
+                self.take_records(changes, term);
+            }
         }
     }
 
     /// Begins to serve when the view is complete.
     fn begin(&mut self, term: Term) {
-        if self.serving || !self.view.is_complete() {
+        if self.serving || !self.view.is_complete() || !self.knows_claims() {
             return;
         }
         self.serving = true;
@@ -321,6 +326,7 @@ impl Cluster {
         if self.leads(term) {
             // What an earlier run left, and nobody wants any more.
             self.tenants.look_at_everything(self.live.pipeline().tenancy());
+            self.look_at_claims();
         }
     }
 
@@ -347,6 +353,9 @@ impl Cluster {
         }
         if let Some(decided) = decided {
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
+            if let Some(claims) = &mut self.claims {
+                claims.ask(decided.records);
+            }
             self.want(decided.claims);
         }
         self.services.take_in(self.live.take_services());
@@ -408,6 +417,7 @@ impl Cluster {
             self.want(self.seen.keys().cloned().collect());
             self.tenants.look_at_everything(self.live.pipeline().tenancy());
             self.services.look_at_everything();
+            self.look_at_claims();
         }
         self.issuance.lead();
         self.settle(term);
@@ -424,6 +434,9 @@ impl Cluster {
     pub fn write(&mut self, term: Term) {
         let may_write = self.leads(term) && self.serving;
         let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
+        if let Some(claims) = &mut self.claims {
+            claims.write(known.tenancy, may_write && tenants::is_whole(known.view));
+        }
         self.tenants.write(known, may_write);
         self.services.write(self.live.engine().store(), &self.seen, may_write);
         while let Some(key) = self.writer.take(Instant::now()) {
@@ -552,6 +565,9 @@ impl Cluster {
         self.services.stop().await;
         self.issuance.stop().await;
         self.replicas.stop().await;
+        if let Some(claims) = self.claims {
+            claims.stop().await;
+        }
     }
 }
 
@@ -565,6 +581,7 @@ enum Request {
     Service(services::Ended),
     Issued(issuance::Told),
     Record,
+    Claims(RecordEnded),
 }
 
 enum Decision {

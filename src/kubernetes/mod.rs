@@ -5,6 +5,7 @@
 //! `status`, `failure`, `queue`); the rest moves bytes.
 
 mod body;
+pub mod claims;
 mod client;
 mod cluster;
 mod damper;

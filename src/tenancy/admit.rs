@@ -2,30 +2,33 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use super::claim::{Rank, within};
+use super::claims::{Claim, ClaimId};
 use super::engine::{Dirty, Finding, Tenancy, Valid};
-use super::held::Host;
+use super::held::{Bid, HostId, from_the_end};
 use super::render::HOST_LABEL;
 use super::{ClaimKey, ClaimKind, Mode, names};
-use crate::model::{Hostname, ObjectName, Reason};
+use crate::model::{Hostname, Reason};
 
 impl Tenancy {
     /// Sorts a claimant's hostnames into bids and refusals.
-    pub(super) fn admit(&mut self, key: &ClaimKey, tenant: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn admit(&mut self, id: ClaimId, dirty: &mut Dirty) {
         self.counters.claimants += 1;
-        let id = (key.clone(), tenant.clone());
-        let (mut bids, mut refused) = (Vec::new(), Vec::new());
-        let claimant = self.claimants.get(key).filter(|held| held.tenants.contains(tenant));
-        if let (Some(claimant), Some(valid)) = (claimant.map(|held| &held.claimant), self.valid.get(tenant))
-            && self.may_attach(key, valid)
+        let Claim { key, tenant, .. } = &self.claims[id];
+        let (key, tenant) = (key.clone(), tenant.clone());
+        let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
+        if let (Some(claimant), Some(valid)) = (self.claims.claiming(id), self.valid.get(&tenant))
+            && self.may_attach(&key, valid)
             && !claimant.challenge
         {
             for hostname in &claimant.hostnames {
                 match hostname {
                     Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
-                    Ok(hostname) => match self.refusal(key, hostname, valid) {
+                    Ok(hostname) => match self.refusal(&key, hostname, valid) {
                         Some(refusal) => refused.push(refusal),
-                        None => bids.push(Host::new(tenant, hostname)),
+                        None => admitted.push(hostname),
                     },
                 }
             }
@@ -36,30 +39,29 @@ impl Tenancy {
         }
         refused.sort();
         refused.dedup();
-        bids.sort();
-        bids.dedup();
-        let before = self.bids_of.remove(&id).unwrap_or_default();
-        let beside = |some: &[Host], others: &[Host]| -> Vec<Host> {
-            some.iter().filter(|host| others.binary_search(host).is_err()).cloned().collect()
-        };
-        for host in &beside(&before, &bids) {
-            self.hold(host).bid(Rank::of(key), false);
-            dirty.names.insert(host.name());
+        admitted.sort_by(|a, b| from_the_end(a, b));
+        admitted.dedup();
+        let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
+        let claim = &mut self.claims[id];
+        claim.refused = refused;
+        let before = std::mem::replace(&mut claim.bids, bids.clone());
+        let rank = Rank::of(&key);
+        for (some, others, there) in [(&before, &bids, false), (&bids, &before, true)] {
+            for host in some {
+                let found = others.binary_search_by(|other| self.hosts[*other].host.cmp(&self.hosts[*host].host));
+                if found.is_ok() {
+                    continue;
+                }
+                let held = &mut self.hosts[*host];
+                held.bid(Bid { rank: rank.clone(), claim: id }, there);
+                dirty.names.insert(held.host.name());
+            }
         }
-        for host in &beside(&bids, &before) {
-            self.hold(host).bid(Rank::of(key), true);
-            self.tenants_of.insert(host.name(), tenant.clone());
-            dirty.names.insert(host.name());
-        }
-        if !bids.is_empty() {
-            self.bids_of.insert(id.clone(), bids);
-        }
-        if refused.is_empty() {
-            self.refused.remove(&id);
-        } else {
-            self.refused.insert(id.clone(), refused);
+        if let Some(claimant) = self.claims.claimant(&key) {
+            self.touch_records(&claimant.hostnames, dirty);
         }
         dirty.verdicts.insert(id);
+        self.solve_beside(id, dirty);
     }
 
     /// Whether a claimant's namespace takes part, and it is none of our own objects.
@@ -71,7 +73,9 @@ impl Tenancy {
             ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
             ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
         };
-        !(own == from && made_by_us) && (own == from || self.members.get(from) == Some(own))
+        !(own == from && made_by_us)
+            && !self.is_solver(key, tenant)
+            && (own == from || self.members.get(from) == Some(own))
     }
 
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {

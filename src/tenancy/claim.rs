@@ -146,7 +146,7 @@ impl From<&ListenerSet> for Claimant {
 pub(super) struct Rank {
     tenant: bool,
     pub(super) name: ObjectName,
-    kind: ClaimKind,
+    pub(super) kind: ClaimKind,
 }
 
 impl Rank {

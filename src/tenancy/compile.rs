@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Shard, Tenancy};
-use super::held::Host;
 use super::{Desired, names};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
@@ -24,7 +23,7 @@ impl Tenancy {
             let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
             let overflows = last.is_some_and(|((of, number), _)| of == tenant && *number > 0);
             let theirs = self.with_sets.get(tenant).is_some_and(|count| *count > 0);
-            let only = |hostname: &Hostname| self.hosts.get(&Host::new(tenant, hostname))?.keeper.as_deref();
+            let only = |hostname: &Hostname| self.hosts.get(tenant, hostname)?.keeper.as_deref();
             Some(valid.frame.gateway(items, overflows || theirs, &only))
         } else {
             (!items.is_empty()).then(|| valid.frame.overflow(&name, items))
@@ -46,6 +45,18 @@ impl Tenancy {
             let given = self.given.get(tenant);
             there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid)
         });
+        self.emit_as(tenant, key, value, foreign, dirty);
+    }
+
+    /// The same, where it is known whether what is there is somebody else's.
+    pub(super) fn emit_as(
+        &mut self,
+        tenant: &ObjectName,
+        key: Derived,
+        value: Option<Desired>,
+        foreign: bool,
+        dirty: &mut Dirty,
+    ) {
         let blocked = foreign && value.is_some();
         if blocked != (!self.foreign.is_empty() && self.foreign.contains(tenant, &key)) {
             if blocked {

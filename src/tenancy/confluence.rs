@@ -16,16 +16,16 @@ fn engine() -> Tenancy {
     engine
 }
 
-fn tenant(namespace: &str, spec: Value) -> Change {
+pub(super) fn tenant(namespace: &str, spec: Value) -> Change {
     let value = json!({"metadata": {"namespace": namespace, "name": "cozystack", "uid": namespace}, "spec": spec});
     let tenant = TenantGateway::parse(&value).expect("a TenantGateway");
     Change::TenantGateway(tenant.name.clone(), Some(tenant))
 }
 
-fn namespace(name: &str, gateway: &str, host: &str) -> Change {
+pub(super) fn namespace(name: &str, gateway: &str, host: &str) -> Change {
     let labels = [(GATEWAY_LABEL, gateway), (HOST_LABEL, host)].into_iter().filter(|(_, value)| !value.is_empty());
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    Change::Namespace(Arc::from(name), Some(Namespace { labels, annotations: BTreeMap::new() }))
+    Change::Namespace(Arc::from(name), Some(Namespace { labels, ..Namespace::default() }))
 }
 
 fn route(kind: &str, namespace: &str, name: &str, gateway: &str, hostnames: &[&str]) -> Change {
@@ -38,11 +38,11 @@ fn route(kind: &str, namespace: &str, name: &str, gateway: &str, hostnames: &[&s
     Change::Claimant(claimant.key.clone(), Some(claimant))
 }
 
-fn http(namespace: &str, name: &str, hostnames: &[&str]) -> Change {
+pub(super) fn http(namespace: &str, name: &str, hostnames: &[&str]) -> Change {
     route("HTTPRoute", namespace, name, "tenant-a", hostnames)
 }
 
-fn gone(change: Change) -> Change {
+pub(super) fn gone(change: Change) -> Change {
     match change {
         Change::TenantGateway(name, _) => Change::TenantGateway(name, None),
         Change::Namespace(name, _) => Change::Namespace(name, None),
@@ -52,11 +52,11 @@ fn gone(change: Change) -> Change {
     }
 }
 
-fn key(namespace: &str, name: &str) -> ClaimKey {
+pub(super) fn key(namespace: &str, name: &str) -> ClaimKey {
     ClaimKey { kind: ClaimKind::HttpRoute, name: ObjectName::new(namespace, name) }
 }
 
-fn name() -> ObjectName {
+pub(super) fn name() -> ObjectName {
     ObjectName::new("tenant-a", "cozystack")
 }
 
@@ -282,11 +282,24 @@ type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdic
 
 /// In which shard the listener of each host stands.
 fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts.iter().filter_map(|(host, held)| Some((host.hostname.clone(), held.place?))).collect()
+    engine.hosts.iter().filter_map(|held| Some((held.host.hostname.clone(), held.place?))).collect()
+}
+
+/// What a later run reads back of where hosts stand.
+fn standing(engine: &Tenancy) -> Vec<Change> {
+    let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
+    let objects = engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind));
+    let existing = objects.map(|(derived, object)| {
+        let listeners = object.listeners().iter().filter(|listener| listener.port == 443);
+        let hosts = listeners.map(|l| (l.name.to_string(), l.hostname.clone().expect("a name"))).collect();
+        Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts }))
+    });
+    existing.collect()
 }
 
 fn view(engine: &Tenancy) -> View {
-    (engine.desired.clone(), engine.verdicts.clone())
+    let told = engine.verdicts().map(|(claim, tenant, verdict)| ((claim.clone(), tenant.clone()), verdict.clone()));
+    (engine.desired.clone(), told.collect())
 }
 
 proptest! {
@@ -345,12 +358,7 @@ proptest! {
         }
         let mut all = base;
         all.extend(there.into_iter().map(host));
-        let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
-        for (derived, object) in engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind)) {
-            let listeners = object.listeners().iter().filter(|listener| listener.port == 443);
-            let hosts = listeners.map(|l| (l.name.to_string(), l.hostname.clone().expect("a name"))).collect();
-            all.push(Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts })));
-        }
+        all.extend(standing(&engine));
         let mut fresh = self::engine();
         fresh.apply(all);
         prop_assert_eq!(view(&engine), view(&fresh));
@@ -390,7 +398,10 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
     assert_eq!(delta.namespaces.get("taken"), None);
     let labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), "x".to_owned())]);
     let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), "x".to_owned())]);
-    engine.apply(vec![Change::Namespace("shared".into(), Some(Namespace { labels, annotations }))]);
+    engine.apply(vec![Change::Namespace(
+        "shared".into(),
+        Some(Namespace { labels, annotations, ..Namespace::default() }),
+    )]);
     engine.apply(vec![bare("b"), tenant("b", spec("b.org"))]);
     assert_eq!(engine.gateway_of("shared").as_deref(), Some("x"));
     let second = engine.readiness(&ObjectName::new("b", "cozystack")).map(|readiness| readiness.reason);
@@ -460,7 +471,7 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
         changes.push(namespace(&child, "tenant-a", &format!("c{n}.a.org")));
         changes.push(http(&child, "r", &[&format!("x.c{n}.a.org"), &format!("c{n}.a.org")]));
     }
-    engine.apply(changes);
+    engine.apply(changes.clone());
     let certificate =
         Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", "cozystack-gateway-tls") };
     let document = engine.objects()[&certificate].document();
@@ -476,6 +487,16 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
     engine.apply(vec![gone(namespace("tenant-a-10", "", ""))]);
     let served = (10..70).filter(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").count();
     assert_eq!(served, 49);
+    // One more in front of all of them takes nothing from those who are served, now or after a restart.
+    let first = [namespace("tenant-a-01", "tenant-a", "a01.a.org"), http("tenant-a-01", "r", &["x.a01.a.org"])];
+    engine.apply(first.to_vec());
+    assert_eq!(reason(&engine, "tenant-a-01", "r"), "CertificateLimitReached");
+    let live = view(&engine);
+    let mut again = self::engine();
+    let existing = standing(&engine);
+    changes.retain(|change| !matches!(change, Change::Namespace(name, _) if **name == *"tenant-a-10"));
+    again.apply([changes, first.into(), existing].concat());
+    assert_eq!(view(&again), live);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ClaimKey, Claimant, Desired, TenantGateway, Wish};
-use crate::inputs::Gate;
+use crate::inputs::{Gate, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
 
 /// What an installation decides.
@@ -22,6 +22,8 @@ pub struct Settings {
     pub class: String,
     /// The namespace whose challenge routes may attach to port 80.
     pub cert_manager_namespace: String,
+    /// Where challenges are answered for Gateways that somebody else serves; none where no routes can lead there.
+    pub solver: Option<SolverService>,
 }
 
 impl Default for Settings {
@@ -34,8 +36,22 @@ impl Default for Settings {
             ports,
             class: "cilium".to_owned(),
             cert_manager_namespace: "cozy-cert-manager".to_owned(),
+            solver: None,
         }
     }
+}
+
+/// The Service behind which challenges are answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SolverService {
+    /// Its namespace, where the routes to it stand as well.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
+    /// Whether anybody answers there; where not, routes of an earlier run are not wanted any more.
+    pub answers: bool,
 }
 
 /// Ports of a Gateway.
@@ -63,6 +79,8 @@ pub enum Precedence {
     Smallest,
     /// The namespace that had the hostname first, as recorded; among new ones as above.
     FirstCome,
+    /// The same, where several go by one record: a hostname is nobody's before it is recorded whose it is.
+    Recorded,
 }
 
 /// Whose a hostname is, for as long as that namespace claims it.
@@ -81,6 +99,8 @@ pub struct Namespace {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Its UID; empty where nobody gave it one.
+    pub uid: String,
 }
 
 /// The kinds of derived objects.
@@ -138,8 +158,8 @@ pub enum Change {
     Class(Arc<str>, bool),
     /// Whether ListenerSets can be written.
     ListenerSets(bool),
-    /// What an earlier run recorded; read once, with everything else, at the start.
-    Recorded(Hostname, Record),
+    /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start.
+    Recorded(Hostname, Option<Record>),
 }
 
 /// What changes lead to. `None` says that something is not wanted any more.
@@ -155,7 +175,7 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// What is to be recorded before anything else is done, with `Precedence::FirstCome`.
+    /// What is to be recorded: before anything else is done, with [`Precedence::FirstCome`].
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 
@@ -187,6 +207,8 @@ pub struct Verdict {
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway has listeners for some of them.
     pub on_gateway: bool,
+    /// The parentRefs that name a listener or a port that is not there.
+    pub astray: Vec<ParentRef>,
 }
 
 impl Verdict {

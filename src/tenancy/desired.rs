@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::names;
+use super::delta::Ports;
 use super::render::GATEWAY_GROUP;
+use super::solver::SolverRoute;
+use super::wish::AcmeIssuer;
+use super::{issuer, names};
 use crate::inputs::{
     AllowedRoutes, Gateway, Listener, ListenerSet, NamespaceRule, Object, Selector, TenantGateway, TlsMode,
 };
@@ -31,8 +34,22 @@ enum Content {
     ListenerSet(Arc<ListenerSet>),
     /// A Certificate for one host, which has the name of its Secret.
     Certificate(Arc<str>, Hostname),
-    /// What a TenantGateway has one of, as JSON: a tenth of the size of the value.
-    Document(Arc<str>),
+    /// The certificate of the wildcard listeners, and its names.
+    Wildcard(String, Vec<String>),
+    /// The route that sends plain HTTP to HTTPS.
+    Redirect(Plain),
+    /// cert-manager's Issuer, and what its challenges attach to.
+    Issuer(Plain, Arc<AcmeIssuer>),
+    /// A route that leads challenges to us.
+    Challenges(Plain, Arc<SolverRoute>),
+}
+
+/// How plain HTTP is reached, and what it is sent to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plain {
+    /// Whether the class is ours: there plain HTTP has several listeners.
+    pub(super) own: bool,
+    pub(super) ports: Ports,
 }
 
 impl Desired {
@@ -48,8 +65,20 @@ impl Desired {
         Self { owner: owner.clone(), content: Content::Certificate(name, hostname) }
     }
 
-    pub(super) fn document_of(owner: &Arc<Owner>, document: Value) -> Self {
-        Self { owner: owner.clone(), content: Content::Document(document.to_string().into()) }
+    pub(super) fn wildcard(owner: &Arc<Owner>, name: &str, names: Vec<String>) -> Self {
+        Self { owner: owner.clone(), content: Content::Wildcard(name.to_owned(), names) }
+    }
+
+    pub(super) fn redirect(owner: &Arc<Owner>, plain: Plain) -> Self {
+        Self { owner: owner.clone(), content: Content::Redirect(plain) }
+    }
+
+    pub(super) fn issuer(owner: &Arc<Owner>, plain: Plain, issuer: &Arc<AcmeIssuer>) -> Self {
+        Self { owner: owner.clone(), content: Content::Issuer(plain, issuer.clone()) }
+    }
+
+    pub(super) fn challenges(owner: &Arc<Owner>, plain: Plain, route: SolverRoute) -> Self {
+        Self { owner: owner.clone(), content: Content::Challenges(plain, Arc::new(route)) }
     }
 
     /// The object as it is written.
@@ -72,7 +101,28 @@ impl Desired {
                 let labels = [tenant, ("cozystack.io/per-listener-cert", "true")];
                 certificate(owner, name, &labels, &[hostname.as_str()])
             }
-            Content::Document(document) => value(document),
+            Content::Wildcard(name, names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                certificate(owner, name, &[], &names)
+            }
+            Content::Redirect(plain) => {
+                let mut redirect = json!({"scheme": "https", "statusCode": 301});
+                if plain.ports.https != 443 {
+                    redirect["port"] = json!(plain.ports.https);
+                }
+                let filter = json!({"type": "RequestRedirect", "requestRedirect": redirect});
+                let meta = meta(owner, &names::redirect(tenant.1), &[tenant]);
+                let spec = json!({"parentRefs": [plain.parent(tenant.1)], "rules": [{"filters": [filter]}]});
+                object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec)
+            }
+            Content::Issuer(plain, issuer) => {
+                let spec = issuer::spec(&owner.name, plain.parent(tenant.1), issuer);
+                object("cert-manager.io/v1", "Issuer", meta(owner, &names::issuer(tenant.1), &[]), spec)
+            }
+            Content::Challenges(plain, route) => {
+                let (meta, spec) = (route.meta(&owner.name), route.spec(&owner.name, plain.parent(tenant.1)));
+                object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec)
+            }
         }
     }
 
@@ -81,8 +131,10 @@ impl Desired {
         match &self.content {
             Content::Gateway(gateway) => Some(Object::Gateway(Gateway::clone(gateway))),
             Content::ListenerSet(set) => Some(Object::ListenerSet(ListenerSet::clone(set))),
-            Content::Certificate(..) => None,
-            Content::Document(document) => Object::parse(value(document)).ok(), // an Issuer is none
+            Content::Redirect(_) | Content::Challenges(..) => {
+                Some(Object::parse(self.document()).expect("a route that follows the schema"))
+            }
+            Content::Certificate(..) | Content::Wildcard(..) | Content::Issuer(..) => None,
         }
     }
 
@@ -91,17 +143,30 @@ impl Desired {
         match &self.content {
             Content::Gateway(gateway) => &gateway.listeners,
             Content::ListenerSet(set) => &set.listeners,
-            Content::Certificate(..) | Content::Document(_) => &[],
+            Content::Certificate(..)
+            | Content::Wildcard(..)
+            | Content::Redirect(_)
+            | Content::Issuer(..)
+            | Content::Challenges(..) => &[],
         }
     }
 }
 
-fn value(document: &str) -> Value {
-    serde_json::from_str(document).expect("it was made from a value")
+impl Plain {
+    /// What attaches to plain HTTP refers to.
+    fn parent(self, tenant: &str) -> Value {
+        let mut parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": tenant});
+        if self.own {
+            parent["port"] = json!(self.ports.http);
+        } else {
+            parent["sectionName"] = json!("http");
+        }
+        parent
+    }
 }
 
 /// Metadata with the owner: `name` in the TenantGateway's namespace.
-pub(super) fn meta(owner: &Owner, name: &str, labels: &[(&str, &str)]) -> Value {
+fn meta(owner: &Owner, name: &str, labels: &[(&str, &str)]) -> Value {
     let mut all = Map::new();
     all.insert("cozystack.io/managed-by".into(), json!("cozystack-controller"));
     all.extend(labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
@@ -110,12 +175,12 @@ pub(super) fn meta(owner: &Owner, name: &str, labels: &[(&str, &str)]) -> Value 
         "uid": owner.uid, "controller": true, "blockOwnerDeletion": true}]})
 }
 
-pub(super) fn object(api_version: &str, kind: &str, meta: Value, spec: Value) -> Value {
+fn object(api_version: &str, kind: &str, meta: Value, spec: Value) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
 }
 
 /// cert-manager's Certificate, which has the name of its Secret.
-pub(super) fn certificate(owner: &Owner, name: &str, labels: &[(&str, &str)], dns_names: &[&str]) -> Value {
+fn certificate(owner: &Owner, name: &str, labels: &[(&str, &str)], dns_names: &[&str]) -> Value {
     let issuer = json!({"kind": "Issuer", "name": names::issuer(&owner.name.name)});
     let spec = json!({"secretName": name, "issuerRef": issuer, "dnsNames": dns_names});
     object("cert-manager.io/v1", "Certificate", meta(owner, name, labels), spec)

@@ -7,15 +7,17 @@
 //! Where a host stands (Gateway or which ListenerSet) is remembered, and after a restart read back from the objects
 //! that are there: a host that carries traffic is not moved.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::claim::Rank;
+use super::claims::{ClaimId, Claims};
 use super::delta::{Change, Delta, Derived, Existing, Namespace, Patch, Record, Settings};
-use super::groups::Groups;
-use super::held::{Host, Hosts, Name};
+use super::groups::Map;
+use super::held::{Host, HostId, Hosts, Name};
 use super::render::{ATTACHED_BY, Frame, GATEWAY_LABEL};
-use super::todo::Todo;
+use super::todo::{Queue, Todo};
 use super::{ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, TenantGateway, Verdict, Wish};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName, Reason};
@@ -87,26 +89,21 @@ pub struct Tenancy {
     /// The gateway of each namespace, and back.
     pub(super) members: BTreeMap<Arc<str>, Arc<str>>,
     pub(super) children: Index<Arc<str>, Arc<str>>,
+    /// The wildcards of child apexes that are on a wildcard certificate, and those that it has no room for.
     pub(super) child_hosts: BTreeSet<Host>,
-    pub(super) claimants: HashMap<ClaimKey, Claims>,
-    pub(super) by_tenant: Groups<ObjectName, ClaimKey>,
-    pub(super) by_namespace: Groups<Arc<str>, ClaimKey>,
+    pub(super) beyond: BTreeSet<Host>,
+    pub(super) claims: Claims,
     /// What is known of every hostname that is asked for, or has a listener.
     pub(super) hosts: Hosts,
-    /// In order.
-    pub(super) bids_of: HashMap<(ClaimKey, ObjectName), Vec<Host>>,
-    /// The TenantGateways through which a hostname is claimed: there may be several.
-    pub(super) tenants_of: Index<Name, ObjectName>,
-    /// The wildcards among the hosts of a TenantGateway.
-    pub(super) wild: Index<ObjectName, Hostname>,
-    pub(super) refused: BTreeMap<(ClaimKey, ObjectName), Vec<Finding>>,
     pub(super) records: BTreeMap<Hostname, Record>,
+    /// What is to be recorded, where somebody else keeps the record.
+    pub(super) proposed: BTreeMap<Hostname, Option<Record>>,
     /// Counts calls, for the order of records.
     pub(super) now: u64,
     /// How many hosts of a TenantGateway ListenerSets of others than us have.
     pub(super) with_sets: BTreeMap<ObjectName, usize>,
     /// Who has the name of a listener.
-    pub(super) listeners: HashMap<(ObjectName, Arc<str>), Hostname>,
+    pub(super) listeners: Map<(ObjectName, Arc<str>), HostId>,
     /// What stands where; a listener is made when its host is first looked at.
     pub(super) shards: BTreeMap<Shard, BTreeMap<Hostname, Option<Arc<Listener>>>>,
     /// Shards with room, so that finding one costs the same however many there are.
@@ -118,15 +115,8 @@ pub struct Tenancy {
     pub(super) wished: BTreeMap<ObjectName, Wish>,
     pub(super) foreign: Index<ObjectName, Derived>,
     pub(super) patches: BTreeMap<Arc<str>, Patch>,
-    pub(super) verdicts: BTreeMap<(ClaimKey, ObjectName), Verdict>,
     pub(super) readiness: BTreeMap<ObjectName, Readiness>,
     pub(super) counters: Counters,
-}
-
-/// A claimant, and the TenantGateways that it names, each once.
-pub(super) struct Claims {
-    pub(super) claimant: Claimant,
-    pub(super) tenants: Vec<ObjectName>,
 }
 
 /// Something that is wrong with a claim.
@@ -135,13 +125,14 @@ pub(super) type Finding = (Reason, String);
 /// What has to be redone.
 #[derive(Default)]
 pub(super) struct Dirty {
+    pub(super) existing: Vec<(Derived, Option<Existing>)>,
     pub(super) namespaces: Todo<Arc<str>>,
     pub(super) tenants: Todo<ObjectName>,
-    pub(super) claims: Todo<(ClaimKey, ObjectName)>,
+    pub(super) claims: Queue<ClaimId>,
     pub(super) names: Todo<Name>,
-    pub(super) hosts: Todo<Host>,
+    pub(super) hosts: Queue<HostId>,
     pub(super) shards: Todo<Shard>,
-    pub(super) verdicts: Todo<(ClaimKey, ObjectName)>,
+    pub(super) verdicts: Queue<ClaimId>,
     pub(super) readiness: Todo<ObjectName>,
     pub(super) delta: Delta,
     /// What `delta` gets at the end, the latest last: there may be as many as hosts.
@@ -151,9 +142,9 @@ pub(super) struct Dirty {
 
 impl Dirty {
     /// Marks a hostname: who owns it, and its listener.
-    pub(super) fn touch(&mut self, host: Host) {
+    pub(super) fn touch(&mut self, id: HostId, host: &Host) {
         self.names.insert(host.name());
-        self.hosts.insert(host);
+        self.hosts.insert(id);
     }
 }
 
@@ -172,18 +163,14 @@ impl Tenancy {
             members: BTreeMap::new(),
             children: Index::default(),
             child_hosts: BTreeSet::new(),
-            claimants: HashMap::new(),
-            by_tenant: Groups::default(),
-            by_namespace: Groups::default(),
+            beyond: BTreeSet::new(),
+            claims: Claims::default(),
             hosts: Hosts::default(),
-            bids_of: HashMap::new(),
-            tenants_of: Index::default(),
-            wild: Index::default(),
-            refused: BTreeMap::new(),
             records: BTreeMap::new(),
+            proposed: BTreeMap::new(),
             now: 0,
             with_sets: BTreeMap::new(),
-            listeners: HashMap::new(),
+            listeners: Map::default(),
             shards: BTreeMap::new(),
             room: BTreeSet::new(),
             waiting: Index::default(),
@@ -192,7 +179,6 @@ impl Tenancy {
             wished: BTreeMap::new(),
             foreign: Index::default(),
             patches: BTreeMap::new(),
-            verdicts: BTreeMap::new(),
             readiness: BTreeMap::new(),
             counters: Counters::default(),
         }
@@ -203,9 +189,9 @@ impl Tenancy {
         let mut dirty = Dirty::default();
         self.now += 1;
         // Where hosts stand can only be read back once the TenantGateways are known.
-        let (there, rest): (Vec<_>, Vec<_>) = changes.into_iter().partition(|c| matches!(c, Change::Existing(..)));
-        for change in rest.into_iter().chain(there) {
-            self.take_in(change, &mut dirty);
+        changes.into_iter().for_each(|change| self.take_in(change, &mut dirty));
+        for (key, existing) in std::mem::take(&mut dirty.existing) {
+            self.observe(key, existing, &mut dirty);
         }
         while let Some(namespace) = dirty.namespaces.pop() {
             self.label(&namespace, &mut dirty);
@@ -213,20 +199,21 @@ impl Tenancy {
         while let Some(tenant) = dirty.tenants.pop() {
             self.evaluate(&tenant, &mut dirty);
         }
-        while let Some((claim, tenant)) = dirty.claims.pop() {
-            self.admit(&claim, &tenant, &mut dirty);
+        while let Some(claim) = dirty.claims.pop(|_, _| Ordering::Equal) {
+            self.admit(claim, &mut dirty);
         }
         while let Some(name) = dirty.names.pop() {
             self.settle(&name, &mut dirty);
         }
-        while let Some(host) = dirty.hosts.pop() {
-            self.arrange(&host, &mut dirty);
+        // In the order of their names: it is what decides which of several new ones gets the last place.
+        while let Some(host) = dirty.hosts.pop(|a, b| self.hosts[*a].host.cmp(&self.hosts[*b].host)) {
+            self.arrange(host, &mut dirty);
         }
         while let Some(shard) = dirty.shards.pop() {
             self.compile(&shard, &mut dirty);
         }
-        while let Some((claim, tenant)) = dirty.verdicts.pop() {
-            self.judge(&claim, &tenant, &mut dirty);
+        while let Some(claim) = dirty.verdicts.pop(|_, _| Ordering::Equal) {
+            self.judge(claim, &mut dirty);
         }
         while let Some(tenant) = dirty.readiness.pop() {
             self.report(&tenant, &mut dirty);
@@ -247,12 +234,12 @@ impl Tenancy {
 
     /// The verdict on a claim under a TenantGateway.
     pub fn verdict(&self, claim: &ClaimKey, tenant: &ObjectName) -> Option<&Verdict> {
-        self.verdicts.get(&(claim.clone(), tenant.clone()))
+        self.verdicts_of(claim).find(|(of, _)| *of == tenant).map(|(_, verdict)| verdict)
     }
 
     /// Who owns a hostname of a TenantGateway.
     pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
-        self.standing(&Host::new(tenant, hostname)).map(|standing| standing.rank.key())
+        self.standing(tenant, hostname).map(|standing| standing.rank.key())
     }
 
     /// What is to be done to a namespace's label.
@@ -267,7 +254,7 @@ impl Tenancy {
 
     /// Everything that names a TenantGateway as parent, in no order.
     pub fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
-        self.by_tenant.of(tenant)
+        self.claims.on(tenant).map(|id| &self.claims[id].key)
     }
 
     /// How ready a TenantGateway is.
@@ -277,16 +264,13 @@ impl Tenancy {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
-            Change::Recorded(hostname, record) => {
-                self.now = self.now.max(record.since + 1);
-                self.records.insert(hostname, record);
-            }
+            Change::Recorded(hostname, record) => self.take_record(hostname, record, dirty),
             Change::ListenerSets(can) => {
                 self.settings.listener_sets = can;
                 // Whoever waits for room may have it now.
                 let full = |tenant: &ObjectName| (tenant.clone(), Arc::from(""));
                 let waiting = self.given.keys().flat_map(|tenant| self.waiting.of(&full(tenant)));
-                dirty.hosts.extend(waiting.cloned());
+                dirty.hosts.extend(waiting.filter_map(|host| self.hosts.find(&host.tenant, &host.hostname)));
             }
             Change::Class(class, ours) => {
                 let changed = if ours { self.own.insert(class.clone()) } else { self.own.remove(&class) };
@@ -345,47 +329,25 @@ impl Tenancy {
                 dirty.namespaces.insert(name);
             }
             Change::Claimant(key, new) => {
-                if self.claimants.get(&key).map(|held| &held.claimant) == new.as_ref() {
+                if self.claims.claimant(&key) == new.as_ref() {
                     return;
                 }
-                let new = new.map(|claimant| self.named(claimant));
-                for tenant in new.iter().flat_map(|new| &new.tenants) {
-                    self.by_tenant.insert(tenant.clone(), key.clone());
-                    dirty.claims.insert((key.clone(), tenant.clone()));
+                if let Some(old) = self.claims.claimant(&key) {
+                    self.touch_records(&old.hostnames, dirty);
                 }
-                let old = match new {
-                    Some(new) => {
-                        self.by_namespace.insert(key.name.namespace.clone(), key.clone());
-                        self.claimants.insert(key.clone(), new)
-                    }
-                    None => {
-                        self.by_namespace.remove(key.name.namespace.clone(), &key);
-                        self.claimants.remove(&key)
-                    }
-                };
-                let now = self.claimants.get(&key).map(|held| held.tenants.as_slice()).unwrap_or_default();
-                for tenant in old.iter().flat_map(|old| &old.tenants).filter(|tenant| !now.contains(tenant)) {
-                    self.by_tenant.remove(tenant.clone(), &key);
-                    dirty.claims.insert((key.clone(), tenant.clone()));
-                }
+                // Under the names that are shared by all who name them.
+                let known =
+                    |tenant: ObjectName| self.given.get_key_value(&tenant).map_or(tenant, |(known, _)| known.clone());
+                let tenants = new.as_ref().map(Claimant::tenants).unwrap_or_default().into_iter().map(known).collect();
+                dirty.claims.extend(self.claims.set(&key, new, tenants));
             }
-            Change::Existing(key, new) => self.observe(key, new, dirty),
+            Change::Existing(key, new) => dirty.existing.push((key, new)),
         }
-    }
-
-    /// A claimant with the TenantGateways that it names, under the names that are shared by all who name them.
-    fn named(&self, claimant: Claimant) -> Claims {
-        let known = |tenant: ObjectName| self.given.get_key_value(&tenant).map_or(tenant, |(known, _)| known.clone());
-        let tenants = claimant.tenants().into_iter().map(known).collect();
-        Claims { claimant, tenants }
     }
 
     /// Marks the claims of a namespace's objects.
     pub(super) fn touch_claims(&self, namespace: &Arc<str>, dirty: &mut Dirty) {
-        for key in self.by_namespace.of(namespace) {
-            let tenants = self.claimants.get(key).into_iter().flat_map(|held| &held.tenants);
-            dirty.claims.extend(tenants.map(|tenant| (key.clone(), tenant.clone())));
-        }
+        dirty.claims.extend(self.claims.within(namespace));
     }
 
     /// Marks the TenantGateways that a namespace inherits from: its apex is part of their wildcards.

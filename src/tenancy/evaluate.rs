@@ -1,6 +1,7 @@
 //! Checking a TenantGateway, and what it has whoever claims what: redirect, issuer, the wildcard certificate.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::admit::lower_case;
 use super::claim::within;
@@ -8,8 +9,9 @@ use super::delta::{Certificates, DerivedKind};
 use super::engine::{Dirty, Tenancy, Valid};
 use super::held::Host;
 use super::render::{self, Frame, GATEWAY_LABEL, HOST_LABEL};
+use super::solver::Solving;
 use super::wish::{Issuer, Wish};
-use super::{Readiness, TenantGateway, issuer, names};
+use super::{Desired, Readiness, TenantGateway, issuer, names};
 use crate::model::{Hostname, ObjectName};
 
 /// Names on one certificate: Let's Encrypt takes no more.
@@ -59,21 +61,21 @@ impl Tenancy {
         let secret = names::wildcard_certificate(&name.name);
         let (mut redirect, mut issuer, mut certificate, mut wish) = (None, None, None, None);
         if let Some(valid) = self.valid.get(name) {
-            redirect = Some(valid.frame.redirect());
+            let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
+            redirect = Some(Desired::redirect(owner, plain));
             let ours = self.settings.certificates == Certificates::Own;
             let from = valid.issuer.as_ref();
-            issuer = from
-                .filter(|_| !ours)
-                .and_then(|from| issuer::object_of(&valid.frame.owner, valid.frame.plain_parent(), from));
+            if let Some(Issuer::Acme(acme)) = from.filter(|_| !ours) {
+                issuer = Some(Desired::issuer(owner, plain, acme));
+            }
             if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
-                let children = self.children_of(name).take(CHILDREN);
                 let children: BTreeSet<&str> =
-                    children.filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
+                    self.children_of(name).filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
                 let wanted = render::wildcard_names(&valid.object, children.into_iter());
                 if ours {
                     wish = Some(wish_for(name, &secret, &wanted, from.clone()));
                 } else {
-                    certificate = Some(valid.frame.wildcard_certificate(&secret, &wanted));
+                    certificate = Some(Desired::wildcard(owner, &secret, wanted));
                 }
             }
         }
@@ -85,6 +87,7 @@ impl Tenancy {
             self.emit(name, kind, own, value, dirty);
         }
         self.want(ObjectName::new(name.namespace.clone(), secret), wish, dirty);
+        self.solve(name, dirty);
     }
 
     /// Wants a certificate, or not any more.
@@ -108,7 +111,7 @@ impl Tenancy {
             let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
             return Err(("DuplicateTenantGateway", text));
         }
-        let Some(labels) = self.namespaces.get(namespace).map(|ns| &ns.labels) else {
+        let Some(super::Namespace { labels, uid, .. }) = self.namespaces.get(namespace) else {
             let text = format!("metadata.namespace: there is no Namespace {namespace}: add it");
             return Err(("NamespaceNotFound", text));
         };
@@ -133,15 +136,21 @@ impl Tenancy {
             }
             _ => {
                 let own = self.own.contains(render::class(tenant, &self.settings));
-                let frame = Frame::new(tenant, &apex, mode, own, &self.settings);
+                let solving = Solving::new(mode, own, uid, &self.settings);
+                let frame = Frame::new(tenant, &apex, mode, own, solving.map(Arc::new), &self.settings);
                 Ok(Valid { object: tenant.clone(), apex, mode, issuer: issuer::issuer(tenant, mode), frame })
             }
         }
     }
 
-    /// The wildcards of the child apexes of a TenantGateway in wildcard mode.
-    pub(super) fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+    /// The wildcards of the child apexes on the certificate of a TenantGateway in wildcard mode.
+    fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
         self.child_hosts.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
+    }
+
+    /// Those that it has no room for.
+    pub(super) fn beyond_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+        self.beyond.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
     }
 
     /// Works out the child apexes of a TenantGateway in wildcard mode.
@@ -157,24 +166,41 @@ impl Tenancy {
                 wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
             }
         }
-        if there != wanted && there.len().max(wanted.len()) > CHILDREN {
+        // Who has a listener stays on the certificate; the objects that are there tell that after a restart as well.
+        let stands = |host: &Host| self.hosts.get(name, &host.hostname).is_some_and(|held| held.place.is_some());
+        let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
+        while wanted.len() > CHILDREN {
+            beyond.extend(wanted.pop_last());
+        }
+        while wanted.len() < CHILDREN
+            && let Some(next) = beyond.pop_first()
+        {
+            wanted.insert(next);
+        }
+        let had_beyond = self.beyond_of(name).next().is_some();
+        if there != wanted && (had_beyond || !beyond.is_empty()) {
             // Others may have room on the certificate now, or none any more.
             self.touch_all(name, dirty);
         }
         for host in there.symmetric_difference(&wanted) {
-            dirty.hosts.insert(host.clone());
+            dirty.hosts.insert(self.hosts.hold(&host.tenant, &host.hostname));
         }
         for host in there.difference(&wanted) {
             self.child_hosts.remove(host);
         }
         self.child_hosts.extend(wanted);
+        let before: Vec<Host> = self.beyond_of(name).cloned().collect();
+        for host in &before {
+            self.beyond.remove(host);
+        }
+        self.beyond.extend(beyond);
     }
 
     /// Marks everything that a TenantGateway's specification has a say in.
     fn touch_all(&self, name: &ObjectName, dirty: &mut Dirty) {
-        dirty.claims.extend(self.by_tenant.of(name).map(|claim| (claim.clone(), name.clone())));
-        for (host, _) in self.hosts_of(name) {
-            dirty.touch(host.clone());
+        dirty.claims.extend(self.claims.on(name));
+        for id in self.hosts.of(name) {
+            dirty.touch(id, &self.hosts[id].host);
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::claim::within;
 use super::delta::Precedence;
 use super::engine::Tenancy;
-use super::held::Host;
 use super::{ClaimKey, Verdict, names};
 use crate::model::{Hostname, ObjectName};
 
@@ -35,8 +34,7 @@ impl Tenancy {
 
     fn tell(&self, tenant: &ObjectName, host: &Hostname) -> (bool, String) {
         let names = std::iter::once(host.clone()).chain(host.covering());
-        let claimed =
-            names.into_iter().find_map(|name| Some((self.standing(&Host::new(tenant, &name))?.clone(), name)));
+        let claimed = names.into_iter().find_map(|name| Some((self.standing(tenant, &name)?.clone(), name)));
         let losers = self.losers(tenant, host);
         let Some((owner, name)) = claimed else {
             let apex = self.valid.get(tenant).map(|valid| valid.apex.to_string()).unwrap_or_default();
@@ -48,12 +46,12 @@ impl Tenancy {
         let others = self.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
         let why = match others.count() {
             0 => "nobody else claims it".to_owned(),
-            _ if self.settings.claims == Precedence::FirstCome => "it claimed it first".to_owned(),
+            _ if self.settings.claims != Precedence::Smallest => "it claimed it first".to_owned(),
             _ if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first".to_owned(),
             _ => "its namespace/name is the smallest".to_owned(),
         };
         let what = if name == *host { name.to_string() } else { format!("{host} by {name}") };
-        let place = match self.shard_of(&Host::new(tenant, &name)) {
+        let place = match self.shard_of(tenant, &name) {
             0 => format!("Gateway {tenant}"),
             number => format!("ListenerSet {}/{}", tenant.namespace, names::overflow(&tenant.name, number)),
         };
@@ -77,8 +75,8 @@ impl Tenancy {
                 .then(|| format!("{} does not: {}: {}", key.object(), verdict.reason.as_str(), verdict.message))
         };
         let bids = self.bids(host).filter(|(_, through)| *through == tenant).map(|(rank, _)| rank.key());
-        let asked = self.by_tenant.of(tenant).filter(|key| {
-            let claimant = self.claimants.get(*key).map(|held| &held.claimant);
+        let asked = self.claimants_of(tenant).filter(|key| {
+            let claimant = self.claims.claimant(key);
             claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == host))
         });
         let mut keys: Vec<ClaimKey> = bids.chain(asked.cloned()).collect();

@@ -1,11 +1,17 @@
 //! What is known of one hostname under one TenantGateway.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use slab::Slab;
+use smallvec::SmallVec;
+
 use super::claim::Rank;
+use super::claims::ClaimId;
 use super::engine::{Standing, Tenancy};
+use super::groups::{Groups, Map};
 use super::names;
 use crate::model::{Hostname, ObjectName};
 
@@ -20,11 +26,16 @@ pub(super) struct Host {
     pub(super) hostname: Hostname,
 }
 
+/// A [`Host`] that something is known of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HostId(u32);
+
 /// What is known of a hostname.
-#[derive(Default)]
 pub(super) struct Held {
+    /// Which it is.
+    pub(super) host: Host,
     /// Who asks for it, the first in rank first.
-    pub(super) bids: Vec<Rank>,
+    pub(super) bids: SmallVec<[Bid; 1]>,
     /// Who has it.
     pub(super) owner: Option<Standing>,
     /// Whether somebody of another namespace contends for it.
@@ -39,6 +50,13 @@ pub(super) struct Held {
     pub(super) place: Option<usize>,
     /// What it gives a name to, once that was needed.
     pub(super) names: Option<names::OfHost>,
+}
+
+/// Somebody who asks for a hostname.
+#[derive(Clone, Debug)]
+pub(super) struct Bid {
+    pub(super) rank: Rank,
+    pub(super) claim: ClaimId,
 }
 
 impl Host {
@@ -57,13 +75,38 @@ impl Host {
 }
 
 impl Held {
+    fn of(host: Host) -> Self {
+        Self {
+            host,
+            bids: SmallVec::new(),
+            owner: None,
+            contested: false,
+            keeper: None,
+            intruders: BTreeSet::new(),
+            with_set: false,
+            place: None,
+            names: None,
+        }
+    }
+
     /// Adds or removes a bid.
-    pub(super) fn bid(&mut self, rank: Rank, there: bool) {
-        match (self.bids.binary_search(&rank), there) {
-            (Err(at), true) => self.bids.insert(at, rank),
+    pub(super) fn bid(&mut self, bid: Bid, there: bool) {
+        match (self.bids.binary_search_by(|held| held.rank.cmp(&bid.rank)), there) {
+            (Err(at), true) => self.bids.insert(at, bid),
             (Ok(at), false) => drop(self.bids.remove(at)),
             (Ok(_), true) | (Err(_), false) => {}
         }
+    }
+
+    /// Who asks for it, the first in rank first.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = &Rank> {
+        self.bids.iter().map(|bid| &bid.rank)
+    }
+
+    /// The names that it gives.
+    pub(super) fn names_given(&mut self) -> names::OfHost {
+        let Self { host, names, .. } = self;
+        names.get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str())).clone()
     }
 
     /// Whether nothing is known that would have to be kept.
@@ -72,108 +115,156 @@ impl Held {
     }
 }
 
-/// What is known of hosts. Looked for by name far more often than gone through in order.
+/// What is known of hosts. Everything of one hostname is reached by one look, everything else by number.
 #[derive(Default)]
 pub(super) struct Hosts {
-    held: HashMap<Host, Held>,
-    order: BTreeSet<Host>,
+    all: Slab<Held>,
+    by_name: Map<Hostname, SmallVec<[HostId; 2]>>,
+    by_tenant: Groups<ObjectName, HostId>,
+    /// Those of TenantGateways with wildcards, for which what lies below a name is asked.
+    order: BTreeMap<Host, HostId>,
+    /// The wildcards of each TenantGateway.
+    wild: Groups<ObjectName, HostId>,
+}
+
+impl Index<HostId> for Hosts {
+    type Output = Held;
+
+    fn index(&self, id: HostId) -> &Held {
+        &self.all[id.0 as usize]
+    }
+}
+
+impl IndexMut<HostId> for Hosts {
+    fn index_mut(&mut self, id: HostId) -> &mut Held {
+        &mut self.all[id.0 as usize]
+    }
 }
 
 impl Hosts {
-    pub(super) fn get(&self, host: &Host) -> Option<&Held> {
-        self.held.get(host)
+    pub(super) fn find(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<HostId> {
+        self.named(hostname).find(|id| self[*id].host.tenant == *tenant)
     }
 
-    pub(super) fn get_mut(&mut self, host: &Host) -> Option<&mut Held> {
-        self.held.get_mut(host)
+    /// What is known of a host.
+    pub(super) fn get(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Held> {
+        self.find(tenant, hostname).map(|id| &self[id])
+    }
+
+    /// A hostname under each TenantGateway.
+    pub(super) fn named(&self, hostname: &Hostname) -> impl Iterator<Item = HostId> + use<'_> {
+        self.by_name.get(hostname).into_iter().flatten().copied()
     }
 
     /// What is known of a host, to be added to.
-    fn hold(&mut self, host: &Host) -> &mut Held {
-        self.held.entry(host.clone()).or_insert_with(|| {
-            self.order.insert(host.clone());
-            Held::default()
-        })
-    }
-
-    fn remove(&mut self, host: &Host) {
-        self.held.remove(host);
-        self.order.remove(host);
-    }
-
-    /// All of them, in no order.
-    #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Host, &Held)> {
-        self.held.iter()
-    }
-
-    /// A host and those after it.
-    fn from<'a>(&'a self, first: &Host) -> impl Iterator<Item = (&'a Host, &'a Held)> + use<'a> {
-        self.order.range(first.clone()..).filter_map(|host| Some((host, self.held.get(host)?)))
-    }
-}
-
-impl Tenancy {
-    /// What is known of a host, to be added to.
-    pub(super) fn hold(&mut self, host: &Host) -> &mut Held {
-        if host.hostname.is_wildcard() {
-            self.wild.insert(host.tenant.clone(), host.hostname.clone());
+    pub(super) fn hold(&mut self, tenant: &ObjectName, hostname: &Hostname) -> HostId {
+        let ids = self.by_name.entry(hostname.clone()).or_default();
+        let all = &mut self.all;
+        if let Some(id) = ids.iter().find(|id| all[id.0 as usize].host.tenant == *tenant) {
+            return *id;
         }
-        self.hosts.hold(host)
+        let host = Host::new(tenant, hostname);
+        let id = HostId(u32::try_from(all.insert(Held::of(host.clone()))).expect("memory ends before"));
+        ids.push(id);
+        if hostname.is_wildcard() {
+            if !self.wild.has(tenant) {
+                let there = self.by_tenant.of(tenant).map(|id| (all[id.0 as usize].host.clone(), *id));
+                self.order.extend(there);
+            }
+            self.wild.insert(tenant.clone(), id);
+        }
+        self.by_tenant.insert(tenant.clone(), id);
+        if self.wild.has(tenant) {
+            self.order.insert(host, id);
+        }
+        id
     }
 
     /// Forgets a host of which nothing is left.
-    pub(super) fn release(&mut self, host: &Host) {
-        if self.hosts.get(host).is_some_and(Held::is_idle) {
-            self.hosts.remove(host);
-            if host.hostname.is_wildcard() {
-                self.wild.remove(&host.tenant, &host.hostname);
+    pub(super) fn release(&mut self, id: HostId) {
+        if !self[id].is_idle() {
+            return;
+        }
+        let Host { tenant, hostname } = self.all.remove(id.0 as usize).host;
+        if let Some(ids) = self.by_name.get_mut(&hostname) {
+            ids.retain(|held| *held != id);
+            if ids.is_empty() {
+                self.by_name.remove(&hostname);
             }
         }
+        self.by_tenant.remove(tenant.clone(), &id);
+        let ordered = self.wild.has(&tenant);
+        self.wild.remove(tenant.clone(), &id);
+        if ordered && !self.wild.has(&tenant) {
+            for id in self.by_tenant.of(&tenant) {
+                self.order.remove(&self.all[id.0 as usize].host);
+            }
+        }
+        self.order.remove(&Host { tenant, hostname });
     }
 
-    /// The hosts of a TenantGateway.
-    pub(super) fn hosts_of<'a>(&'a self, tenant: &'a ObjectName) -> impl Iterator<Item = (&'a Host, &'a Held)> {
-        self.hosts.from(&Host::first(tenant)).take_while(move |(host, _)| host.tenant == *tenant)
+    /// The hosts of a TenantGateway, in no order.
+    pub(super) fn of<'a>(&'a self, tenant: &'a ObjectName) -> impl Iterator<Item = HostId> + use<'a> {
+        self.by_tenant.of(tenant).copied()
+    }
+
+    /// Whether there is any wildcard.
+    pub(super) fn any_wild(&self) -> bool {
+        !self.wild.is_empty()
     }
 
     /// The hosts below a wildcard of the same TenantGateway, without itself.
-    pub(super) fn below<'a>(&'a self, wildcard: &'a Host) -> impl Iterator<Item = (&'a Host, &'a Held)> {
-        let all = self.hosts.from(wildcard).skip_while(move |(host, _)| *host == wildcard);
-        all.take_while(move |(host, _)| host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname))
-    }
-
-    pub(super) fn standing(&self, host: &Host) -> Option<&Standing> {
-        self.hosts.get(host)?.owner.as_ref()
+    pub(super) fn below<'a>(&'a self, wildcard: &'a Host) -> impl Iterator<Item = HostId> + use<'a> {
+        let all = self.order.range(wildcard.clone()..).skip_while(move |(host, _)| *host == wildcard);
+        let below = move |host: &Host| host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname);
+        all.take_while(move |(host, _)| below(host)).map(|(_, id)| *id)
     }
 
     /// The wildcards over a host that the same TenantGateway knows, most specific first.
-    pub(super) fn over<'a>(&'a self, host: &Host) -> impl Iterator<Item = (Host, &'a Held)> + use<'a> {
+    pub(super) fn over<'a>(
+        &'a self,
+        tenant: &ObjectName,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = HostId> + use<'a> {
         // Mostly there are none, and then nothing is made up to be looked for.
-        let any = self.wild.first(&host.tenant).is_some();
-        let wildcards = any.then(|| host.hostname.covering().map(|wildcard| Host::new(&host.tenant, &wildcard)));
-        let wildcards: Vec<Host> = wildcards.into_iter().flatten().collect();
-        wildcards.into_iter().filter_map(|wildcard| self.hosts.get(&wildcard).map(|held| (wildcard, held)))
+        let wildcards = self.wild.has(tenant).then(|| hostname.covering());
+        let found = wildcards.into_iter().flatten().filter_map(|wildcard| self.find(tenant, &wildcard));
+        found.collect::<SmallVec<[HostId; 4]>>().into_iter()
     }
 
     /// Who has the wildcards over a host, most specific first.
     pub(super) fn covering<'a>(&'a self, host: &Host) -> impl Iterator<Item = &'a Standing> + use<'a> {
-        self.over(host).filter_map(|(_, held)| held.owner.as_ref())
+        self.over(&host.tenant, &host.hostname).filter_map(|id| self[id].owner.as_ref())
+    }
+
+    /// All of them, in no order.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.all.iter().map(|(_, held)| held)
+    }
+}
+
+impl Tenancy {
+    pub(super) fn standing(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Standing> {
+        self.hosts.get(tenant, hostname)?.owner.as_ref()
     }
 
     /// Everybody who asks for a hostname, and through which TenantGateway.
-    pub(super) fn bids<'a>(&'a self, hostname: &Hostname) -> impl Iterator<Item = (&'a Rank, &'a ObjectName)> {
-        let tenants = self.tenants_of.of(&Name(hostname.clone()));
-        let bids = |tenant: &'a ObjectName| {
-            let held = self.hosts.get(&Host::new(tenant, hostname));
-            held.into_iter().flat_map(|held| &held.bids).map(move |rank| (rank, tenant)).collect::<Vec<_>>()
-        };
-        tenants.flat_map(bids).collect::<Vec<_>>().into_iter()
+    pub(super) fn bids<'a>(
+        &'a self,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = (&'a Rank, &'a ObjectName)> + use<'a> {
+        let held = self.hosts.named(hostname).map(|id| &self.hosts[id]);
+        held.flat_map(|held| held.ranks().map(|rank| (rank, &held.host.tenant)))
     }
 }
 
 /// Compares from the end, eight bytes at a time: what hostnames of one apex have in common is long.
-fn from_the_end(mut a: &[u8], mut b: &[u8]) -> Ordering {
+pub(super) fn from_the_end(a: &Hostname, b: &Hostname) -> Ordering {
+    backwards(a.as_str().as_bytes(), b.as_str().as_bytes())
+}
+
+fn backwards(mut a: &[u8], mut b: &[u8]) -> Ordering {
     while let (Some((a_rest, a_last)), Some((b_rest, b_last))) = (a.split_last_chunk::<8>(), b.split_last_chunk::<8>())
     {
         match u64::from_le_bytes(*a_last).cmp(&u64::from_le_bytes(*b_last)) {
@@ -186,7 +277,7 @@ fn from_the_end(mut a: &[u8], mut b: &[u8]) -> Ordering {
 
 impl Ord for Name {
     fn cmp(&self, other: &Self) -> Ordering {
-        from_the_end(self.0.as_str().as_bytes(), other.0.as_str().as_bytes())
+        from_the_end(&self.0, &other.0)
     }
 }
 
@@ -198,8 +289,7 @@ impl PartialOrd for Name {
 
 impl Ord for Host {
     fn cmp(&self, other: &Self) -> Ordering {
-        let names = || from_the_end(self.hostname.as_str().as_bytes(), other.hostname.as_str().as_bytes());
-        self.tenant.cmp(&other.tenant).then_with(names)
+        self.tenant.cmp(&other.tenant).then_with(|| from_the_end(&self.hostname, &other.hostname))
     }
 }
 
@@ -219,14 +309,14 @@ mod tests {
         #[test]
         fn a_comparison_from_the_end_is_one_of_the_texts_in_reverse(a in "[a-b.]{0,20}", b in "[a-b.]{0,20}") {
             let reversed = |text: &str| text.bytes().rev().collect::<Vec<_>>();
-            prop_assert_eq!(from_the_end(a.as_bytes(), b.as_bytes()), reversed(&a).cmp(&reversed(&b)));
+            prop_assert_eq!(backwards(a.as_bytes(), b.as_bytes()), reversed(&a).cmp(&reversed(&b)));
         }
 
         #[test]
         fn what_lies_below_a_wildcard_follows_it_without_a_gap(
             mut names in proptest::collection::vec("(\\*\\.)?([a-c-]{0,2}[ab0]\\.){0,3}(x|ax|x-x)", 2..30),
         ) {
-            names.sort_by(|a, b| from_the_end(a.as_bytes(), b.as_bytes()));
+            names.sort_by(|a, b| backwards(a.as_bytes(), b.as_bytes()));
             let names: Vec<Hostname> = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
             for (at, wildcard) in names.iter().enumerate().filter(|(_, name)| name.is_wildcard()) {
                 prop_assert!(names[..at].iter().all(|name| name == wildcard || !wildcard.covers(name)));

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::desired::{Desired, Owner, meta, object};
 use super::names;
 use super::wish::{AcmeIssuer, Issuer, Provider, Solver};
 use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, TenantGateway};
@@ -51,22 +50,18 @@ fn provider(tenant: &TenantGateway) -> Option<Provider> {
     })
 }
 
-/// cert-manager's Issuer; `None` for certificates that do not come over ACME. `plain` is what its challenges attach to.
-pub(super) fn object_of(owner: &Arc<Owner>, plain: Value, issuer: &Issuer) -> Option<Desired> {
-    let Issuer::Acme(acme) = issuer else { return None };
-    let solver = match &acme.solver {
+/// The specification of cert-manager's Issuer. `plain` is what its challenges attach to.
+pub(super) fn spec(tenant: &ObjectName, plain: Value, issuer: &AcmeIssuer) -> Value {
+    let solver = match &issuer.solver {
         Solver::Http01 => {
             let mut parent = plain;
-            parent["namespace"] = json!(*owner.name.namespace);
+            parent["namespace"] = json!(*tenant.namespace);
             json!({"http01": {"gatewayHTTPRoute": {"parentRefs": [parent]}}})
         }
         Solver::Dns01(provider) => json!({"dns01": block(provider)}),
     };
-    let key = json!({"name": &*acme.account.name});
-    let spec = json!({"acme": {"server": acme.directory, "privateKeySecretRef": key, "solvers": [solver]}});
-    let name = names::issuer(&owner.name.name);
-    let document = object("cert-manager.io/v1", "Issuer", meta(owner, &name, &[]), spec);
-    Some(Desired::document_of(owner, document))
+    let key = json!({"name": &*issuer.account.name});
+    json!({"acme": {"server": issuer.directory, "privateKeySecretRef": key, "solvers": [solver]}})
 }
 
 fn block(provider: &Provider) -> Value {

@@ -5,6 +5,7 @@
 
 mod admit;
 mod claim;
+mod claims;
 mod compile;
 #[cfg(test)]
 mod confluence;
@@ -18,9 +19,11 @@ mod held;
 mod issuer;
 pub mod names;
 mod place;
+mod record;
 mod render;
 mod report;
 mod settle;
+mod solver;
 mod status;
 mod todo;
 mod wish;
@@ -30,7 +33,7 @@ pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
     Certificates, Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness,
-    Record, Settings, Verdict,
+    Record, Settings, SolverService, Verdict,
 };
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};

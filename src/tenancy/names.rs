@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::admit::lower_case;
+use crate::model::ObjectName;
 
 /// First label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
 ///
@@ -81,6 +82,25 @@ pub fn redirect(tenant: &str) -> String {
 /// How the name of every redirect ends.
 pub const REDIRECT: &str = "-http-redirect";
 
+/// The route that leads challenges of a TenantGateway's Gateway to us; `beside` which other route, if any. It stands in our
+/// namespace, and a namespace has no dot.
+pub fn challenges(tenant: &ObjectName, beside: Option<&str>) -> String {
+    let beside = beside.map(|route| {
+        let hash = Sha256::digest(route.as_bytes());
+        let hash: [u8; 8] = hash[..8].try_into().expect("it has 32 bytes");
+        format!(".{:016x}", u64::from_be_bytes(hash))
+    });
+    format!("{}.{}{}{CHALLENGES}", tenant.namespace, tenant.name, beside.unwrap_or_default())
+}
+
+/// How the name of every such route ends.
+const CHALLENGES: &str = ".acme-challenges";
+
+/// The namespace in such a name, and what stands between it and the end.
+pub fn challenges_of(name: &str) -> Option<(&str, &str)> {
+    name.strip_suffix(CHALLENGES)?.split_once('.')
+}
+
 /// The ListenerSet that takes what a Gateway has no room for; numbered from 1.
 pub fn overflow(tenant: &str, number: usize) -> String {
     format!("{tenant}-overflow-{number}")
@@ -117,6 +137,21 @@ mod tests {
         assert_eq!(overflow_of("cozystack-overflow-12"), Some(("cozystack", 12)));
         for other in ["cozystack", "cozystack-overflow-", "cozystack-overflow-0", "cozystack-overflow-01"] {
             assert_eq!(overflow_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_route_for_challenges_tells_whose_it_is() {
+        let tenant = ObjectName::new("tenant-a", "co.zy");
+        assert_eq!(challenges(&tenant, None), "tenant-a.co.zy.acme-challenges");
+        assert_eq!(challenges_of("tenant-a.co.zy.acme-challenges"), Some(("tenant-a", "co.zy")));
+        let beside = challenges(&tenant, Some("web"));
+        assert!(
+            challenges_of(&beside).is_some_and(|(_, rest)| rest.starts_with("co.zy.") && rest.len() == 22),
+            "{beside}"
+        );
+        for other in ["web", "acme-challenges", "x.acme-challenges", "cozystack-http-redirect"] {
+            assert_eq!(challenges_of(other), None, "{other}");
         }
     }
 

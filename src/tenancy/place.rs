@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::claim::within;
+use super::claim::{Rank, within};
 use super::delta::{Certificates, Derived, DerivedKind, Existing};
 use super::engine::{Dirty, Tenancy};
-use super::held::{Held, Host};
+use super::held::{Held, Host, HostId};
 use super::{ClaimKind, Claimant, Desired, Mode, Wish, names};
 use crate::inputs::Listener;
-use crate::model::ObjectName;
+use crate::model::{Hostname, ObjectName};
 
 /// Listeners of one Gateway or ListenerSet. Gateway API: `spec.listeners`, at most 64 items.
 const LISTENERS: usize = 64;
@@ -17,6 +17,9 @@ impl Tenancy {
     /// Takes note of an object under a derived name: whose it is, and which hosts stand there.
     pub(super) fn observe(&mut self, key: Derived, new: Option<Existing>, dirty: &mut Dirty) {
         self.touch_certified(&key, dirty);
+        if names::challenges_of(&key.name.name).is_some() {
+            self.observe_solver(&key, new.as_ref().map(|there| there.owner.as_str()), dirty);
+        }
         let Some(new) = new else {
             self.existing.remove(&key);
             dirty.tenants.extend(self.tenants_in.of(&key.name.namespace).cloned());
@@ -44,9 +47,9 @@ impl Tenancy {
                 {
                     continue;
                 }
-                let host = Host::new(tenant, hostname);
-                self.put(&host, id.1, None, shard);
-                dirty.touch(host);
+                let host = self.hosts.hold(tenant, hostname);
+                self.put(host, id.1, None, shard);
+                dirty.touch(host, &self.hosts[host].host);
             }
         }
         self.existing.insert(key, new);
@@ -61,42 +64,37 @@ impl Tenancy {
         for tenant in self.tenants_in.of(&key.name.namespace) {
             let short = key.name.name.strip_prefix(&*tenant.name).and_then(|rest| rest.strip_prefix('-'));
             let listener = short.and_then(|rest| rest.strip_suffix("-tls")).map(|short| format!("https-{short}"));
-            let hostname = listener.and_then(|listener| self.listeners.get(&(tenant.clone(), Arc::from(listener))));
-            dirty.hosts.extend(hostname.map(|hostname| Host::new(tenant, hostname)));
+            let host = listener.and_then(|listener| self.listeners.get(&(tenant.clone(), Arc::from(listener))));
+            dirty.hosts.extend(host.copied());
         }
     }
 
     /// Gives the listener of a hostname a place, or takes it away.
-    pub(super) fn arrange(&mut self, host: &Host, dirty: &mut Dirty) {
+    pub(super) fn arrange(&mut self, id: HostId, dirty: &mut Dirty) {
         self.counters.places += 1;
-        let owner = match self.hosts.get(host) {
-            Some(held) => held.owner.as_ref().map(|owner| owner.rank.namespace().clone()),
-            None if self.child_hosts.contains(host) => None,
-            None => return,
-        };
+        let held = &self.hosts[id];
+        let host = held.host.clone();
+        let owner = held.owner.as_ref().map(|owner| owner.rank.namespace().clone());
         // Whoever has it elsewhere, or over it, keeps it from those who ask here in vain.
-        let keeper = owner.clone().or_else(|| self.kept_by_others(host));
-        let under = owner.as_ref().is_some_and(|owner| self.covering(host).any(|over| over.rank.namespace() != owner));
-        self.tell_over(host, dirty);
-        let held = self.hold(host);
+        let keeper = owner.clone().or_else(|| self.kept_by_others(&host));
+        let under =
+            owner.as_ref().is_some_and(|owner| self.hosts.covering(&host).any(|over| over.rank.namespace() != owner));
+        self.tell_over(id, dirty);
+        let held = &mut self.hosts[id];
         let contested = under
-            || held.bids.iter().any(|bid| Some(bid.namespace()) != keeper.as_ref())
+            || held.ranks().any(|rank| Some(rank.namespace()) != keeper.as_ref())
             || owner.is_some() && !held.intruders.is_empty();
         let keeper = keeper.filter(|_| contested);
         // Who has it may change while it stays contested, and then the selector does.
         let changed = (held.contested, &held.keeper) != (contested, &keeper);
         (held.contested, held.keeper) = (contested, keeper.clone());
-        let by_set = held
-            .bids
-            .iter()
-            .any(|bid| bid.key().kind == ClaimKind::ListenerSet && Some(bid.namespace()) == owner.as_ref());
-        let with_set = owner.is_some() && held.bids.iter().any(|bid| bid.key().kind == ClaimKind::ListenerSet);
+        let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
+        let by_set = held.ranks().filter(of_sets).any(|rank| Some(rank.namespace()) == owner.as_ref());
+        let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
         let counted = std::mem::replace(&mut held.with_set, with_set) != with_set;
         let placed = held.place.is_some();
-        let made = || names::OfHost::new(&host.tenant.name, host.hostname.as_str());
-        let names = held.names.get_or_insert_with(made).clone();
-        let verdicts = held.bids.iter().map(|bid| (bid.key(), host.tenant.clone()));
-        dirty.verdicts.extend(verdicts);
+        let names = held.names_given();
+        dirty.verdicts.extend(held.bids.iter().map(|bid| bid.claim));
         dirty.readiness.insert(host.tenant.clone());
         let (mut wanted, mut fixed, mut listener) = (false, false, None);
         if let Some(valid) = self.valid.get(&host.tenant) {
@@ -107,22 +105,21 @@ impl Tenancy {
             wanted = !fixed
                 && !by_set
                 && within(&host.hostname, apex)
-                && if per_host { owner.is_some() } else { contested || self.child_hosts.contains(host) };
-        }
-        if wanted {
-            let frame = self.valid.get(&host.tenant).map(|valid| &valid.frame);
-            listener = frame.map(|frame| Arc::new(frame.listener(&names, &host.hostname, keeper.as_deref())));
+                && if per_host { owner.is_some() } else { contested || self.child_hosts.contains(&host) };
+            if wanted {
+                listener = Some(Arc::new(valid.frame.listener(&names, &host.hostname, keeper.as_deref())));
+            }
         }
         match (listener, placed) {
-            (Some(listener), false) => self.place(host, listener, dirty),
-            (Some(listener), true) => self.renew(host, listener, dirty),
-            (None, true) => self.take(host, dirty),
+            (Some(listener), false) => self.place(id, listener, dirty),
+            (Some(listener), true) => self.renew(id, listener, dirty),
+            (None, true) => self.take(id, dirty),
             (None, false) if fixed && changed => dirty.shards.insert((host.tenant.clone(), 0)),
             (None, false) => {}
         }
         if !wanted && !self.waiting.is_empty() {
             for name in [names.listener.clone(), Arc::from("")] {
-                self.waiting.remove(&(host.tenant.clone(), name), host);
+                self.waiting.remove(&(host.tenant.clone(), name), &host);
             }
         }
         if counted {
@@ -130,33 +127,35 @@ impl Tenancy {
             *count = if with_set { *count + 1 } else { *count - 1 };
             dirty.shards.insert((host.tenant.clone(), 0));
         }
-        self.certify(host, names, dirty);
-        if owner.is_none() {
-            self.release(host);
+        self.certify(id, names, dirty);
+        if owner.is_none() && !dirty.hosts.holds(&id) {
+            self.hosts.release(id);
         }
     }
 
     /// Tells those who have wildcards over a host whether others ask for it. Then nobody but them may attach to the
     /// wildcard: what others have below it has a listener of its own.
-    fn tell_over(&mut self, host: &Host, dirty: &mut Dirty) {
-        if self.wild.is_empty() {
+    fn tell_over(&mut self, id: HostId, dirty: &mut Dirty) {
+        if !self.hosts.any_wild() {
             return;
         }
-        let bids = self.hosts.get(host).map(|held| held.bids.as_slice()).unwrap_or_default();
+        let held = &self.hosts[id];
+        let hostname = held.host.hostname.clone();
         let intrudes = |over: &Held| {
             let owner = over.owner.as_ref().map(|owner| owner.rank.namespace());
-            owner.is_some_and(|owner| bids.iter().any(|bid| bid.namespace() != owner))
+            owner.is_some_and(|owner| held.ranks().any(|rank| rank.namespace() != owner))
         };
-        let over: Vec<(Host, bool)> = self.over(host).map(|(wildcard, over)| (wildcard, intrudes(over))).collect();
+        let over = self.hosts.over(&held.host.tenant, &hostname);
+        let over: Vec<(HostId, bool)> = over.map(|wildcard| (wildcard, intrudes(&self.hosts[wildcard]))).collect();
         for (wildcard, intrudes) in over {
-            let Some(held) = self.hosts.get_mut(&wildcard) else { continue };
-            let before = held.intruders.is_empty();
+            let intruders = &mut self.hosts[wildcard].intruders;
+            let before = intruders.is_empty();
             if intrudes {
-                held.intruders.insert(host.hostname.clone());
+                intruders.insert(hostname.clone());
             } else {
-                held.intruders.remove(&host.hostname);
+                intruders.remove(&hostname);
             }
-            if held.intruders.is_empty() != before {
+            if intruders.is_empty() != before {
                 dirty.hosts.insert(wildcard);
             }
         }
@@ -164,44 +163,42 @@ impl Tenancy {
 
     /// Who has a host through another TenantGateway, or a wildcard over it.
     fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
-        let others = self.tenants_of.of(&host.name()).map(|tenant| Host::new(tenant, &host.hostname));
-        let elsewhere = others.into_iter().find_map(|other| Some(self.standing(&other)?.rank.namespace().clone()));
-        elsewhere.or_else(|| Some(self.covering(host).next()?.rank.namespace().clone()))
-    }
-
-    /// The names that a host gives.
-    pub(super) fn names_of(&mut self, host: &Host) -> names::OfHost {
-        let held = self.hold(host);
-        held.names.get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str())).clone()
+        let mut others = self.hosts.named(&host.hostname).filter_map(|id| self.hosts[id].owner.as_ref());
+        let keeper = others.next().or_else(|| self.hosts.covering(host).next());
+        keeper.map(|standing| standing.rank.namespace().clone())
     }
 
     /// The certificate of a host that has a listener of its own.
-    fn certify(&mut self, host: &Host, names: names::OfHost, dirty: &mut Dirty) {
-        let holder = self.listeners.get(&(host.tenant.clone(), names.listener));
-        if holder.is_some_and(|holder| *holder != host.hostname) {
+    fn certify(&mut self, id: HostId, names: names::OfHost, dirty: &mut Dirty) {
+        let held = &self.hosts[id];
+        let Host { tenant, hostname } = held.host.clone();
+        let placed = held.place.is_some();
+        if !placed && self.listeners.contains_key(&(tenant.clone(), names.listener)) {
+            // Of another hostname, whose certificate that is.
             return;
         }
         let (mut certificate, mut wish) = (None, None);
-        if let Some(valid) = self.valid.get(&host.tenant).filter(|valid| holder.is_some() && valid.mode.per_host()) {
+        if let Some(valid) = self.valid.get(&tenant).filter(|valid| placed && valid.mode.per_host()) {
             let ours = self.settings.certificates == Certificates::Own || valid.mode == Mode::InternalCa;
             let name = names.certificate.clone();
             match &valid.issuer {
                 Some(issuer) if ours => {
-                    let secret = ObjectName::new(host.tenant.namespace.clone(), name);
-                    wish = Some(Wish { secret, names: vec![host.hostname.clone()], issuer: issuer.clone() });
+                    let secret = ObjectName::new(tenant.namespace.clone(), name);
+                    wish = Some(Wish { secret, names: vec![hostname], issuer: issuer.clone() });
                 }
-                _ => certificate = Some(Desired::certificate(&valid.frame.owner, name, host.hostname.clone())),
+                _ => certificate = Some(Desired::certificate(&valid.frame.owner, name, hostname)),
             }
         }
-        self.want(ObjectName::new(host.tenant.namespace.clone(), names.certificate.clone()), wish, dirty);
-        self.emit(&host.tenant, DerivedKind::Certificate, names.certificate, certificate, dirty);
+        self.want(ObjectName::new(tenant.namespace.clone(), names.certificate.clone()), wish, dirty);
+        self.emit(&tenant, DerivedKind::Certificate, names.certificate, certificate, dirty);
     }
 
-    fn place(&mut self, host: &Host, listener: Arc<Listener>, dirty: &mut Dirty) {
+    fn place(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
+        let host = self.hosts[id].host.clone();
         let tenant = &host.tenant;
-        let id = (tenant.clone(), listener.name.clone());
-        if self.listeners.contains_key(&id) {
-            self.waiting.insert(id, host.clone());
+        let name = (tenant.clone(), listener.name.clone());
+        if self.listeners.contains_key(&name) {
+            self.waiting.insert(name, host);
             return;
         }
         self.refresh_room(&(tenant.clone(), 0));
@@ -211,21 +208,21 @@ impl Tenancy {
         let shard = match free {
             Some(shard) => shard,
             None if self.settings.listener_sets => next,
-            None => return self.waiting.insert((tenant.clone(), Arc::from("")), host.clone()),
+            None => return self.waiting.insert((tenant.clone(), Arc::from("")), host),
         };
-        self.put(host, id.1, Some(listener), shard);
+        self.put(id, name.1, Some(listener), shard);
         dirty.shards.insert((tenant.clone(), shard));
         if shard >= next {
             // The Gateway has to admit its first ListenerSet.
             dirty.shards.insert((tenant.clone(), 0));
         }
-        self.tell_below(host, dirty);
+        self.tell_below(&host, dirty);
     }
 
     /// Puts another listener in the place of the one that stands there, if it differs.
-    fn renew(&mut self, host: &Host, listener: Arc<Listener>, dirty: &mut Dirty) {
-        let Some(shard) = self.hosts.get(host).and_then(|held| held.place) else { return };
-        let key = (host.tenant.clone(), shard);
+    fn renew(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
+        let Held { host, place: Some(shard), .. } = &self.hosts[id] else { return };
+        let key = (host.tenant.clone(), *shard);
         let Some(slot) = self.shards.get_mut(&key).and_then(|shard| shard.get_mut(&host.hostname)) else { return };
         if slot.as_ref() != Some(&listener) {
             *slot = Some(listener);
@@ -233,19 +230,23 @@ impl Tenancy {
         }
     }
 
-    fn put(&mut self, host: &Host, name: Arc<str>, listener: Option<Arc<Listener>>, shard: usize) {
-        let key = (host.tenant.clone(), shard);
-        self.hold(host).place = Some(shard);
-        self.listeners.insert((host.tenant.clone(), name), host.hostname.clone());
-        self.shards.entry(key.clone()).or_default().insert(host.hostname.clone(), listener);
+    fn put(&mut self, id: HostId, name: Arc<str>, listener: Option<Arc<Listener>>, shard: usize) {
+        let held = &mut self.hosts[id];
+        held.place = Some(shard);
+        let Host { tenant, hostname } = held.host.clone();
+        self.listeners.insert((tenant.clone(), name), id);
+        let key = (tenant, shard);
+        self.shards.entry(key.clone()).or_default().insert(hostname, listener);
         self.refresh_room(&key);
     }
 
-    pub(super) fn take(&mut self, host: &Host, dirty: &mut Dirty) {
-        let Some(place) = self.hosts.get_mut(host).and_then(|held| held.place.take()) else { return };
+    pub(super) fn take(&mut self, id: HostId, dirty: &mut Dirty) {
+        let held = &mut self.hosts[id];
+        let Some(place) = held.place.take() else { return };
+        let (host, name) = (held.host.clone(), held.names_given().listener);
         let tenant = &host.tenant;
-        let id = (tenant.clone(), self.names_of(host).listener);
-        self.listeners.remove(&id);
+        let name = (tenant.clone(), name);
+        self.listeners.remove(&name);
         let key = (tenant.clone(), place);
         if let Some(shard) = self.shards.get_mut(&key) {
             shard.remove(&host.hostname);
@@ -255,12 +256,12 @@ impl Tenancy {
             }
         }
         self.refresh_room(&key);
-        self.tell_below(host, dirty);
+        self.tell_below(&host, dirty);
         dirty.shards.insert(key);
-        for id in [id, (tenant.clone(), Arc::from(""))] {
-            if let Some(next) = self.waiting.first(&id).cloned() {
-                self.waiting.remove(&id, &next);
-                dirty.hosts.insert(next);
+        for name in [name, (tenant.clone(), Arc::from(""))] {
+            if let Some(next) = self.waiting.first(&name).cloned() {
+                self.waiting.remove(&name, &next);
+                dirty.hosts.extend(self.hosts.find(&next.tenant, &next.hostname));
             }
         }
     }
@@ -268,8 +269,8 @@ impl Tenancy {
     /// Hosts under a wildcard without listeners of their own are served where it stands.
     fn tell_below(&self, host: &Host, dirty: &mut Dirty) {
         if host.hostname.is_wildcard() {
-            let bids = self.below(host).flat_map(|(_, held)| &held.bids);
-            dirty.verdicts.extend(bids.map(|bid| (bid.key(), host.tenant.clone())));
+            let bids = self.hosts.below(host).flat_map(|id| &self.hosts[id].bids);
+            dirty.verdicts.extend(bids.map(|bid| bid.claim));
         }
     }
 
@@ -278,9 +279,9 @@ impl Tenancy {
         let held = self.shards.get(&(tenant.clone(), 0)).map_or(0, |shard| shard.len());
         for _ in self.capacity(tenant, 0)..held {
             let last = self.shards.get(&(tenant.clone(), 0)).and_then(|shard| shard.last_key_value());
-            let Some(host) = last.map(|(hostname, _)| Host::new(tenant, hostname)) else { break };
-            self.take(&host, dirty);
-            dirty.touch(host);
+            let Some(host) = last.and_then(|(hostname, _)| self.hosts.find(tenant, hostname)) else { break };
+            self.take(host, dirty);
+            dirty.touch(host, &self.hosts[host].host);
         }
         self.refresh_room(&(tenant.clone(), 0));
     }
@@ -300,9 +301,9 @@ impl Tenancy {
     }
 
     /// The shard whose listener serves a host that is owned: its own, that of the closest wildcard, or the Gateway's.
-    pub(super) fn shard_of(&self, host: &Host) -> usize {
-        let own = self.hosts.get(host).and_then(|held| held.place);
-        own.or_else(|| self.over(host).find_map(|(_, held)| held.place)).unwrap_or(0)
+    pub(super) fn shard_of(&self, tenant: &ObjectName, hostname: &Hostname) -> usize {
+        let own = self.hosts.get(tenant, hostname).and_then(|held| held.place);
+        own.or_else(|| self.hosts.over(tenant, hostname).find_map(|id| self.hosts[id].place)).unwrap_or(0)
     }
 
     /// Whether a claimant's route reaches a listener outside of the Gateway.

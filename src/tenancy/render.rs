@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::delta::{Ports, Settings};
-use super::desired::{Desired, Owner, certificate, meta, object};
+use super::desired::{Desired, Owner, Plain};
 use super::names;
+use super::solver::Solving;
 use crate::inputs::{
     Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
     TenantGateway, TlsMode,
@@ -31,6 +30,8 @@ pub(super) struct Frame {
     /// Whether its class is ours. Others get both route kinds on every TLS listener: Cilium before 1.20 merges
     /// listeners of one port (cilium#45559).
     pub(super) own: bool,
+    /// How challenges reach us, where they do by routes.
+    pub(super) solving: Option<Arc<Solving>>,
     ports: Ports,
     class: String,
     addresses: Vec<Address>,
@@ -46,7 +47,14 @@ pub(super) struct Frame {
 
 impl Frame {
     /// The frame of a TenantGateway that was checked.
-    pub(super) fn new(tenant: &TenantGateway, apex: &Hostname, mode: Mode, own: bool, settings: &Settings) -> Self {
+    pub(super) fn new(
+        tenant: &TenantGateway,
+        apex: &Hostname,
+        mode: Mode,
+        own: bool,
+        solving: Option<Arc<Solving>>,
+        settings: &Settings,
+    ) -> Self {
         let ports = settings.ports;
         let wildcard_secret = (!mode.per_host()).then(|| {
             let name = match (&tenant.spec.wildcard_secret_ref, mode) {
@@ -64,7 +72,8 @@ impl Frame {
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
             terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
             passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
-            head: plain(namespace, settings, own.then_some(apex)),
+            head: plain(namespace, settings, solving.as_deref().map(Solving::namespace), own.then_some(apex)),
+            solving,
             tail: Vec::new(),
             wildcard_secret,
         };
@@ -172,44 +181,20 @@ impl Frame {
         Desired::listener_set(&self.owner, set)
     }
 
-    /// What attaches to plain HTTP refers to.
-    pub(super) fn plain_parent(&self) -> Value {
-        let mut parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": &*self.owner.name.name});
-        if self.own {
-            parent["port"] = json!(self.ports.http);
-        } else {
-            parent["sectionName"] = json!("http");
-        }
-        parent
-    }
-
-    /// The route that sends plain HTTP to HTTPS.
-    pub(super) fn redirect(&self) -> Desired {
-        let tenant = &*self.owner.name.name;
-        let parent = self.plain_parent();
-        let mut redirect = json!({"scheme": "https", "statusCode": 301});
-        if self.ports.https != 443 {
-            redirect["port"] = json!(self.ports.https);
-        }
-        let filter = json!({"type": "RequestRedirect", "requestRedirect": redirect});
-        let meta = meta(&self.owner, &names::redirect(tenant), &[("cozystack.io/tenantgateway", tenant)]);
-        let spec = json!({"parentRefs": [parent], "rules": [{"filters": [filter]}]});
-        Desired::document_of(&self.owner, object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec))
-    }
-
-    /// The certificate of the wildcard listeners.
-    pub(super) fn wildcard_certificate(&self, name: &str, dns_names: &[String]) -> Desired {
-        let dns_names: Vec<&str> = dns_names.iter().map(String::as_str).collect();
-        Desired::document_of(&self.owner, certificate(&self.owner, name, &[], &dns_names))
+    /// How plain HTTP is reached.
+    pub(super) fn plain(&self) -> Plain {
+        Plain { own: self.own, ports: self.ports }
     }
 }
 
 /// Plain HTTP, open to nobody but the owner and who answers challenges: `http`, without a hostname. Where the class is
 /// ours there may be others at the same address, and one has the names of its apex only.
-fn plain(namespace: &str, settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
+fn plain(namespace: &str, settings: &Settings, solver: Option<&str>, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let mut open = vec![namespace.to_owned()];
-    if namespace != settings.cert_manager_namespace {
-        open.push(settings.cert_manager_namespace.clone());
+    for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {
+        if !open.iter().any(|there| there == answers) {
+            open.push(answers.to_owned());
+        }
     }
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));

@@ -1,35 +1,35 @@
 //! Saying what was decided: verdicts on claims, and how ready a TenantGateway is.
 
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::claim::Rank;
+use super::claims::{Claim, ClaimId};
 use super::delta::{Derived, DerivedKind, Verdict};
 use super::engine::{Dirty, Finding, Tenancy};
 use super::evaluate::{CHILDREN, NAMES};
 use super::held::{Held, Host};
-use super::{ClaimKey, ClaimKind, Mode, Readiness, names};
+use super::{ClaimKey, ClaimKind, Claimant, Mode, Readiness, names};
+use crate::inputs::{Kind, Listener, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
     /// The verdict on a claim. It names what the claimant asked for, and nothing of others.
-    pub(super) fn judge(&mut self, key: &ClaimKey, tenant: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn judge(&mut self, id: ClaimId, dirty: &mut Dirty) {
         self.counters.verdicts += 1;
-        let id = (key.clone(), tenant.clone());
-        let mut findings = self.refused.get(&id).cloned().unwrap_or_default();
+        let Claim { key, tenant, bids, refused, .. } = &self.claims[id];
+        let claimant = self.claims.claimant(key);
+        let mut findings = refused.clone();
         let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
-        let mut on_gateway = false;
-        let bids = self.bids_of.get(&id);
-        for host in bids.into_iter().flatten() {
-            let name = &host.hostname;
-            let Some(held) = self.hosts.get(host) else { continue };
+        let (mut on_gateway, mut undecided) = (false, 0);
+        for held in bids.iter().map(|bid| &self.hosts[*bid]) {
+            let name = &held.host.hostname;
             match &held.owner {
-                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(key, host, held) {
+                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(claimant, held) {
                     Some(obstacle) => findings.push(obstacle),
                     None => {
                         granted.push(name.clone());
-                        match held.place.unwrap_or_else(|| self.shard_of(host)) {
+                        match held.place.unwrap_or_else(|| self.shard_of(tenant, name)) {
                             0 => on_gateway = true,
                             number => {
                                 sets.push(ObjectName::new(
@@ -40,7 +40,8 @@ impl Tenancy {
                         }
                     }
                 },
-                None if self.is_owned(host) => elsewhere.push(name.to_string()),
+                None if self.is_undecided(name) => undecided += 1,
+                None if self.is_owned(name) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
             }
         }
@@ -58,30 +59,49 @@ impl Tenancy {
         // The conflict goes first: it is what the page promises to say.
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-        let seen = bids.is_some() || !findings.is_empty();
-        let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
-        let generation = self.claimants.get(key).map_or(0, |held| held.claimant.generation);
-        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway });
-        match (self.verdicts.entry(id), verdict) {
-            (Entry::Vacant(_), None) => {}
-            (Entry::Vacant(slot), Some(verdict)) => {
-                dirty.judged.push((slot.key().clone(), Some(verdict.clone())));
-                slot.insert(verdict);
+        let seen = !bids.is_empty() || !findings.is_empty();
+        if undecided > 0 && granted.is_empty() && findings.is_empty() {
+            // What was said before stays until there is something to say; nothing is served by it.
+            let claim = &mut self.claims[id];
+            if let Some(verdict) = claim.verdict.as_mut().filter(|verdict| !verdict.granted.is_empty()) {
+                verdict.granted.clear();
+                dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), Some(verdict.clone())));
             }
-            (Entry::Occupied(mut slot), Some(verdict)) => {
-                if *slot.get() != verdict {
-                    dirty.judged.push((slot.key().clone(), Some(verdict.clone())));
-                    slot.insert(verdict);
-                }
-            }
-            (Entry::Occupied(slot), None) => dirty.judged.push((slot.remove_entry().0, None)),
+            return;
         }
+        let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
+        let generation = claimant.map_or(0, |claimant| claimant.generation);
+        let astray = if seen { self.astray(key, tenant) } else { Vec::new() };
+        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, astray });
+        let claim = &mut self.claims[id];
+        if claim.verdict != verdict {
+            dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), verdict.clone()));
+            claim.verdict = verdict;
+        }
+        self.claims.release(id);
+    }
+
+    /// The parentRefs of a claimant that name a listener or a port that a Gateway or ListenerSet of ours lacks.
+    fn astray(&self, key: &ClaimKey, tenant: &ObjectName) -> Vec<ParentRef> {
+        let astray = |parent: &&&ParentRef| {
+            if parent.section.is_none() && parent.port.is_none() {
+                return false;
+            }
+            let Some((kind, name)) = parent.target(&key.name.namespace) else { return false };
+            let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
+            let fits = |listener: &Arc<Listener>| {
+                parent.section.as_deref().is_none_or(|section| *section == *listener.name)
+                    && parent.port.is_none_or(|port| port == listener.port)
+            };
+            // What is not ours to make is not ours to know.
+            self.desired.get(&Derived { kind, name }).is_some_and(|made| !made.listeners().iter().any(fits))
+        };
+        self.parents(key, tenant).iter().filter(astray).map(|parent| (*parent).clone()).collect()
     }
 
     /// Whether a hostname has an owner through any TenantGateway.
-    fn is_owned(&self, host: &Host) -> bool {
-        let mut tenants = self.tenants_of.of(&host.name());
-        tenants.any(|tenant| self.standing(&Host::new(tenant, &host.hostname)).is_some())
+    fn is_owned(&self, hostname: &Hostname) -> bool {
+        self.hosts.named(hostname).any(|id| self.hosts[id].owner.is_some())
     }
 
     /// The child apex over a host that the Gateway's one certificate has no room for.
@@ -92,11 +112,13 @@ impl Tenancy {
             return None;
         }
         let over = |child: &Host| child.hostname.covers(&host.hostname);
-        self.children_of(&host.tenant).skip(CHILDREN).find(|child| over(child)).map(|child| child.hostname.clone())
+        self.beyond_of(&host.tenant).find(|child| over(child)).map(|child| child.hostname.clone())
     }
 
     /// Why a host that is owned is not served.
-    fn obstacle(&self, key: &ClaimKey, host: &Host, held: &Held) -> Option<Finding> {
+    fn obstacle(&self, claimant: Option<&Claimant>, held: &Held) -> Option<Finding> {
+        let (claimant, host) = (claimant?, &held.host);
+        let key = &claimant.key;
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
         if let Some(names) = held.names.as_ref().filter(|_| !self.waiting.is_empty()) {
             if self.waiting.contains(&(tenant.clone(), names.listener.clone()), host) {
@@ -123,8 +145,8 @@ impl Tenancy {
         if key.kind == ClaimKind::ListenerSet {
             return None;
         }
-        let same = |bid: &Rank| *bid.namespace() == key.name.namespace && bid.key().kind == ClaimKind::ListenerSet;
-        if held.bids.iter().any(same) {
+        let same = |rank: &Rank| *rank.namespace() == key.name.namespace && rank.kind == ClaimKind::ListenerSet;
+        if held.ranks().any(same) {
             let text = format!("{name}: a ListenerSet of this namespace has its listener: name that one as parent");
             return Some((Reason::NoMatchingListenerHostname, text));
         }
@@ -133,7 +155,7 @@ impl Tenancy {
                 format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
             return Some((Reason::NotAllowedByListeners, text));
         }
-        let set = self.reaches(&self.claimants.get(key)?.claimant, tenant, held.place?).err()?;
+        let set = self.reaches(claimant, tenant, held.place?).err()?;
         let text =
             format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
         Some((Reason::ListenerSetParentRequired, text))
@@ -159,7 +181,7 @@ impl Tenancy {
                     findings.push(("NamespaceAttachedElsewhere", text));
                 }
             }
-            if valid.mode == Mode::Dns01 && self.children_of(tenant).count() > CHILDREN {
+            if valid.mode == Mode::Dns01 && self.beyond_of(tenant).next().is_some() {
                 let text = format!("more than {CHILDREN} child apexes: a certificate has room for {NAMES} names");
                 findings.push(("TooManyNames", text));
             }

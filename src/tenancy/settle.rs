@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::claim::Rank;
-use super::delta::{Precedence, Record};
+use smallvec::SmallVec;
+
 use super::engine::{Dirty, Standing, Tenancy};
-use super::held::{Host, Name};
-use crate::model::ObjectName;
+use super::held::{HostId, Name};
 
 impl Tenancy {
     /// Decides who owns a hostname: one namespace, through every TenantGateway where it claims it.
@@ -15,74 +14,41 @@ impl Tenancy {
     /// TenantGateway: who has `*.b.example.org` there has `x.b.example.org` as well.
     pub(super) fn settle(&mut self, name: &Name, dirty: &mut Dirty) {
         self.counters.hosts += 1;
-        let tenants: Vec<ObjectName> = self.tenants_of.of(name).cloned().collect();
-        let mut bids: Vec<(Standing, ObjectName)> = Vec::new();
-        for tenant in &tenants {
-            let host = Host::new(tenant, &name.0);
-            let over: Vec<&Standing> = self.covering(&host).collect();
-            let held = self.hosts.get(&host).into_iter().flat_map(|held| &held.bids);
+        let hosts: SmallVec<[HostId; 2]> = self.hosts.named(&name.0).collect();
+        let mut bids: SmallVec<[(Standing, HostId); 2]> = SmallVec::new();
+        for id in &hosts {
+            let held = &self.hosts[*id];
+            let over: SmallVec<[&Standing; 4]> = self.hosts.covering(&held.host).collect();
             let holds = |standing: &Standing| {
                 over.iter().all(|over| over.rank.namespace() == standing.rank.namespace() || standing < over)
             };
-            let standings = held.map(|rank| self.stand(name, rank)).filter(holds);
-            bids.extend(standings.map(|standing| (standing, tenant.clone())));
+            let standings = held.ranks().map(|rank| self.stand(name, rank)).filter(holds);
+            bids.extend(standings.map(|standing| (standing, *id)));
         }
-        bids.sort();
+        // Through which TenantGateway makes no difference to who is first.
+        bids.sort_by(|a, b| a.0.cmp(&b.0));
         let winner: Option<Arc<str>> = bids.first().map(|(standing, _)| standing.rank.namespace().clone());
-        self.record(name, winner.as_ref(), dirty);
-        for tenant in tenants {
-            let host = Host::new(&tenant, &name.0);
+        let winner = self.record(name, winner, dirty);
+        for id in hosts {
             let first = bids
                 .iter()
-                .find(|(standing, through)| *through == tenant && Some(standing.rank.namespace()) == winner.as_ref());
+                .find(|(standing, through)| *through == id && Some(standing.rank.namespace()) == winner.as_ref());
             let owner = first.map(|(standing, _)| standing.clone());
-            let Some(held) = self.hosts.get_mut(&host) else { continue };
+            let held = &mut self.hosts[id];
             let changed = held.owner != owner;
             held.owner = owner;
-            if held.bids.is_empty() {
-                self.tenants_of.remove(name, &tenant);
-            }
             if changed && name.0.is_wildcard() {
                 // Whatever lies below it may have to yield, or be free again.
-                self.touch_below(&host, dirty);
+                self.touch_below(id, dirty);
             }
-            dirty.hosts.insert(host);
+            dirty.hosts.insert(id);
         }
-    }
-
-    /// Where a claimant stands. What nobody had before is claimed now.
-    fn stand(&self, name: &Name, rank: &Rank) -> Standing {
-        let since = match self.settings.claims {
-            Precedence::Smallest => 0,
-            Precedence::FirstCome => match self.records.get(&name.0) {
-                Some(record) if record.namespace == *rank.namespace() => record.since,
-                _ => self.now,
-            },
-        };
-        Standing { since, rank: rank.clone() }
-    }
-
-    /// Keeps the record of who had it first.
-    fn record(&mut self, name: &Name, winner: Option<&Arc<str>>, dirty: &mut Dirty) {
-        if self.settings.claims == Precedence::Smallest {
-            return;
-        }
-        let held = self.records.get(&name.0);
-        if held.map(|record| &record.namespace) == winner {
-            return;
-        }
-        let record = winner.map(|namespace| Record { namespace: namespace.clone(), since: self.now });
-        match &record {
-            Some(record) => drop(self.records.insert(name.0.clone(), record.clone())),
-            None => drop(self.records.remove(&name.0)),
-        }
-        dirty.delta.records.insert(name.0.clone(), record);
     }
 
     /// Marks what is claimed below a wildcard.
-    pub(super) fn touch_below(&self, wildcard: &Host, dirty: &mut Dirty) {
-        for (host, _) in self.below(wildcard) {
-            dirty.touch(host.clone());
+    pub(super) fn touch_below(&self, wildcard: HostId, dirty: &mut Dirty) {
+        for id in self.hosts.below(&self.hosts[wildcard].host) {
+            dirty.touch(id, &self.hosts[id].host);
         }
     }
 }

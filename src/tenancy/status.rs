@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::ClaimKey;
-use super::Verdict;
 use super::compile::place_of;
 use super::delta::{Derived, DerivedKind, Patch};
 use super::engine::Tenancy;
+use super::{ClaimKey, Verdict, names, solver};
 use crate::inputs::{Listener, ParentRef};
 use crate::model::{ObjectName, Reason, Status};
 use crate::translate::{ObjectStatus, StatusBody};
@@ -179,27 +178,41 @@ impl Tenancy {
 
     /// Every verdict on claims, by claim.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
-        self.verdicts.iter().map(|((claim, tenant), verdict)| (claim, tenant, verdict))
+        let told = self.claims.iter().filter_map(|claim| Some((&claim.key, &claim.tenant, claim.verdict.as_ref()?)));
+        let mut told: Vec<_> = told.collect();
+        told.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
+        told.into_iter()
     }
 
-    /// The verdicts on one claim, for each TenantGateway that it names.
+    /// The verdicts on one claim, for each TenantGateway that it names, in no order.
     pub fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
-        let first = (claim.clone(), ObjectName::new("", ""));
-        let all = self.verdicts.range(first..).take_while(move |((of, _), _)| of == claim);
-        all.map(|((_, tenant), verdict)| (tenant, verdict))
+        let told = self.claims.of(claim).map(|id| &self.claims[id]);
+        told.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
     }
 
-    /// The TenantGateway of a namespace that has this UID and is carried out: what is not among the desired objects is
-    /// then not wanted, rather than not decided.
-    pub fn decides(&self, namespace: &Arc<str>, uid: &str) -> Option<&ObjectName> {
+    /// Whether a TenantGateway is carried out to which an object belongs whose controlling owner has this UID: what is not
+    /// among the desired objects is then not wanted, rather than not decided.
+    pub fn decides(&self, derived: &Derived, uid: &str) -> bool {
+        let decided = |name: &ObjectName| {
+            let frozen = self.readiness.get(name).is_none_or(|readiness| readiness.frozen);
+            !frozen && self.valid.contains_key(name)
+        };
+        if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
+            let here = self.settings.solver.as_ref().is_some_and(|to| to.namespace == derived.name.namespace);
+            let of = self.namespaces.get(namespace).filter(|_| here);
+            let there = of.is_some_and(|there| !uid.is_empty() && there.uid == uid);
+            // It belongs to the namespace, and is not wanted when the TenantGateway is gone.
+            return there && self.tenant_of(derived).is_none_or(decided);
+        }
         let named = |name: &&ObjectName| self.given.get(*name).is_some_and(|given| !uid.is_empty() && given.uid == uid);
-        let name = self.tenants_in.of(namespace).find(named)?;
-        let frozen = self.readiness.get(name).is_none_or(|readiness| readiness.frozen);
-        (!frozen && self.valid.contains_key(name)).then_some(name)
+        self.tenants_in.of(&derived.name.namespace).find(named).is_some_and(decided)
     }
 
     /// The TenantGateway that an object under a derived name would belong to, by its name.
     pub fn tenant_of(&self, derived: &Derived) -> Option<&ObjectName> {
+        if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
+            return self.tenants_in.of(namespace).find(|tenant| solver::is_of(&derived.name.name, tenant));
+        }
         self.tenants_in.of(&derived.name.namespace).find(|tenant| match derived.kind {
             DerivedKind::Gateway => derived.name.name == tenant.name,
             _ => derived.name.name.strip_prefix(&*tenant.name).is_some_and(|rest| rest.starts_with('-')),
@@ -224,7 +237,7 @@ impl Tenancy {
 
     /// The parentRefs by which a claim names a TenantGateway.
     pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
-        let parents = self.claimants.get(claim).map(|held| held.claimant.parents.as_slice()).unwrap_or_default();
+        let parents = self.claims.claimant(claim).map(|claimant| claimant.parents.as_slice()).unwrap_or_default();
         let names = |parent: &&ParentRef| {
             super::claim::tenant_of(parent, &claim.name.namespace).is_some_and(|named| named == *tenant)
         };

@@ -2,6 +2,7 @@
 //! challenges comes in.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use super::Cluster;
 use crate::certificates::Answers;
@@ -9,6 +10,7 @@ use crate::inputs::{Kind, ObjectKey};
 use crate::kubernetes::issuance;
 use crate::kubernetes::lease::Term;
 use crate::kubernetes::secrets::Step;
+use crate::kubernetes::seen::Seen;
 use crate::model::{Hostname, ObjectName};
 use crate::translate::Change;
 
@@ -82,8 +84,16 @@ impl Cluster {
         }
     }
 
-    /// Where a host is served.
-    pub fn addresses_of(&self, host: &Hostname) -> BTreeSet<std::net::IpAddr> {
-        self.live.engine().addresses_of(host)
+    /// Where a host is served: by our Envoys, or where its Gateway says that somebody else does.
+    pub fn addresses_of(&self, host: &Hostname) -> BTreeSet<IpAddr> {
+        let pipeline = self.live.pipeline();
+        let mut all = pipeline.engine().addresses_of(host);
+        for tenant in pipeline.tenancy().solved(host) {
+            let gateway = self.seen.get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
+            let status = gateway.map(Seen::status).unwrap_or_default();
+            let told = status["addresses"].as_array().into_iter().flatten();
+            all.extend(told.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()));
+        }
+        all
     }
 }

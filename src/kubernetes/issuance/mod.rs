@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::lease::{Term, leads};
-use crate::certificates::{Answers, Desk, Follower, IssuerSettings, Present, Where, Wishing};
+use crate::certificates::{Answered, Answers, Desk, Follower, IssuerSettings, Present, Where, Wishing};
 use crate::model::ObjectName;
 use crate::pipeline::Pipeline;
 use crate::translate::Change;
@@ -55,6 +55,8 @@ pub struct Issuance {
     term: watch::Receiver<Term>,
     wishing: Wishing,
     follower: Follower,
+    /// How hosts are answered for, for those who ask here.
+    answered: Arc<Answered>,
     /// The desk, for those who look.
     desk: watch::Sender<Option<Arc<Desk>>>,
     /// What is in the Secrets that are wished for.
@@ -75,6 +77,7 @@ impl Issuance {
             trade: Arc::new(trade),
             term,
             follower: Follower::default(),
+            answered: Arc::default(),
             desk: watch::channel(None).0,
             present: BTreeMap::new(),
             troubled: BTreeSet::new(),
@@ -82,6 +85,11 @@ impl Issuance {
             work: JoinSet::new(),
             stop: watch::channel(false).0,
         }
+    }
+
+    /// How hosts are answered for.
+    pub fn answered(&self) -> Arc<Answered> {
+        self.answered.clone()
     }
 
     /// The desk, while there is one here.
@@ -145,7 +153,12 @@ impl Issuance {
     }
 
     fn answers(&mut self) -> Vec<Change> {
-        self.follower.changes().into_iter().map(|(host, answer)| Change::Challenge(host, answer)).collect()
+        let changes = self.follower.changes().into_iter();
+        let told = changes.map(|(host, answer)| {
+            self.answered.set(&host, answer.as_ref());
+            Change::Challenge(host, answer)
+        });
+        told.collect()
     }
 
     /// Waits for what the work tells, or its end.

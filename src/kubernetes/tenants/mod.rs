@@ -32,7 +32,7 @@ use super::request::ended_or_due;
 use super::seen::Seen;
 use super::view::View;
 use crate::inputs::{Kind, ObjectKey};
-use crate::model::ObjectName;
+use crate::model::{Hostname, ObjectName};
 use crate::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
 use job::Job;
 
@@ -114,6 +114,8 @@ pub struct Decided {
     tenants: Vec<ObjectName>,
     /// The objects that claim hostnames.
     pub claims: BTreeSet<ObjectKey>,
+    /// Hostnames of which something else is to be recorded.
+    pub records: Vec<Hostname>,
 }
 
 impl Decided {
@@ -124,6 +126,7 @@ impl Decided {
             namespaces: delta.namespaces.keys().cloned().collect(),
             tenants: delta.tenants.keys().cloned().collect(),
             claims: delta.verdicts.keys().map(|(claim, _)| claim.object()).collect(),
+            records: delta.records.keys().cloned().collect(),
         }
     }
 }
@@ -264,7 +267,7 @@ impl Tenants {
     /// Begins the writes whose turn has come. Those of replicas that may not write are forgotten: whoever may compares
     /// everything when it begins.
     pub fn write(&mut self, known: Known<'_>, leads: bool) {
-        let whole = SOURCES.iter().all(|kind| known.view.is_whole(*kind) || known.view.is_missing(*kind));
+        let whole = is_whole(known.view);
         while self.tasks.len() < AT_ONCE
             && let Some(task) = self.queue.take(Instant::now())
         {
@@ -371,9 +374,12 @@ impl Tenants {
             }
             return Err(Decision::Nothing);
         }
+        // Of TenantGateways that are not seen nobody knows what they want.
+        if wanted.is_none() && !known.view.is_whole(Kind::TenantGateway) {
+            return Err(Decision::Nothing);
+        }
         let held = self.held.get(derived);
-        let step =
-            Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(&derived.name.namespace, uid).is_some());
+        let step = Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
         let at = |held: Option<&Held>| held.map(|held| (held.uid.clone(), held.version.clone())).unwrap_or_default();
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
@@ -536,6 +542,11 @@ pub struct Written {
     took: Duration,
 }
 
+/// Whether everything was seen that decides what is wanted.
+pub(super) fn is_whole(view: &View) -> bool {
+    SOURCES.iter().all(|kind| view.is_whole(*kind) || view.is_missing(*kind))
+}
+
 /// Whether it is one of the objects that the API server needs long for.
 fn has_listeners(derived: &Derived) -> bool {
     matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet)
@@ -557,7 +568,9 @@ pub fn derived(key: &ObjectKey) -> Option<Derived> {
     let kind = match key.kind {
         Kind::Gateway => DerivedKind::Gateway,
         Kind::ListenerSet if names::overflow_of(name).is_some() => DerivedKind::ListenerSet,
-        Kind::HTTPRoute if name.ends_with(names::REDIRECT) => DerivedKind::HttpRoute,
+        Kind::HTTPRoute if name.ends_with(names::REDIRECT) || names::challenges_of(name).is_some() => {
+            DerivedKind::HttpRoute
+        }
         Kind::Issuer if name.ends_with("-gateway") => DerivedKind::Issuer,
         Kind::Certificate if name.ends_with("-tls") => DerivedKind::Certificate,
         _ => return None,

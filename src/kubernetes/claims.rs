@@ -1,0 +1,326 @@
+//! The record of who claimed a hostname first: ConfigMaps that every replica watches, and the holder of the Lease writes.
+//!
+//! A hostname stands in the ConfigMap that its hash names, so that a new one costs a small write however many there are. A
+//! write holds only for the version that it was decided upon.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::FIELD_MANAGER;
+use super::cluster::newer;
+use super::failure::Failure;
+use super::queue::Queue;
+use super::request::{ended_or_due, in_time};
+use crate::model::Hostname;
+use crate::tenancy::{Change, Record, Tenancy};
+
+/// Which of our ConfigMaps these are.
+const LABEL: (&str, &str) = ("gatewright.io/keeps", "hostname-claims");
+const PREFIX: &str = "gatewright-claims-";
+/// How a wildcard begins as the key of a ConfigMap, which has no `*`; no hostname has a `_`.
+const WILDCARD: &str = "_.";
+/// How many at the same time.
+const AT_ONCE: usize = 4;
+
+/// What the watch tells.
+#[derive(Debug)]
+pub enum Told {
+    /// A ConfigMap as it is now.
+    There(Box<ConfigMap>),
+    /// It is gone.
+    Gone(String),
+    /// All of them were told.
+    Complete,
+}
+
+/// The ConfigMap of a hostname.
+fn shard(hostname: &Hostname) -> String {
+    format!("{PREFIX}{:02x}", Sha256::digest(hostname.as_str().as_bytes())[0])
+}
+
+fn key(hostname: &Hostname) -> String {
+    match hostname.as_str().strip_prefix("*.") {
+        Some(rest) => format!("{WILDCARD}{rest}"),
+        None => hostname.as_str().to_owned(),
+    }
+}
+
+fn value(record: &Record) -> String {
+    format!("{} {}", record.since, record.namespace)
+}
+
+/// One entry; `None` where it is none of ours.
+fn parse(key: &str, value: &str) -> Option<(Hostname, Record)> {
+    let hostname = match key.strip_prefix(WILDCARD) {
+        Some(rest) => Hostname::parse(&format!("*.{rest}")),
+        None => Hostname::parse(key),
+    };
+    let (since, namespace) = value.split_once(' ')?;
+    let record = Record { namespace: Arc::from(namespace), since: since.parse().ok()? };
+    Some((hostname.ok().filter(|hostname| !hostname.is_any())?, record))
+}
+
+/// One ConfigMap, as last seen.
+#[derive(Debug, Default)]
+struct Shard {
+    version: String,
+    records: BTreeMap<Hostname, Record>,
+}
+
+/// The record.
+pub struct Claims {
+    client: Client,
+    namespace: String,
+    shards: BTreeMap<String, Shard>,
+    complete: bool,
+    /// Hostnames that are to be recorded anew, by ConfigMap.
+    asked: BTreeMap<String, BTreeSet<Hostname>>,
+    queue: Queue<String>,
+    tasks: JoinSet<(String, Result<ConfigMap, Failure>)>,
+    told: BTreeMap<String, String>,
+}
+
+/// How a write ended; `None` when the next one's turn has come.
+pub(super) struct Ended(Option<(String, Result<ConfigMap, Failure>)>);
+
+impl Claims {
+    /// Nothing seen yet.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            shards: BTreeMap::new(),
+            complete: false,
+            asked: BTreeMap::new(),
+            queue: Queue::default(),
+            tasks: JoinSet::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the record was seen whole: before that nobody has anything.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Takes in what the watch tells.
+    pub(super) fn take_in(&mut self, told: Told) -> Vec<Change> {
+        match told {
+            Told::There(map) => self.see(&map),
+            Told::Gone(name) => {
+                let gone = self.shards.remove(&name).unwrap_or_default();
+                self.want(name);
+                gone.records.into_keys().map(|hostname| Change::Recorded(hostname, None)).collect()
+            }
+            Told::Complete => {
+                self.complete = true;
+                Vec::new()
+            }
+        }
+    }
+
+    fn see(&mut self, map: &ConfigMap) -> Vec<Change> {
+        let (name, version) = (map.name_any(), map.resource_version().unwrap_or_default());
+        let before = self.shards.entry(name.clone()).or_default();
+        if !newer(&version, &before.version) {
+            return Vec::new();
+        }
+        before.version = version;
+        let mut records = BTreeMap::new();
+        for (key, value) in map.data.iter().flatten() {
+            match parse(key, value) {
+                Some((hostname, record)) => drop(records.insert(hostname, record)),
+                None => {
+                    warn!("configmap {name}: {key}: {value:?}: expected a number and a namespace; it is passed over")
+                }
+            }
+        }
+        let before = std::mem::replace(&mut before.records, records);
+        let now = &self.shards[&name].records;
+        let gone = before.keys().filter(|hostname| !now.contains_key(*hostname));
+        let gone = gone.map(|hostname| Change::Recorded(hostname.clone(), None));
+        let new = now.iter().filter(|(hostname, record)| before.get(*hostname) != Some(*record));
+        let new = new.map(|(hostname, record)| Change::Recorded(hostname.clone(), Some(record.clone())));
+        let changes = gone.chain(new).collect();
+        self.want(name);
+        changes
+    }
+
+    fn want(&mut self, shard: String) {
+        if self.asked.contains_key(&shard) {
+            self.queue.want(shard, Instant::now());
+        }
+    }
+
+    /// Something else is to be recorded of these hostnames.
+    pub(super) fn ask(&mut self, hostnames: impl IntoIterator<Item = Hostname>) {
+        for hostname in hostnames {
+            let shard = shard(&hostname);
+            self.asked.entry(shard.clone()).or_default().insert(hostname);
+            self.queue.want(shard, Instant::now());
+        }
+    }
+
+    /// Begins the writes whose turn has come; those of replicas that may not write are forgotten, and asked for again when
+    /// they may.
+    pub(super) fn write(&mut self, tenancy: &Tenancy, may_write: bool) {
+        while self.tasks.len() < AT_ONCE
+            && let Some(name) = self.queue.take(Instant::now())
+        {
+            let document = self.document(&name, tenancy).filter(|_| may_write);
+            let Some(document) = document else {
+                self.queue.done(&name);
+                continue;
+            };
+            let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+            let there = self.shards.contains_key(&name);
+            self.tasks.spawn(async move {
+                let outcome = in_time(write(&api, &name, there, document)).await;
+                (name, outcome)
+            });
+        }
+    }
+
+    /// What is to be written to a ConfigMap; nothing where all that was asked for is settled.
+    fn document(&mut self, name: &str, tenancy: &Tenancy) -> Option<Value> {
+        let asked = self.asked.get_mut(name)?;
+        asked.retain(|hostname| tenancy.proposal(hostname).is_some());
+        if asked.is_empty() {
+            self.asked.remove(name);
+            return None;
+        }
+        let there = self.shards.get(name);
+        let entry = |hostname: &Hostname| {
+            let record = tenancy.proposal(hostname)?;
+            // What is not there need not be taken away.
+            let known = there.is_some_and(|shard| shard.records.contains_key(hostname));
+            (record.is_some() || known).then(|| (key(hostname), json!(record.map(value))))
+        };
+        let data: serde_json::Map<String, Value> = asked.iter().filter_map(entry).collect();
+        let version = there.map(|shard| shard.version.clone());
+        (!data.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "data": data}))
+    }
+
+    /// Waits until a write has ended, or the next one's turn has come.
+    pub(super) async fn next(&mut self) -> Ended {
+        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
+        Ended(ended_or_due(&mut self.tasks, due).await)
+    }
+
+    /// Takes in how it ended.
+    pub(super) fn take_ended(&mut self, ended: Ended) -> Vec<Change> {
+        let Some((name, outcome)) = ended.0 else { return Vec::new() };
+        match outcome {
+            Ok(map) => {
+                self.told.remove(&name);
+                self.queue.done(&name);
+                self.see(&map)
+            }
+            Err(failure) => {
+                let text = failure.to_string();
+                let usual = matches!(failure, Failure::Conflict | Failure::Gone);
+                if !usual && self.told.insert(name.clone(), text.clone()).as_ref() != Some(&text) {
+                    warn!(
+                        "configmap {}/{name}: {text}; new hostnames have no owner until it is written",
+                        self.namespace
+                    );
+                }
+                self.queue.failed(&name, Instant::now(), |failures| failure.pause(failures));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Ends what is being written. Nothing more is begun.
+    pub(super) async fn stop(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn write(api: &Api<ConfigMap>, name: &str, there: bool, mut document: Value) -> kube::Result<ConfigMap> {
+    if there {
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        return api.patch(name, &params, &Patch::Merge(document)).await;
+    }
+    document["metadata"] = json!({"name": name,
+        "labels": {"app.kubernetes.io/managed-by": "gatewright", LABEL.0: LABEL.1}});
+    let map: ConfigMap = serde_json::from_value(document).map_err(kube::Error::SerdeError)?;
+    api.create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }, &map).await
+}
+
+/// Watches the record until the receiver is gone.
+pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
+    let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    let mut events = pin!(watcher(api, Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1))));
+    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
+    let mut failed = false;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = out.closed() => return,
+        };
+        let mut told = Vec::new();
+        match event {
+            Some(Ok(Event::Init)) => before.append(&mut now),
+            Some(Ok(Event::InitApply(map) | Event::Apply(map))) => {
+                now.insert(map.name_any());
+                told.push(Told::There(Box::new(map)));
+            }
+            Some(Ok(Event::Delete(map))) => {
+                now.remove(&map.name_any());
+                told.push(Told::Gone(map.name_any()));
+            }
+            Some(Ok(Event::InitDone)) => {
+                failed = false;
+                told.extend(std::mem::take(&mut before).difference(&now).cloned().map(Told::Gone));
+                told.push(Told::Complete);
+            }
+            Some(Err(error)) => {
+                if !std::mem::replace(&mut failed, true) {
+                    warn!("watching who claimed hostnames first: {error}");
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+            None => return,
+        }
+        for one in told {
+            if out.send(one).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written_and_is_a_key_that_a_config_map_takes() {
+        for name in ["a.example.org", "*.example.org", "xn--bcher-kva.example"] {
+            let hostname = Hostname::parse(name).expect("a hostname");
+            let record = Record { namespace: "tenant-a".into(), since: 42 };
+            let key = key(&hostname);
+            assert!(key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')), "{key}");
+            assert_eq!(parse(&key, &value(&record)), Some((hostname, record)));
+        }
+        for (key, value) in [("a.example.org", "tenant-a"), ("a.example.org", "x tenant-a"), ("", "1 a"), ("_.", "1 a")]
+        {
+            assert_eq!(parse(key, value), None, "{key} {value}");
+        }
+    }
+}
