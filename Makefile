@@ -33,8 +33,9 @@ e2e: ## the tests against real counterparts
 	$(CARGO) test -p e2e --no-fail-fast -- --ignored
 
 bench: ## the table of README: ours, Envoy's floor, one chain per host
-	e2e/tools install envoy go
+	e2e/tools install envoy go pebble caddy lego
 	$(CARGO) bench --workspace
+	$(CARGO) test --release -p acme --test year
 
 generate: ## the Gateway API types from the release's CRDs, and the descriptors of what Envoy gets
 	e2e/tools install go kopium

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::journal::{Journal, Replaced};
+use super::journal::{Files, Journal, Replaced};
 use super::spares::{LARGEST, LEFT, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
@@ -36,15 +36,8 @@ impl Directory {
         }
         private_folder(&root.join("locks"))?;
         let locks = Arc::new(Spares::of(root.join("locks")));
-        let restore = |key: &Key, content: Option<&[u8]>| {
-            let (path, spares) = (file_of(&root, key), &spares[&key.kind()]);
-            match content {
-                Some(bytes) if Spares::read(&path)?.is_some_and(|(_, there)| there == bytes) => Ok(()),
-                Some(bytes) => spares.write(&path, bytes).map(|old| old.into_iter().for_each(|old| spares.keep(old))),
-                None => spares.remove(&path),
-            }
-        };
-        let journal = Journal::open(&root, restore).map_err(|e| failed("opening", &root.join("journal"), e))?;
+        let files = Entries { root: &root, spares: &spares };
+        let journal = Journal::open(&root, &files).map_err(|e| failed("opening", &root.join("journal"), e))?;
         let directory = Self { root, spares: Arc::new(spares), locks, journal };
         directory.sweep();
         Ok(directory)
@@ -101,8 +94,7 @@ impl Directory {
             let mode = meta.permissions().mode() & 0o777;
             return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
         }
-        // What a machine that lost its power may leave of a file that was removed.
-        if bytes.is_empty() || *bytes == LEFT {
+        if is_nothing(&bytes) {
             return Ok(None);
         }
         if meta.size() > LARGEST {
@@ -130,6 +122,27 @@ impl Directory {
             turn.replaced(Replaced { kind: key.kind(), path });
         }
         Ok(version_of(bytes))
+    }
+}
+
+/// The entries of a directory that is being opened.
+struct Entries<'a> {
+    root: &'a Path,
+    spares: &'a BTreeMap<Kind, Spares>,
+}
+
+impl Files for Entries<'_> {
+    fn content(&self, key: &Key) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+        let there = Spares::read(&file_of(self.root, key))?.map(|(_, bytes)| Zeroizing::new(bytes));
+        Ok(there.filter(|bytes| !is_nothing(bytes)))
+    }
+
+    fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()> {
+        let (path, spares) = (file_of(self.root, key), &self.spares[&key.kind()]);
+        match content {
+            Some(bytes) => spares.write(&path, bytes).map(|old| old.into_iter().for_each(|old| spares.keep(old))),
+            None => spares.remove(&path),
+        }
     }
 }
 
@@ -180,6 +193,11 @@ pub(crate) struct FileLock {
 }
 
 impl Lock for FileLock {}
+
+/// What a machine that lost its power may leave of a file that was removed.
+fn is_nothing(bytes: &[u8]) -> bool {
+    bytes.is_empty() || bytes == LEFT
+}
 
 fn file_of(root: &Path, key: &Key) -> PathBuf {
     root.join(key.kind().as_str()).join(format!("{}.json", key.name()))

@@ -60,6 +60,14 @@ pub(super) struct Replaced {
     pub(super) path: PathBuf,
 }
 
+/// The files that a journal tells of.
+pub(super) trait Files {
+    /// What is there.
+    fn content(&self, key: &Key) -> io::Result<Option<Zeroizing<Vec<u8>>>>;
+    /// Writes what was lost, or removes what was removed.
+    fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()>;
+}
+
 /// A turn to write: nobody else writes, in any process. What is compared with what is there cannot change meanwhile.
 pub(super) struct Turn<'a> {
     journal: &'a Journal,
@@ -67,33 +75,43 @@ pub(super) struct Turn<'a> {
 }
 
 impl Journal {
-    /// Opens the journal of a directory. After a restart of the machine, `restore` is called for each entry with the
-    /// content that it must have, or without one when it was removed.
-    pub(super) fn open(
-        root: &Path,
-        mut restore: impl FnMut(&Key, Option<&[u8]>) -> io::Result<()>,
-    ) -> io::Result<Arc<Self>> {
+    /// Opens the journal of a directory. After a restart of the machine the files are made as the journal tells; else it is
+    /// told what they are, where a process died between the two or an operator changed them.
+    pub(super) fn open(root: &Path, files: &impl Files) -> io::Result<Arc<Self>> {
         let turns = options().write(true).open(root.join("locks").join("journal"))?;
         turns.lock()?;
         let boot = boot();
         let paths = [root.join("journal.old"), root.join("journal")];
         let texts: Vec<Zeroizing<Vec<u8>>> = paths.iter().map(|p| whole(p)).collect::<io::Result<_>>()?;
+        let mut last = BTreeMap::new();
+        for (key, content) in texts.iter().flat_map(|text| Entries(text)) {
+            last.insert(key, content);
+        }
+        let mut others = Vec::new();
+        for (key, content) in last {
+            let there = files.content(&key)?;
+            if there.as_ref().map(|text| text.as_slice()) != content {
+                others.push((key, content, there));
+            }
+        }
         let is_of_now = |text: &Zeroizing<Vec<u8>>| text.is_empty() || text.starts_with(boot.as_bytes());
-        if !texts.iter().all(is_of_now) {
-            let mut last = BTreeMap::new();
-            for entry in texts.iter().flat_map(|text| Entries(text)) {
-                last.insert(entry.0, entry.1);
+        let restarted = !texts.iter().all(is_of_now);
+        if restarted {
+            for (key, content, _) in &others {
+                files.restore(key, *content)?;
             }
-            for (key, content) in &last {
-                restore(key, *content)?;
-            }
-            tracing::info!(entries = last.len(), "the machine was restarted: what it may have lost was put back");
+            tracing::info!(entries = others.len(), "the machine was restarted: what it had lost was put back");
             sync_all_of(root)?;
             for path in &paths {
-                fs::remove_file(path).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+                remove(path)?;
             }
         }
         let open = Open::at(root)?;
+        if !restarted {
+            for (key, _, there) in &others {
+                open.file.as_ref().write_all(&entry(key, there.as_ref().map(|text| text.as_slice()))?)?;
+            }
+        }
         turns.unlock()?;
         Ok(Arc::new(Self {
             root: root.to_owned(),
@@ -177,21 +195,27 @@ impl Journal {
     /// Begins a new journal, and removes the old one when all it tells of is on the disk.
     fn put_aside(&self) -> io::Result<()> {
         let old = self.root.join("journal.old");
-        {
+        let aside = {
             let mut turn = self.turn()?;
             if turn.open.broken {
                 sync_all_of(&self.root)?;
             } else {
                 turn.open.file.sync_data()?;
             }
-            // One that is there was left by a process that died: it goes first.
+            // One that is there was left by a process that died, or is another's: it goes first.
             if !old.exists() {
                 fs::rename(self.root.join("journal"), &old)?;
                 turn.open.go_on_in(Open::at(&self.root)?);
             }
-        }
+            fs::metadata(&old)?.ino()
+        };
         sync_all_of(&self.root)?;
-        fs::remove_file(&old)
+        let _turn = self.turn()?;
+        match fs::metadata(&old) {
+            Ok(there) if there.ino() == aside => remove(&old),
+            // Somebody else was faster.
+            _ => Ok(()),
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Open> {
@@ -274,6 +298,11 @@ fn whole(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Zeroizing::default()),
         Err(error) => Err(error),
     }
+}
+
+/// Removes a file; one that is not there is removed already.
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
 /// Writes all that the file system of a folder has in memory to the disk.
@@ -404,6 +433,8 @@ mod tests {
         // An operator moves it away, to begin anew.
         fs::remove_file(root.join("certificates/a.json")).expect("there");
         assert_eq!(content(&Directory::open(&root).expect("opens"), &key).await, None);
+        restarted(&root);
+        assert_eq!(content(&Directory::open(&root).expect("opens"), &key).await, None, "nor does it come back later");
     }
 
     #[tokio::test]
@@ -438,7 +469,8 @@ mod tests {
             ours.write(&order(&format!("large{i}")), &large, &Expect::Absent).await.expect("writes");
         }
         ours.settle(&order("large3")).await.expect("settles");
-        ours.journal().retiring.lock().expect("free").take().expect("it was full").await.expect("ends").expect("works");
+        let retiring = ours.journal().retiring.lock().expect("free").take().expect("it was full");
+        retiring.await.expect("ends").expect("works");
         assert!(!root.join("journal.old").exists());
         assert!(fs::metadata(root.join("journal")).expect("there").len() < 100);
         other.write(&order("later"), b"small", &Expect::Absent).await.expect("writes");
