@@ -58,7 +58,10 @@ impl Spares {
         // One that somebody swept away is made again.
         let mut file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&spare)?;
         file.write_all(bytes)?;
-        file.set_len(bytes.len() as u64)?;
+        // No spare is longer than what is left in it.
+        if bytes.len() < LEFT.len() {
+            file.set_len(bytes.len() as u64)?;
+        }
         drop(file);
         let exchanged = renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE).is_ok();
         if !exchanged {
