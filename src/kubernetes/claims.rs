@@ -90,12 +90,14 @@ pub struct Claims {
     /// Hostnames that are to be recorded anew, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Hostname>>,
     queue: Queue<String>,
-    tasks: JoinSet<(String, Result<ConfigMap, Failure>)>,
+    tasks: JoinSet<Written>,
     told: BTreeMap<String, String>,
 }
 
 /// How a write ended; `None` when the next one's turn has come.
-pub(super) struct Ended(Option<(String, Result<ConfigMap, Failure>)>);
+pub(super) struct Ended(Option<Written>);
+
+type Written = (String, Result<Box<ConfigMap>, Failure>);
 
 impl Claims {
     /// Nothing seen yet.
@@ -189,7 +191,7 @@ impl Claims {
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
             let there = self.shards.contains_key(&name);
             self.tasks.spawn(async move {
-                let outcome = in_time(write(&api, &name, there, document)).await;
+                let outcome = in_time(write(&api, &name, there, document)).await.map(Box::new);
                 (name, outcome)
             });
         }
