@@ -154,7 +154,7 @@ impl Book {
         self.touched.insert(secret.clone());
         match present {
             Some(present) => {
-                self.given.certificates.insert(secret.clone(), present.certificate.serial.to_string());
+                self.given.certificates.insert(secret.clone(), present.certificate.serial());
                 self.present.insert(secret.clone(), (present, None));
                 None
             }
@@ -246,7 +246,7 @@ impl Book {
             let resolved = resolve(&entry.wish.issuer).map(|issuer| issuer.id);
             let about = entry.names.as_ref().ok().cloned().zip(resolved.as_ref().ok());
             let addressee = about.map(|((names, id), issuer)| {
-                let present = self.present.get(&secret).map(|(present, _)| present.certificate.serial.to_string());
+                let present = self.present.get(&secret).map(|(present, _)| present.certificate.serial());
                 Addressee { id, names, issuer: issuer.clone(), present }
             });
             if let Some(Addressee { id, names, issuer, .. }) = &addressee {

@@ -53,7 +53,7 @@ impl Present {
             not_before,
             not_after,
             issuer: issuer_of(self.issued_by.as_deref(), by).to_owned(),
-            serial: certificate.serial.to_string(),
+            serial: certificate.serial(),
             ari_id: acme::certificate::ari_id_of(&certificate.leaf),
         };
         usable(&certificate, names, Timestamp::now()).then(|| Stored {

@@ -154,7 +154,6 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
         not_before: time(leaf.validity().not_before.timestamp()),
         not_after: time(leaf.validity().not_after.timestamp()),
         issuer: Arc::from(leaf.issuer().to_string()),
-        serial: Arc::from(leaf.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
     })
 }
 

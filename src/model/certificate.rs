@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use x509_parser::prelude::{FromDer, X509Certificate};
+
 use super::{Hostname, TlsParams};
 
 /// A private key. Has no `Debug` that prints it, and is compared by value.
@@ -70,11 +72,17 @@ pub struct Certificate {
     pub not_after: SystemTime,
     /// The leaf's issuer, as text for people.
     pub issuer: Arc<str>,
-    /// The leaf's serial number in lower-case hex.
-    pub serial: Arc<str>,
 }
 
 impl Certificate {
+    /// The leaf's serial number in lower-case hex; nothing where the leaf is no certificate. Read anew each time: it is
+    /// asked for by people, and when a certificate is replaced.
+    pub fn serial(&self) -> String {
+        let leaf = X509Certificate::from_der(&self.leaf).ok();
+        let bytes = leaf.map(|(_, leaf)| leaf.raw_serial().to_vec()).unwrap_or_default();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The chain in PEM, leaf first.
     pub fn chain(&self) -> String {
         text("CERTIFICATE", &self.leaf) + &self.issuers

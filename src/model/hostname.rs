@@ -12,8 +12,14 @@ use std::sync::Arc;
 pub struct Hostname(Arc<str>);
 
 /// Why a text is no hostname. The message says what was found and what to write instead.
+///
+/// A pointer: it is kept beside hostnames that are none the worse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostnameError {
+#[error(transparent)]
+pub struct HostnameError(Box<Fault>);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Fault {
     /// Not all lower case.
     #[error("hostname {0:?} has upper-case letters: write it in lower case")]
     UpperCase(String),
@@ -47,34 +53,38 @@ impl Hostname {
 
     /// Parses what a user wrote. Nothing is repaired: what is not canonical is refused with the reason.
     pub fn parse(text: &str) -> Result<Self, HostnameError> {
+        Self::check(text).map_err(|fault| HostnameError(Box::new(fault)))
+    }
+
+    fn check(text: &str) -> Result<Self, Fault> {
         let own = || text.to_owned();
         if text.is_empty() {
             return Ok(Self::any());
         }
         if !text.is_ascii() {
-            return Err(HostnameError::NotAscii(own()));
+            return Err(Fault::NotAscii(own()));
         }
         if text.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Err(HostnameError::UpperCase(own()));
+            return Err(Fault::UpperCase(own()));
         }
         if text.ends_with('.') {
-            return Err(HostnameError::TrailingDot(own()));
+            return Err(Fault::TrailingDot(own()));
         }
         if text.len() > 253 {
-            return Err(HostnameError::TooLong(own()));
+            return Err(Fault::TooLong(own()));
         }
         if text.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() {
-            return Err(HostnameError::IpAddress(own()));
+            return Err(Fault::IpAddress(own()));
         }
         let rest = text.strip_prefix("*.").unwrap_or(text);
         if rest.contains('*') {
-            return Err(HostnameError::Wildcard(own()));
+            return Err(Fault::Wildcard(own()));
         }
         for label in rest.split('.') {
             let ends = label.starts_with('-') || label.ends_with('-');
             let bytes = label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
             if label.is_empty() || label.len() > 63 || ends || !bytes {
-                return Err(HostnameError::Label(own(), label.to_owned()));
+                return Err(Fault::Label(own(), label.to_owned()));
             }
         }
         Ok(Self(Arc::from(text)))

@@ -80,7 +80,6 @@ fn secret(namespace: &str, name: &str, serial: &str) -> Object {
         not_before: SystemTime::UNIX_EPOCH,
         not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),
         issuer: Arc::from("test"),
-        serial: Arc::from(serial),
     };
     Object::Secret(Secret::with_certificate(ObjectName::new(namespace, name), Arc::new(certificate)))
 }

@@ -73,7 +73,6 @@ mod tests {
             not_before: at(valid.start),
             not_after: at(valid.end),
             issuer: Arc::from("test"),
-            serial: Arc::from("1"),
         };
         let name = ObjectName::new("default", "cert");
         Change::Put(Object::Secret(Secret::with_certificate(name, Arc::new(certificate))))

@@ -92,7 +92,8 @@ impl Engine {
                 Some(certificate) => {
                     let until = jiff::Timestamp::try_from(certificate.not_after).map(|t| t.to_string());
                     let until = until.unwrap_or_else(|_| "an unknown time".to_owned());
-                    let text = format!("serial {} by {}, valid until {until}", certificate.serial, certificate.issuer);
+                    let text =
+                        format!("serial {} by {}, valid until {until}", certificate.serial(), certificate.issuer);
                     if certificate.names.iter().any(|name| name.covers(&host)) {
                         told.hold("certificate", text);
                     } else {

@@ -12,7 +12,8 @@ pub(crate) struct Index<K, V>(BTreeMap<K, Values<V>>);
 #[derive(Clone, Debug)]
 enum Values<V> {
     One(V),
-    Many(BTreeSet<V>),
+    /// A pointer: what is rare does not make every entry larger.
+    Many(Box<BTreeSet<V>>),
 }
 
 impl<K, V> Default for Index<K, V> {
@@ -45,7 +46,7 @@ impl<K: Ord + Clone, V: Ord + Clone> Index<K, V> {
                 one @ Values::One(_) => {
                     let mut values: BTreeSet<V> = one.iter().cloned().collect();
                     if values.insert(value) {
-                        *one = Values::Many(values);
+                        *one = Values::Many(Box::new(values));
                     }
                 }
             },
@@ -64,9 +65,9 @@ impl<K: Ord + Clone, V: Ord + Clone> Index<K, V> {
                 self.0.remove(key);
             }
             Some(slot @ Values::Many(_)) => {
-                let mut values: BTreeSet<V> = match slot {
+                let mut values: Box<BTreeSet<V>> = match slot {
                     Values::Many(values) => std::mem::take(values),
-                    Values::One(_) => BTreeSet::new(),
+                    Values::One(_) => Box::default(),
                 };
                 values.remove(value);
                 *slot = match (values.len(), values.first()) {

@@ -119,7 +119,6 @@ mod tests {
             not_before: SystemTime::UNIX_EPOCH,
             not_after: SystemTime::UNIX_EPOCH,
             issuer: "itself".into(),
-            serial: "1".into(),
         })
     }
 

@@ -148,7 +148,7 @@ impl ObjectStorage {
         let there = in_time(api.get_opt(&name.name)).await.map_err(|e| failed("reading", object(), e))?;
         let written = match there {
             Some(there) => {
-                if secret::present(&there).is_some_and(|present| *present.certificate.serial == **serial) {
+                if secret::present(&there).is_some_and(|present| *present.certificate.serial() == **serial) {
                     return Ok(());
                 }
                 if let Some(why) = secret::foreign(&there, name) {
@@ -191,7 +191,7 @@ impl ObjectStorage {
         let Some(found) = found.map_err(|e| failed("reading", object(), e))? else { return Ok(None) };
         let foreign = secret::foreign(&found, &name);
         let present = secret::present(&found);
-        let is_known = present.as_ref().map(|p| &*p.certificate.serial) == addressee.present.as_deref();
+        let is_known = present.as_ref().map(|p| p.certificate.serial()).as_deref() == addressee.present.as_deref();
         let held = present.and_then(|p| p.held(&addressee.id, &name.namespace, &addressee.names, &addressee.issuer));
         match (held, foreign) {
             // It is known, and another one is to be got all the same: that one could not be put there.
