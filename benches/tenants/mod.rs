@@ -49,7 +49,7 @@ pub(crate) fn changes(objects: Vec<Object>) -> Vec<tenancy::Change> {
     let change = |object: Object| match object {
         Object::GatewayClass(class) => tenancy::Change::Class(class.meta.name.name.clone(), true),
         Object::Namespace(given) => {
-            let namespace = tenancy::Namespace { labels: given.labels, annotations: given.annotations };
+            let namespace = tenancy::Namespace { uid: given.uid, labels: given.labels, annotations: given.annotations };
             tenancy::Change::Namespace(given.name, Some(namespace))
         }
         Object::TenantGateway(tenant) => tenancy::Change::TenantGateway(tenant.name.clone(), Some(*tenant)),

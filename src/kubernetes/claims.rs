@@ -90,12 +90,14 @@ pub struct Claims {
     /// Hostnames that are to be recorded anew, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Hostname>>,
     queue: Queue<String>,
-    tasks: JoinSet<(String, Result<ConfigMap, Failure>)>,
+    tasks: JoinSet<Written>,
     told: BTreeMap<String, String>,
 }
 
 /// How a write ended; `None` when the next one's turn has come.
-pub(super) struct Ended(Option<(String, Result<ConfigMap, Failure>)>);
+pub(super) struct Ended(Option<Written>);
+
+type Written = (String, Result<Box<ConfigMap>, Failure>);
 
 impl Claims {
     /// Nothing seen yet.
@@ -121,10 +123,13 @@ impl Claims {
     pub(super) fn take_in(&mut self, told: Told) -> Vec<Change> {
         match told {
             Told::There(map) => self.see(&map),
+            // Who deletes it frees no name: what it said holds, and is written again.
             Told::Gone(name) => {
-                let gone = self.shards.remove(&name).unwrap_or_default();
-                self.want(name);
-                gone.records.into_keys().map(|hostname| Change::Recorded(hostname, None)).collect()
+                if let Some(gone) = self.shards.get_mut(&name) {
+                    gone.version.clear();
+                    self.queue.want(name, Instant::now());
+                }
+                Vec::new()
             }
             Told::Complete => {
                 self.complete = true;
@@ -161,8 +166,21 @@ impl Claims {
     }
 
     fn want(&mut self, shard: String) {
-        if self.asked.contains_key(&shard) {
+        if self.asked.contains_key(&shard) || self.is_lost(&shard) {
             self.queue.want(shard, Instant::now());
+        }
+    }
+
+    /// Whether a ConfigMap was deleted that said something.
+    fn is_lost(&self, shard: &str) -> bool {
+        self.shards.get(shard).is_some_and(|shard| shard.version.is_empty() && !shard.records.is_empty())
+    }
+
+    /// Everything that is not as it should be is looked at: it was not ours to write until now.
+    pub(super) fn look_at_everything(&mut self, tenancy: &Tenancy) {
+        self.ask(tenancy.proposals().map(|(hostname, _)| hostname.clone()));
+        for name in self.shards.keys().filter(|name| self.is_lost(name)).cloned().collect::<Vec<_>>() {
+            self.queue.want(name, Instant::now());
         }
     }
 
@@ -187,9 +205,9 @@ impl Claims {
                 continue;
             };
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-            let there = self.shards.contains_key(&name);
+            let there = self.shards.get(&name).is_some_and(|shard| !shard.version.is_empty());
             self.tasks.spawn(async move {
-                let outcome = in_time(write(&api, &name, there, document)).await;
+                let outcome = in_time(write(&api, &name, there, document)).await.map(Box::new);
                 (name, outcome)
             });
         }
@@ -197,21 +215,23 @@ impl Claims {
 
     /// What is to be written to a ConfigMap; nothing where all that was asked for is settled.
     fn document(&mut self, name: &str, tenancy: &Tenancy) -> Option<Value> {
-        let asked = self.asked.get_mut(name)?;
+        let asked = self.asked.entry(name.to_owned()).or_default();
         asked.retain(|hostname| tenancy.proposal(hostname).is_some());
         if asked.is_empty() {
             self.asked.remove(name);
-            return None;
         }
         let there = self.shards.get(name);
+        let lost = there.filter(|_| self.is_lost(name)).map(|shard| &shard.records);
+        let held = lost.into_iter().flatten().map(|(hostname, record)| (key(hostname), json!(value(record))));
         let entry = |hostname: &Hostname| {
             let record = tenancy.proposal(hostname)?;
             // What is not there need not be taken away.
             let known = there.is_some_and(|shard| shard.records.contains_key(hostname));
             (record.is_some() || known).then(|| (key(hostname), json!(record.map(value))))
         };
-        let data: serde_json::Map<String, Value> = asked.iter().filter_map(entry).collect();
-        let version = there.map(|shard| shard.version.clone());
+        let asked = self.asked.get(name).into_iter().flatten();
+        let data: serde_json::Map<String, Value> = held.chain(asked.filter_map(entry)).collect();
+        let version = there.map(|shard| shard.version.clone()).filter(|version| !version.is_empty());
         (!data.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "data": data}))
     }
 

@@ -73,9 +73,8 @@ impl Tenancy {
             ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
             ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
         };
-        !(own == from && made_by_us)
-            && !self.is_solver(key, tenant)
-            && (own == from || self.members.get(from) == Some(own))
+        let made_by_us = own == from && made_by_us || self.is_solver(key, tenant);
+        !made_by_us && (own == from || self.members.get(from) == Some(own))
     }
 
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {

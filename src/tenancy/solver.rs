@@ -160,3 +160,121 @@ pub(super) fn is_of(name: &str, tenant: &ObjectName) -> bool {
     let rest = rest.strip_prefix(&*tenant.name).filter(|_| namespace == &*tenant.namespace);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::confluence::{gone, http, tenant};
+    use super::super::*;
+    use super::*;
+
+    const OURS: &str = "gatewright-system";
+
+    fn engine() -> Tenancy {
+        let service = SolverService { namespace: OURS.into(), name: "challenges".to_owned(), port: 80, answers: true };
+        let certificates = Certificates::Own;
+        Tenancy::new(Settings { certificates, solver: Some(service), ..Settings::default() })
+    }
+
+    fn namespace(name: &str, uid: &str) -> Change {
+        let labels = [(GATEWAY_LABEL, "tenant-a"), (HOST_LABEL, "a.org")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        Change::Namespace(name.into(), Some(Namespace { labels, uid: uid.to_owned(), ..Namespace::default() }))
+    }
+
+    fn plain(name: &str, parent: Value, hostnames: &[&str]) -> Change {
+        let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"namespace": "tenant-a", "name": name},
+            "spec": {"hostnames": hostnames, "parentRefs": [parent], "rules": [{}]}});
+        let Ok(crate::inputs::Object::Route(route)) = crate::inputs::Object::parse(value) else { panic!("a route") };
+        let claimant = Claimant::from(&route);
+        Change::Claimant(claimant.key.clone(), Some(claimant))
+    }
+
+    /// The hostnames of every route of ours, and whose it is.
+    fn routes(engine: &Tenancy) -> Vec<(Value, Value)> {
+        let ours = engine.objects().iter().filter(|(derived, _)| &*derived.name.namespace == OURS);
+        let told = |desired: &Desired| {
+            let document = desired.document();
+            (document["spec"]["hostnames"].clone(), document["metadata"]["ownerReferences"][0]["uid"].clone())
+        };
+        ours.map(|(_, desired)| told(desired)).collect()
+    }
+
+    #[test]
+    fn a_gateway_has_a_route_for_all_and_one_beside_each_that_is_on_port_80() {
+        let mut engine = engine();
+        let gateway = || json!({"name": "cozystack"});
+        let spec = json!({"apex": "a.org"});
+        engine.apply(vec![
+            namespace("tenant-a", "u"),
+            namespace("tenant-b", "v"),
+            tenant("tenant-a", spec.clone()),
+            plain("both", gateway(), &["x.a.org", "*.b.a.org"]),
+            plain("secure", json!({"name": "cozystack", "sectionName": "https-y"}), &["y.a.org"]),
+            plain("elsewhere", json!({"name": "other"}), &["z.a.org"]),
+            http("tenant-b", "child", &["c.a.org"]),
+        ]);
+        let hosts = json!(["*.b.a.org", "x.a.org"]);
+        let all = [(Value::Null, json!("u")), (hosts.clone(), json!("u"))];
+        let is = |engine: &Tenancy, wanted: &[(Value, Value)]| {
+            let found = routes(engine);
+            assert!(found.len() == wanted.len() && wanted.iter().all(|one| found.contains(one)), "{found:?}");
+        };
+        is(&engine, &all);
+        // Another Namespace of that name is another owner.
+        engine.apply(vec![namespace("tenant-a", "w")]);
+        is(&engine, &[(Value::Null, json!("w")), (hosts, json!("w"))]);
+        // What somebody else put there is left alone, until it is gone.
+        let name = names::challenges(&ObjectName::new("tenant-a", "cozystack"), None);
+        let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(OURS, name) };
+        engine.apply(vec![Change::Existing(key.clone(), Some(Existing::default()))]);
+        assert_eq!(routes(&engine).len(), 1);
+        assert!(engine.decides(&key, "w") && !engine.decides(&key, "u") && !engine.decides(&key, ""));
+        engine.apply(vec![Change::Existing(key.clone(), None)]);
+        assert_eq!(routes(&engine).len(), 2);
+        // Where nobody asks over HTTP, and where we serve, there is none.
+        let mode = json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}});
+        for change in [tenant("tenant-a", mode), Change::Class("cilium".into(), true)] {
+            engine.apply(vec![change]);
+            is(&engine, &[]);
+            engine.apply(vec![tenant("tenant-a", spec.clone())]);
+        }
+        engine.apply(vec![Change::Class("cilium".into(), false)]);
+        assert_eq!(routes(&engine).len(), 2);
+        engine.apply(vec![gone(tenant("tenant-a", spec))]);
+        is(&engine, &[]);
+        assert!(engine.decides(&key, "w"), "the namespace is there, and wants none");
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_ends_in_the_same_routes(
+            order in Just((0..5).collect::<Vec<usize>>()).prop_shuffle(),
+            dropped in proptest::collection::vec(0..5usize, 0..3),
+        ) {
+            let all = [
+                namespace("tenant-a", "u"),
+                tenant("tenant-a", json!({"apex": "a.org"})),
+                plain("one", json!({"name": "cozystack"}), &["x.a.org"]),
+                plain("two", json!({"name": "cozystack", "port": 80}), &["x.a.org", "y.a.org"]),
+                Change::Class("cilium".into(), false),
+            ];
+            let mut engine = self::engine();
+            for at in &order {
+                engine.apply(vec![all[*at].clone()]);
+            }
+            for at in dropped.iter().filter(|at| **at < 4) {
+                engine.apply(vec![gone(all[*at].clone())]);
+            }
+            let left = all.iter().enumerate().filter(|(at, _)| *at == 4 || !dropped.contains(at));
+            let mut fresh = self::engine();
+            fresh.apply(left.map(|(_, change)| change.clone()).collect());
+            // What is not carried out any more stays as it was, on purpose.
+            if !dropped.contains(&0) {
+                prop_assert_eq!(routes(&engine), routes(&fresh));
+            }
+        }
+    }
+}

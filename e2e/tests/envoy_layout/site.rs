@@ -79,7 +79,6 @@ impl Site {
             not_before: SystemTime::UNIX_EPOCH,
             not_after: SystemTime::UNIX_EPOCH,
             issuer: "itself".into(),
-            serial: "1".into(),
         };
         let secret = Secret { name, certificate: Arc::new(certificate), params: Arc::new(params) };
         self.ads.set(&secret.resource_name(), &envoy::secret(&secret));

@@ -74,6 +74,16 @@ async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
     let told_to_late = cluster.writes()?.iter().filter(|w| w.object == format!("{LATE}/web")).count();
     assert_eq!(told_to_late, 1, "what is told of a claim is told once");
 
+    // Somebody deletes the record: nobody loses anything, and it is written again.
+    let before = cluster.writes()?.len();
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), NAMESPACE);
+    for map in maps.list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims")).await?.items {
+        maps.delete(&map.metadata.name.context("it has a name")?, &Default::default()).await?;
+    }
+    until("the record is back", async || Ok(records(&cluster).await? == pairs(&[(HOST, EARLY)]))).await?;
+    let written = quiet(&cluster, before).await?;
+    assert!(written.len() == 1 && written[0].resource == "configmaps", "{written:#?}");
+
     // A restart decides the same and writes nothing, and so does the next change.
     drop(one);
     let before = cluster.writes()?.len();

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
+use e2e::cluster::Cluster;
 use serde_json::{Value, json};
 
 use crate::site::{
@@ -156,6 +157,50 @@ fn listeners(gateway: &Value) -> Vec<(String, String, String)> {
         .collect()
 }
 
+/// What a mode leads to, from the beginning to `Ready=True`.
+async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
+    let server = &cluster.server;
+    let space = apply(server, case).await?;
+    until_owned(server, &space, case.owned).await?;
+    let expected: Vec<(String, String, String)> =
+        case.listeners.iter().map(|(n, h, s)| (n.to_string(), h.to_string(), s.to_string())).collect();
+    let gateway =
+        cluster.until(GATEWAY, "Gateway", &space, "cozystack", |gateway| listeners(gateway) == expected).await?;
+    assert_eq!(gateway["metadata"]["labels"]["cozystack.io/gateway"], space, "{}", case.mode);
+    assert_eq!(gateway["metadata"]["labels"]["cozystack.io/managed-by"], "cozystack-controller");
+    for (kind, name, pointer, value) in &case.fields {
+        let api_version = if *kind == "HTTPRoute" { GATEWAY } else { CERT_MANAGER };
+        let there = |object: &Value| object.pointer(pointer) == Some(value);
+        cluster.until(api_version, kind, &space, name, there).await?;
+    }
+    // The namespace that is attached says so, and by whom.
+    let attached = format!("cozy-{}", case.mode);
+    cluster
+        .until("v1", "Namespace", "", &attached, |object| {
+            let meta = &object["metadata"];
+            meta["labels"][OWNER] == *space && meta["annotations"][ATTACHED] == *space
+        })
+        .await?;
+    // A route is told that it has its hostname, whatever the mode.
+    cluster
+        .until(GATEWAY, "HTTPRoute", &space, "web", |object| {
+            let parents = object["status"]["parents"].as_array().into_iter().flatten();
+            parents.into_iter().any(|parent| {
+                let accepted = &parent["conditions"][0];
+                parent["controllerName"] == CLAIMS && accepted["type"] == "Accepted" && accepted["status"] == "True"
+            })
+        })
+        .await?;
+    until_ready(cluster, &space, "GatewayNotAccepted").await?;
+    program(server, "Gateway", &space, "cozystack").await?;
+    until_ready(cluster, &space, "Reconciled").await?;
+    let object = cluster.until(TENANT, "TenantGateway", &space, "cozystack", |o| ready(o).is_some()).await?;
+    let told = object["status"]["listeners"].as_array().cloned().unwrap_or_default();
+    assert!(told.iter().all(|listener| listener["ready"] == true), "{told:?}");
+    assert_eq!(told.len(), expected.len());
+    Ok(())
+}
+
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn each_mode_leads_to_its_objects_and_a_switch_to_those_of_the_other() -> Result<()> {
@@ -163,46 +208,7 @@ async fn each_mode_leads_to_its_objects_and_a_switch_to_those_of_the_other() -> 
     let server = &cluster.server;
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
-    for case in cases() {
-        let space = apply(server, &case).await?;
-        until_owned(server, &space, case.owned).await?;
-        let expected: Vec<(String, String, String)> =
-            case.listeners.iter().map(|(n, h, s)| (n.to_string(), h.to_string(), s.to_string())).collect();
-        let gateway =
-            cluster.until(GATEWAY, "Gateway", &space, "cozystack", |gateway| listeners(gateway) == expected).await?;
-        assert_eq!(gateway["metadata"]["labels"]["cozystack.io/gateway"], space, "{}", case.mode);
-        assert_eq!(gateway["metadata"]["labels"]["cozystack.io/managed-by"], "cozystack-controller");
-        for (kind, name, pointer, value) in &case.fields {
-            let api_version = if *kind == "HTTPRoute" { GATEWAY } else { CERT_MANAGER };
-            let there = |object: &Value| object.pointer(pointer) == Some(value);
-            cluster.until(api_version, kind, &space, name, there).await?;
-        }
-        // The namespace that is attached says so, and by whom.
-        let attached = format!("cozy-{}", case.mode);
-        cluster
-            .until("v1", "Namespace", "", &attached, |object| {
-                let meta = &object["metadata"];
-                meta["labels"][OWNER] == *space && meta["annotations"][ATTACHED] == *space
-            })
-            .await?;
-        // A route is told that it has its hostname, whatever the mode.
-        cluster
-            .until(GATEWAY, "HTTPRoute", &space, "web", |object| {
-                let parents = object["status"]["parents"].as_array().into_iter().flatten();
-                parents.into_iter().any(|parent| {
-                    let accepted = &parent["conditions"][0];
-                    parent["controllerName"] == CLAIMS && accepted["type"] == "Accepted" && accepted["status"] == "True"
-                })
-            })
-            .await?;
-        until_ready(&cluster, &space, "GatewayNotAccepted").await?;
-        program(server, "Gateway", &space, "cozystack").await?;
-        until_ready(&cluster, &space, "Reconciled").await?;
-        let object = cluster.until(TENANT, "TenantGateway", &space, "cozystack", |o| ready(o).is_some()).await?;
-        let told = object["status"]["listeners"].as_array().cloned().unwrap_or_default();
-        assert!(told.iter().all(|listener| listener["ready"] == true), "{told:?}");
-        assert_eq!(told.len(), expected.len());
-    }
+    futures::future::try_join_all(cases().iter().map(|case| led_to(&cluster, case))).await?;
 
     // Nothing is written any more.
     let before = cluster.writes()?.len();

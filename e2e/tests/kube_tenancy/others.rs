@@ -22,11 +22,9 @@ async fn what_others_write_is_left_alone_taken_over_or_put_right() -> Result<()>
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
     taken_over(&cluster, &before).await?;
-    left_alone(&cluster).await?;
-    labels(&cluster).await?;
+    // They are in namespaces of their own; the others count what is written.
+    tokio::try_join!(left_alone(&cluster), labels(&cluster), claims(&cluster), refused(&cluster))?;
     put_right(&cluster).await?;
-    claims(&cluster).await?;
-    refused(&cluster).await?;
     fought_over(&cluster).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
@@ -160,7 +158,6 @@ async fn taken_over(cluster: &Cluster, before: &BTreeMap<String, Value>) -> Resu
 
 /// Six guards: objects of somebody else under derived names, and a label that somebody else wrote.
 async fn left_alone(cluster: &Cluster) -> Result<()> {
-    let server = &cluster.server;
     let rules = json!([{"backendRefs": [{"name": "theirs", "port": 80}]}]);
     let certificate = |name: &str| {
         json!({"apiVersion": CERT_MANAGER, "kind": "Certificate", "metadata": {"name": name},
@@ -189,36 +186,41 @@ async fn left_alone(cluster: &Cluster) -> Result<()> {
         ("foreign1", "Certificate", certificate("cozystack-gateway-tls")),
         ("foreign0", "Certificate", certificate(&web)),
     ];
-    for (name, kind, mut object) in cases {
-        let space = format!("tenant-{name}");
-        let apex = format!("{name}.example.org");
-        namespace(server, &space, &apex).await?;
-        object["metadata"]["namespace"] = json!(space);
-        let theirs = server.put(object.clone()).await?;
-        let mut spec = json!({"apex": apex});
-        if name == "foreign1" {
-            spec["certMode"] = json!("dns01");
-            spec["dns01"] = json!({"cloudflare": {"apiTokenSecretRef": {"name": "token", "key": "k"}}});
-        }
-        server.put(tenant(&space, spec)).await?;
-        server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
-        server.put(route(&space, "good", &space, &[&format!("good.{apex}")])).await?;
-        let told = until_ready(cluster, &space, "ForeignObject").await?;
-        let text = told["message"].as_str().unwrap_or_default();
-        assert!(text.contains(kind) && text.contains("not owned by TenantGateway"), "{text}");
-        let (api, object_name) = server.api_of(&object).await?;
-        let now = api.get(&object_name).await?;
-        assert_eq!(theirs.metadata.resource_version, now.metadata.resource_version, "{kind} of others is untouched");
-        // The rest is there all the same.
-        if kind != "Gateway" {
-            cluster.until(GATEWAY, "Gateway", &space, "cozystack", |gateway| gateway["spec"].is_object()).await?;
-        }
-        // Once it is gone, ours takes its place.
-        api.delete(&object_name, &Default::default()).await?;
-        let owned = |object: &Value| object["metadata"]["ownerReferences"][0]["kind"] == "TenantGateway";
-        let api_version = object["apiVersion"].as_str().unwrap_or_default();
-        cluster.until(api_version, kind, &space, &object_name, owned).await?;
+    let all = cases.map(|(name, kind, object)| left_alone_is(cluster, name, kind, object));
+    futures::future::try_join_all(all).await.map(drop)
+}
+
+/// One of them, in a namespace of its own.
+async fn left_alone_is(cluster: &Cluster, name: &str, kind: &str, mut object: Value) -> Result<()> {
+    let server = &cluster.server;
+    let space = format!("tenant-{name}");
+    let apex = format!("{name}.example.org");
+    namespace(server, &space, &apex).await?;
+    object["metadata"]["namespace"] = json!(space);
+    let theirs = server.put(object.clone()).await?;
+    let mut spec = json!({"apex": apex});
+    if name == "foreign1" {
+        spec["certMode"] = json!("dns01");
+        spec["dns01"] = json!({"cloudflare": {"apiTokenSecretRef": {"name": "token", "key": "k"}}});
     }
+    server.put(tenant(&space, spec)).await?;
+    server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
+    server.put(route(&space, "good", &space, &[&format!("good.{apex}")])).await?;
+    let told = until_ready(cluster, &space, "ForeignObject").await?;
+    let text = told["message"].as_str().unwrap_or_default();
+    assert!(text.contains(kind) && text.contains("not owned by TenantGateway"), "{text}");
+    let (api, object_name) = server.api_of(&object).await?;
+    let now = api.get(&object_name).await?;
+    assert_eq!(theirs.metadata.resource_version, now.metadata.resource_version, "{kind} of others is untouched");
+    // The rest is there all the same.
+    if kind != "Gateway" {
+        cluster.until(GATEWAY, "Gateway", &space, "cozystack", |gateway| gateway["spec"].is_object()).await?;
+    }
+    // Once it is gone, ours takes its place.
+    api.delete(&object_name, &Default::default()).await?;
+    let owned = |object: &Value| object["metadata"]["ownerReferences"][0]["kind"] == "TenantGateway";
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    cluster.until(api_version, kind, &space, &object_name, owned).await?;
     Ok(())
 }
 

@@ -41,8 +41,7 @@ impl Cluster {
     /// Everything that is not recorded as it should be is looked at.
     pub(super) fn look_at_claims(&mut self) {
         if let Some(claims) = &mut self.claims {
-            let proposals = self.live.pipeline().tenancy().proposals();
-            claims.ask(proposals.map(|(hostname, _)| hostname.clone()));
+            claims.look_at_everything(self.live.pipeline().tenancy());
         }
     }
 
