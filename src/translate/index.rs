@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Index<K, V>(BTreeMap<K, Values<V>>);
 
 #[derive(Clone, Debug)]
+#[allow(clippy::box_collection, reason = "there are hundreds of thousands of these, and few have many values")]
 enum Values<V> {
     One(V),
     /// A pointer: what is rare does not make every entry larger.
