@@ -20,22 +20,20 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::lookout::{PATIENCE, Sockets, reachable};
 use super::settings::Preflight;
+use super::visitors;
 use crate::inputs::Object;
 use crate::model::{ObjectName, ServicePort};
 use crate::translate::Change;
 
 /// How long a validation connection may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// More validate at a time only when somebody floods us.
-const MOST: usize = 256;
 const ANSWER: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(100);
 /// The Service by which Envoys know the way here, and its port.
@@ -59,10 +57,7 @@ impl Door {
     }
 
     /// Serves until `stop` says so.
-    ///
-    /// # Errors
-    /// When the listener breaks.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("ring has TLS 1.2 and 1.3")
@@ -70,35 +65,12 @@ impl Door {
             .with_cert_resolver(self);
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let room = Arc::new(Semaphore::new(MOST));
-        let mut connections = JoinSet::new();
-        while !*stop.borrow() {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                Some(_) = connections.join_next() => continue,
-                _ = stop.changed() => break,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                // Too many open files: those that are open end soon.
-                Err(error) => {
-                    warn!("TLS-ALPN-01: {error}");
-                    sleep(AGAIN).await;
-                    continue;
-                }
-            };
-            let Ok(place) = room.clone().try_acquire_owned() else { continue };
-            let acceptor = acceptor.clone();
-            connections.spawn(async move {
-                // The handshake is all there is to it (RFC 8737, 3): what comes after is nobody's.
-                if let Ok(Err(error)) = timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                    debug!("TLS-ALPN-01: {error}");
-                }
-                drop(place);
-            });
-        }
-        connections.shutdown().await;
-        Ok(())
+        // The handshake is all there is to it (RFC 8737, 3): what comes after is nobody's.
+        let shake = |stream| {
+            let accepted = acceptor.accept(stream);
+            async move { accepted.await.map(drop) }
+        };
+        visitors::receive(listener, "TLS-ALPN-01", HANDSHAKE, stop, shake).await;
     }
 
     /// What leads Envoys to a listener on this machine.
@@ -277,6 +249,6 @@ mod tests {
         doorway.cleanup("a.example.org").await;
         shown("a.example.org", address).await.expect_err("it is over");
         stopper.send_replace(true);
-        serving.await.expect("joined").expect("ended well");
+        serving.await.expect("joined");
     }
 }

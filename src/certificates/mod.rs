@@ -25,6 +25,7 @@ mod responder;
 mod settings;
 mod shelf;
 mod tenant;
+mod visitors;
 mod wish;
 mod wishing;
 

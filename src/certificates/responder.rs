@@ -13,22 +13,17 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use tracing::{debug, warn};
+use tokio::sync::watch;
 
 use super::desk::Desk;
+use super::visitors;
 use crate::model::Hostname;
 use crate::translate::ChallengeAnswer;
 
-/// Connections at the same time; what comes on top is closed, and asks again.
-const MOST: usize = 256;
 /// A question is a line, and so is its answer.
 const EXCHANGE: Duration = Duration::from_secs(10);
 /// Long enough for every header that a proxy adds.
 const BUFFER: usize = 64 << 10;
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// Who knows with which account's thumbprint a host is answered for.
 pub trait Thumbprints: Send + Sync + 'static {
@@ -65,35 +60,9 @@ impl Thumbprints for Answered {
 }
 
 /// Serves until `stop` says so.
-pub async fn respond(listener: TcpListener, thumbprints: Arc<dyn Thumbprints>, mut stop: watch::Receiver<bool>) {
+pub async fn respond(listener: TcpListener, thumbprints: Arc<dyn Thumbprints>, stop: watch::Receiver<bool>) {
     let router = Router::new().fallback(challenge).with_state(thumbprints);
-    let room = Arc::new(Semaphore::new(MOST));
-    let mut connections = JoinSet::new();
-    while !*stop.borrow() {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-            _ = stop.changed() => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            // Too many open files: those that are open end soon.
-            Err(error) => {
-                warn!("HTTP-01: {error}");
-                sleep(AGAIN).await;
-                continue;
-            }
-        };
-        let Ok(place) = room.clone().try_acquire_owned() else { continue };
-        let router = router.clone();
-        connections.spawn(async move {
-            if let Ok(Err(error)) = timeout(EXCHANGE, exchange(stream, router)).await {
-                debug!("HTTP-01: {error}");
-            }
-            drop(place);
-        });
-    }
-    connections.shutdown().await;
+    visitors::receive(listener, "HTTP-01", EXCHANGE, stop, |stream| exchange(stream, router.clone())).await;
 }
 
 /// One question and its answer: a connection that is kept would only end in the middle of a later one.
