@@ -14,7 +14,7 @@ use crate::model::ObjectName;
 
 /// A [`Claim`] that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ClaimId(u32);
+pub(super) struct ClaimId(usize);
 
 /// What a claimant asks of one TenantGateway.
 pub(super) struct Claim {
@@ -50,13 +50,13 @@ impl Index<ClaimId> for Claims {
     type Output = Claim;
 
     fn index(&self, id: ClaimId) -> &Claim {
-        &self.all[id.0 as usize]
+        &self.all[id.0]
     }
 }
 
 impl IndexMut<ClaimId> for Claims {
     fn index_mut(&mut self, id: ClaimId) -> &mut Claim {
-        &mut self.all[id.0 as usize]
+        &mut self.all[id.0]
     }
 }
 
@@ -76,7 +76,7 @@ impl Claims {
         let claiming = self.by_key.entry(key.clone()).or_default();
         claiming.claimant = claimant;
         for id in &claiming.claims {
-            let claim = &mut self.all[id.0 as usize];
+            let claim = &mut self.all[id.0];
             if claim.named && !tenants.contains(&claim.tenant) {
                 self.by_tenant.remove(claim.tenant.clone(), id);
                 self.by_namespace.remove(key.name.namespace.clone(), id);
@@ -84,16 +84,16 @@ impl Claims {
             }
         }
         for tenant in tenants {
-            let there = claiming.claims.iter().copied().find(|id| self.all[id.0 as usize].tenant == tenant);
+            let there = claiming.claims.iter().copied().find(|id| self.all[id.0].tenant == tenant);
             let id = there.unwrap_or_else(|| {
                 let (bids, refused) = (SmallVec::new(), Vec::new());
                 let claim =
                     Claim { key: key.clone(), tenant: tenant.clone(), named: false, bids, refused, verdict: None };
-                let id = ClaimId(u32::try_from(self.all.insert(claim)).expect("memory ends before"));
+                let id = ClaimId(self.all.insert(claim));
                 claiming.claims.push(id);
                 id
             });
-            let claim = &mut self.all[id.0 as usize];
+            let claim = &mut self.all[id.0];
             if !claim.named {
                 self.by_tenant.insert(tenant, id);
                 self.by_namespace.insert(key.name.namespace.clone(), id);
@@ -113,7 +113,7 @@ impl Claims {
         if claim.named || claim.verdict.is_some() || !claim.bids.is_empty() {
             return;
         }
-        let key = self.all.remove(id.0 as usize).key;
+        let key = self.all.remove(id.0).key;
         if let Some(claiming) = self.by_key.get_mut(&key) {
             claiming.claims.retain(|held| *held != id);
             if claiming.claims.is_empty() && claiming.claimant.is_none() {

@@ -91,7 +91,7 @@ pub struct Tenancy {
     pub(super) children: Index<Arc<str>, Arc<str>>,
     /// The wildcards of child apexes that are on a wildcard certificate, and those that it has no room for.
     pub(super) child_hosts: BTreeSet<Host>,
-    pub(super) beyond: BTreeSet<Host>,
+    pub(super) beyond: BTreeMap<ObjectName, BTreeSet<Host>>,
     pub(super) claims: Claims,
     /// What is known of every hostname that is asked for, or has a listener.
     pub(super) hosts: Hosts,
@@ -140,14 +140,6 @@ pub(super) struct Dirty {
     pub(super) judged: Vec<((ClaimKey, ObjectName), Option<Verdict>)>,
 }
 
-impl Dirty {
-    /// Marks a hostname: who owns it, and its listener.
-    pub(super) fn touch(&mut self, id: HostId, host: &Host) {
-        self.names.insert(host.name());
-        self.hosts.insert(id);
-    }
-}
-
 impl Tenancy {
     /// An engine that has seen nothing.
     pub fn new(settings: Settings) -> Self {
@@ -163,7 +155,7 @@ impl Tenancy {
             members: BTreeMap::new(),
             children: Index::default(),
             child_hosts: BTreeSet::new(),
-            beyond: BTreeSet::new(),
+            beyond: BTreeMap::new(),
             claims: Claims::default(),
             hosts: Hosts::default(),
             records: BTreeMap::new(),
@@ -343,6 +335,12 @@ impl Tenancy {
             }
             Change::Existing(key, new) => dirty.existing.push((key, new)),
         }
+    }
+
+    /// Marks a hostname: who owns it, and its listener.
+    pub(super) fn touch(&self, id: HostId, dirty: &mut Dirty) {
+        dirty.names.insert(self.hosts[id].host.name());
+        dirty.hosts.insert(id);
     }
 
     /// Marks the claims of a namespace's objects.

@@ -150,7 +150,7 @@ impl Tenancy {
 
     /// Those that it has no room for.
     pub(super) fn beyond_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
-        self.beyond.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
+        self.beyond.get(tenant).into_iter().flatten()
     }
 
     /// Works out the child apexes of a TenantGateway in wildcard mode.
@@ -177,8 +177,7 @@ impl Tenancy {
         {
             wanted.insert(next);
         }
-        let had_beyond = self.beyond_of(name).next().is_some();
-        if there != wanted && (had_beyond || !beyond.is_empty()) {
+        if there != wanted && (self.beyond.contains_key(name) || !beyond.is_empty()) {
             // Others may have room on the certificate now, or none any more.
             self.touch_all(name, dirty);
         }
@@ -189,18 +188,18 @@ impl Tenancy {
             self.child_hosts.remove(host);
         }
         self.child_hosts.extend(wanted);
-        let before: Vec<Host> = self.beyond_of(name).cloned().collect();
-        for host in &before {
-            self.beyond.remove(host);
+        if beyond.is_empty() {
+            self.beyond.remove(name);
+        } else {
+            self.beyond.insert(name.clone(), beyond);
         }
-        self.beyond.extend(beyond);
     }
 
     /// Marks everything that a TenantGateway's specification has a say in.
     fn touch_all(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.claims.extend(self.claims.on(name));
         for id in self.hosts.of(name) {
-            dirty.touch(id, &self.hosts[id].host);
+            self.touch(id, dirty);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::model::{Hostname, ObjectName};
 pub(super) struct Name(pub(super) Hostname);
 
 /// A hostname of a TenantGateway, in the same order.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
     pub(super) tenant: ObjectName,
     pub(super) hostname: Hostname,
@@ -28,7 +28,7 @@ pub(super) struct Host {
 
 /// A [`Host`] that something is known of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct HostId(u32);
+pub(super) struct HostId(usize);
 
 /// What is known of a hostname.
 pub(super) struct Held {
@@ -131,13 +131,13 @@ impl Index<HostId> for Hosts {
     type Output = Held;
 
     fn index(&self, id: HostId) -> &Held {
-        &self.all[id.0 as usize]
+        &self.all[id.0]
     }
 }
 
 impl IndexMut<HostId> for Hosts {
     fn index_mut(&mut self, id: HostId) -> &mut Held {
-        &mut self.all[id.0 as usize]
+        &mut self.all[id.0]
     }
 }
 
@@ -160,15 +160,15 @@ impl Hosts {
     pub(super) fn hold(&mut self, tenant: &ObjectName, hostname: &Hostname) -> HostId {
         let ids = self.by_name.entry(hostname.clone()).or_default();
         let all = &mut self.all;
-        if let Some(id) = ids.iter().find(|id| all[id.0 as usize].host.tenant == *tenant) {
+        if let Some(id) = ids.iter().find(|id| all[id.0].host.tenant == *tenant) {
             return *id;
         }
         let host = Host::new(tenant, hostname);
-        let id = HostId(u32::try_from(all.insert(Held::of(host.clone()))).expect("memory ends before"));
+        let id = HostId(all.insert(Held::of(host.clone())));
         ids.push(id);
         if hostname.is_wildcard() {
             if !self.wild.has(tenant) {
-                let there = self.by_tenant.of(tenant).map(|id| (all[id.0 as usize].host.clone(), *id));
+                let there = self.by_tenant.of(tenant).map(|id| (all[id.0].host.clone(), *id));
                 self.order.extend(there);
             }
             self.wild.insert(tenant.clone(), id);
@@ -185,7 +185,7 @@ impl Hosts {
         if !self[id].is_idle() {
             return;
         }
-        let Host { tenant, hostname } = self.all.remove(id.0 as usize).host;
+        let Host { tenant, hostname } = self.all.remove(id.0).host;
         if let Some(ids) = self.by_name.get_mut(&hostname) {
             ids.retain(|held| *held != id);
             if ids.is_empty() {
@@ -197,7 +197,7 @@ impl Hosts {
         self.wild.remove(tenant.clone(), &id);
         if ordered && !self.wild.has(&tenant) {
             for id in self.by_tenant.of(&tenant) {
-                self.order.remove(&self.all[id.0 as usize].host);
+                self.order.remove(&self.all[id.0].host);
             }
         }
         self.order.remove(&Host { tenant, hostname });

@@ -49,7 +49,7 @@ impl Tenancy {
                 }
                 let host = self.hosts.hold(tenant, hostname);
                 self.put(host, id.1, None, shard);
-                dirty.touch(host, &self.hosts[host].host);
+                self.touch(host, dirty);
             }
         }
         self.existing.insert(key, new);
@@ -281,7 +281,7 @@ impl Tenancy {
             let last = self.shards.get(&(tenant.clone(), 0)).and_then(|shard| shard.last_key_value());
             let Some(host) = last.and_then(|(hostname, _)| self.hosts.find(tenant, hostname)) else { break };
             self.take(host, dirty);
-            dirty.touch(host, &self.hosts[host].host);
+            self.touch(host, dirty);
         }
         self.refresh_room(&(tenant.clone(), 0));
     }

@@ -48,7 +48,7 @@ impl Tenancy {
     /// Marks what is claimed below a wildcard.
     pub(super) fn touch_below(&self, wildcard: HostId, dirty: &mut Dirty) {
         for id in self.hosts.below(&self.hosts[wildcard].host) {
-            dirty.touch(id, &self.hosts[id].host);
+            self.touch(id, dirty);
         }
     }
 }
