@@ -1,7 +1,7 @@
 //! What we cost an API server: writes and time for one added host, many TenantGateways from nothing, a start with all of
 //! it there, a steady state, and the way of one route to HTTPS.
 //!
-//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|own [HOSTS]]`. API server and controller share the
+//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|start [TENANTS]|own [HOSTS]]`. API server and controller share the
 //! machine, so times are told as multiples of what a plain client needs for the same in the same run; counts are exact.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
@@ -12,6 +12,7 @@ mod own;
 #[allow(dead_code, unreachable_pub, reason = "the tests use the rest")]
 #[path = "../../e2e/tests/kube_tenancy/site.rs"]
 mod site;
+mod start;
 
 use std::time::{Duration, Instant};
 
@@ -35,8 +36,9 @@ fn main() -> Result<()> {
     match wish.first().map(String::as_str) {
         Some("hosts") => runtime.block_on(hosts::hosts()),
         Some("mass") => runtime.block_on(mass::mass(count.unwrap_or(TENANTS))),
+        Some("start") => runtime.block_on(start::start(count.unwrap_or(TENANTS))),
         Some("own") => runtime.block_on(own::own(count.unwrap_or(HOSTS))),
-        Some(other) => bail!("nothing is called {other}: expected hosts, mass or own"),
+        Some(other) => bail!("nothing is called {other}: expected hosts, mass, start or own"),
         None => {
             runtime.block_on(hosts::hosts())?;
             runtime.block_on(mass::mass(TENANTS))?;
@@ -96,12 +98,29 @@ fn processor(controller: &Gatewright) -> Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Resident memory of the controller in megabytes: now, and at most so far.
-fn resident(controller: &Gatewright) -> Result<(u64, u64)> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid()))?;
-    let field = |name: &str| -> Result<u64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a field of the status")?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
-    };
-    Ok((field("VmRSS:")?, field("VmHWM:")?))
+/// Memory of the controller, in megabytes.
+struct Memory {
+    /// Resident.
+    now: f64,
+    /// Of it what is its own, and not read from a file.
+    own: f64,
+    /// At most so far.
+    most: f64,
+}
+
+impl Memory {
+    fn of(controller: &Gatewright) -> Result<Self> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid()))?;
+        let field = |name: &str| -> Result<f64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a field of the status")?;
+            Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+        };
+        Ok(Self { now: field("VmRSS:")?, own: field("RssAnon:")?, most: field("VmHWM:")? })
+    }
+}
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.1} MB resident ({:.1} MB of it not of files), at most {:.1} MB", self.now, self.own, self.most)
+    }
 }

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::site::{self, CERT_MANAGER, GATEWAY, namespace, objects, program, rewrite, route, tenant};
-use crate::{AT_ONCE, processor, put_all, quiet, resident, until};
+use crate::{AT_ONCE, Memory, processor, put_all, quiet, until};
 
 /// A Gateway, a redirect, an Issuer and ten Certificates.
 const OBJECTS: usize = 13;
@@ -53,8 +53,7 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
         (0..tenants).map(|number| async move { program(server, "Gateway", &space(number), "cozystack").await });
     stream::iter(programmed).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     quiet(&cluster, 0).await?;
-    let (now, most) = resident(&controller)?;
-    println!("resident after it: {now} MB, at most {most} MB");
+    println!("memory after it: {}", Memory::of(&controller)?);
 
     drop(controller);
     let before = cluster.writes()?.len();
@@ -64,12 +63,12 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
     let ready = began.elapsed();
     controller.line("holding the lease").await?;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let (now, most) = resident(&controller)?;
     println!(
-        "a start with all of it there: ready in {:.1} s, {} writes in 30 s, resident {now} MB, at most {most} MB, {:.1} s of processor",
+        "a start with all of it there: ready in {:.1} s, {} writes in 30 s, {:.1} s of processor; memory: {}",
         ready.as_secs_f64(),
         cluster.writes()?.len() - before,
-        processor(&controller)?.as_secs_f64()
+        processor(&controller)?.as_secs_f64(),
+        Memory::of(&controller)?
     );
     steady(&cluster, &controller, tenants).await?;
     let plain = plain(&cluster, tenants).await?;

@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::site::GATEWAY;
-use crate::{median, millis, processor, put_all, quiet, resident};
+use crate::{Memory, median, millis, processor, put_all, quiet};
 
 /// As many listeners as a ListenerSet may have.
 const SET: usize = 64;
@@ -70,12 +70,12 @@ pub(crate) async fn own(hosts: usize) -> Result<()> {
     let serving = began.elapsed();
     cluster.until(GATEWAY, "Gateway", SPACE, "edge", |o| is_true(&o["status"], "Programmed")).await?;
     quiet(&cluster, 0).await?;
-    let (now, most) = resident(&controller)?;
     println!(
-        "own class, {hosts} hosts: view in {:.1} s, last host's HTTPS 200 after {:.1} s, {} writes, resident {now} MB, at most {most} MB",
+        "own class, {hosts} hosts: view in {:.1} s, last host's HTTPS 200 after {:.1} s, {} writes, {}",
         complete.as_secs_f64(),
         serving.as_secs_f64(),
-        cluster.writes()?.len()
+        cluster.writes()?.len(),
+        Memory::of(&controller)?
     );
 
     let api = server.api(GATEWAY, "HTTPRoute", SPACE).await?;

@@ -1,6 +1,7 @@
 //! A real Kubernetes API server with its etcd on loopback: RBAC on, audit log on, no nodes.
 
 mod audit;
+pub mod etcd;
 mod identity;
 pub mod manifests;
 pub mod proxy;
@@ -180,6 +181,11 @@ impl ApiServer {
             ensure!(Instant::now() < deadline, "kube-apiserver is not ready:\n{}", server.tail());
             sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// What the server keeps, past the server.
+    pub async fn etcd(&self) -> Result<etcd::Etcd> {
+        etcd::Etcd::connect(SocketAddr::from(([127, 0, 0, 1], self.etcd_port))).await
     }
 
     /// A client that may do everything.
