@@ -235,9 +235,12 @@ impl Pipeline {
             }
         }
         for key in claims {
-            let now = match batch.changes.get(&key) {
-                Some(Change::Put(object)) => Some(object.clone()),
-                Some(_) => continue,
+            let now = match batch.changes.remove(&key) {
+                Some(Change::Put(object)) => Some(object),
+                Some(other) => {
+                    batch.put(other);
+                    continue;
+                }
                 None => self.held(&key),
             };
             match now {
@@ -249,7 +252,8 @@ impl Pipeline {
                     let set = self.withhold(set);
                     batch.put(Change::Put(Object::ListenerSet(set)));
                 }
-                _ => {}
+                Some(other) => batch.put(Change::Put(other)),
+                None => {}
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::inputs::{Listener, Object};
+use crate::inputs::{Listener, Object, ParentRef};
 use crate::model::ObjectName;
 
 /// What objects have in common. Changes where values are kept, never what they are.
@@ -11,6 +11,7 @@ use crate::model::ObjectName;
 pub(crate) struct Sharing {
     names: HashSet<ObjectName>,
     texts: HashSet<Arc<str>>,
+    parents: HashSet<Arc<[ParentRef]>>,
     /// How many there may be before those are looked for that nobody has any more.
     full: usize,
 }
@@ -33,9 +34,15 @@ impl Sharing {
             }
             Object::Route(route) => {
                 self.name(&mut route.meta.name);
+                self.parents(&mut route.parents);
                 let backends = route.rules.iter_mut().flat_map(|rule| &mut rule.backends);
                 backends.for_each(|backend| self.name(&mut backend.target.name));
             }
+            Object::GrpcRoute(route) => {
+                self.name(&mut route.meta.name);
+                self.parents(&mut route.parents);
+            }
+            Object::TenantGateway(tenant) => self.name(&mut tenant.name),
             Object::Secret(secret) => {
                 self.name(&mut secret.name);
                 if let Some(certificate) = secret.certificate.as_mut().ok().and_then(Arc::get_mut) {
@@ -66,7 +73,9 @@ impl Sharing {
         }
         let mut namespace = name.namespace.clone();
         self.text(&mut namespace);
-        *name = ObjectName::new(namespace, name.name.clone());
+        if !Arc::ptr_eq(&namespace, &name.namespace) {
+            *name = ObjectName::new(namespace, name.name.clone());
+        }
         self.names.insert(name.clone());
         self.sweep();
     }
@@ -80,14 +89,28 @@ impl Sharing {
         self.sweep();
     }
 
+    fn parents(&mut self, parents: &mut Arc<[ParentRef]>) {
+        if let Some(known) = self.parents.get(parents) {
+            parents.clone_from(known);
+            return;
+        }
+        self.parents.insert(parents.clone());
+        self.sweep();
+    }
+
     /// Forgets what nobody else has, each time there is twice as much as the last time.
     fn sweep(&mut self) {
-        if self.names.len() + self.texts.len() <= self.full.max(FEW) {
+        if self.len() <= self.full.max(FEW) {
             return;
         }
         self.names.retain(ObjectName::is_shared);
         self.texts.retain(|text| Arc::strong_count(text) > 1);
-        self.full = 2 * (self.names.len() + self.texts.len());
+        self.parents.retain(|parents| Arc::strong_count(parents) > 1);
+        self.full = 2 * self.len();
+    }
+
+    fn len(&self) -> usize {
+        self.names.len() + self.texts.len() + self.parents.len()
     }
 }
 

@@ -222,8 +222,16 @@ impl ListenerSet {
 }
 
 fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Arc<Listener>>, ParseError> {
-    let listeners =
-        super::route::exact(listeners.into_iter().map(|listener| Listener::read(meta, listener).map(Arc::new)))?;
+    let mut others: Option<Arc<AllowedRoutes>> = None;
+    let mut read = |listener| {
+        let mut listener = Listener::read(meta, listener)?;
+        match &others {
+            Some(others) if *others == listener.allowed => listener.allowed = others.clone(),
+            _ => others = Some(listener.allowed.clone()),
+        }
+        Ok(Arc::new(listener))
+    };
+    let listeners = super::route::exact(listeners.into_iter().map(&mut read))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -1,5 +1,7 @@
 //! A GRPCRoute as far as it is read: which hostnames it claims, and of whom. It is not served.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,9 +17,9 @@ pub struct GrpcRoute {
     /// Its metadata.
     pub meta: Meta,
     /// Its hostnames as written, or what is wrong with one.
-    pub hostnames: Vec<Result<Hostname, HostnameError>>,
+    pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
     /// What it wants to attach to.
-    pub parents: Vec<ParentRef>,
+    pub parents: Arc<[ParentRef]>,
 }
 
 #[derive(Deserialize)]

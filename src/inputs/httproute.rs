@@ -44,7 +44,7 @@ fn empty_rule() -> gw::HttpRouteRules {
     gw::HttpRouteRules { backend_refs: None, filters: None, matches: None, name: None, retry: None, timeouts: None }
 }
 
-pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Vec<ParentRef>, ParseError> {
+pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Arc<[ParentRef]>, ParseError> {
     schema::at_most("spec.parentRefs", 32, refs)?
         .into_iter()
         .map(|parent| {

@@ -34,9 +34,9 @@ pub struct Route {
     /// Its kind.
     pub kind: RouteKind,
     /// Its hostnames as written, or what is wrong with one; empty means any.
-    pub hostnames: Vec<Result<Hostname, HostnameError>>,
+    pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
     /// What it wants to attach to.
-    pub parents: Vec<ParentRef>,
+    pub parents: Arc<[ParentRef]>,
     /// Its rules in order.
     pub rules: Vec<RouteRule>,
     /// Whether it answers an ACME challenge for an issuer that works by routes.

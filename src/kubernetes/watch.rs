@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource};
-use kube::core::{DynamicObject, PartialObjectMeta, TypeMeta};
+use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Config, Event, InitialListStrategy, watcher};
 use kube::{Client, Error};
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use super::seen::Seen;
 use super::tenants::{Held, derived};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
+use crate::sharing::Sharing;
 use crate::tenancy::{Derived, Existing};
 
 /// How many objects are handed over at once.
@@ -71,8 +72,19 @@ pub enum Lists {
 
 /// The names of a kind that were told. They outlive a watch: a kind that is served again, or in another version, may lack
 /// some.
-#[derive(Clone, Debug, Default)]
-pub struct Names(Arc<Mutex<Known>>);
+#[derive(Clone, Default)]
+pub struct Names {
+    known: Arc<Mutex<Known>>,
+    /// What objects of all kinds have in common is kept once from here on, where they wait for each other as well.
+    sharing: Arc<Mutex<Sharing>>,
+}
+
+impl Names {
+    /// Names of another kind.
+    pub(super) fn of_another(&self) -> Self {
+        Self { known: Arc::default(), sharing: self.sharing.clone() }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -133,6 +145,38 @@ pub async fn watch(
     }
 }
 
+/// What is kept of an event.
+enum Slim {
+    Begin,
+    There(ObjectName, [Option<Update>; 2]),
+    Gone(ObjectKey),
+    End,
+}
+
+impl Slim {
+    fn of(event: Event<DynamicObject>, kind: Kind, resource: &ApiResource, sharing: &Mutex<Sharing>) -> Self {
+        match event {
+            Event::Init => Self::Begin,
+            Event::InitDone => Self::End,
+            Event::Delete(object) => Self::Gone(key(kind, &object.metadata)),
+            Event::InitApply(object) | Event::Apply(object) => {
+                let mut key = key(kind, &object.metadata);
+                let share = || sharing.lock().expect("nothing panics while it is held");
+                share().name(&mut key.name);
+                let held = derived(&key).map(|derived| {
+                    let (held, existing) = Held::new(&object);
+                    Update::Held(derived, Box::new(held), existing)
+                });
+                let mut told = update(key.clone(), object, resource);
+                if let Some(Update::Put(object, _)) = &mut told {
+                    share().object(object);
+                }
+                Self::There(key.name, [held, told])
+            }
+        }
+    }
+}
+
 async fn pass_on(
     events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
     kind: Kind,
@@ -142,33 +186,29 @@ async fn pass_on(
 ) {
     let mut pause = SHORTEST;
     let (mut done, mut troubled) = (false, false);
-    let mut events = pin!(events.ready_chunks(BATCH));
+    // Each object is made slim before the next one is read: a chunk of whole ones would be the most memory that we ever need.
+    let slim = events.map_ok(|event| Slim::of(event, kind, resource, &names.sharing));
+    let mut events = pin!(slim.ready_chunks(BATCH));
     while let Some(chunk) = events.next().await {
         let mut updates = Vec::new();
         let mut complete = false;
         let mut failed = None;
         for event in chunk {
-            let mut known = names.0.lock().expect("nothing panics while it is held");
+            let mut known = names.known.lock().expect("nothing panics while it is held");
             match event {
-                Ok(Event::Init) => {
+                Ok(Slim::Begin) => {
                     known.list_anew();
                     complete = false;
                 }
-                Ok(Event::InitApply(object) | Event::Apply(object)) => {
-                    let key = key(kind, &object.metadata);
-                    known.now.insert(key.name.clone());
-                    if let Some(derived) = derived(&key) {
-                        let (held, existing) = Held::new(&object);
-                        updates.push(Update::Held(derived, Box::new(held), existing));
-                    }
-                    updates.extend(update(key, object, resource));
+                Ok(Slim::There(name, told)) => {
+                    known.now.insert(name);
+                    updates.extend(told.into_iter().flatten());
                 }
-                Ok(Event::Delete(object)) => {
-                    let key = key(kind, &object.metadata);
+                Ok(Slim::Gone(key)) => {
                     known.now.remove(&key.name);
                     updates.push(Update::Delete(key));
                 }
-                Ok(Event::InitDone) => {
+                Ok(Slim::End) => {
                     let gone = known.gone().into_iter();
                     updates.extend(gone.map(|name| Update::Delete(ObjectKey::new(kind, name))));
                     complete = true;
@@ -229,10 +269,14 @@ fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> 
     {
         fields.remove("status");
     }
+    if !object.data.is_object() {
+        object.data = json!({});
+    }
     // Items of a list do not say what they are.
-    object.types = Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
-    let value = serde_json::to_value(object).unwrap_or_else(|_| json!({}));
-    Some(match Object::parse_admitted(value) {
+    object.data["apiVersion"] = json!(resource.api_version);
+    object.data["kind"] = json!(resource.kind);
+    object.data["metadata"] = serde_json::to_value(object.metadata).unwrap_or_default();
+    Some(match Object::parse_admitted(object.data) {
         Ok(object) => Update::Put(Box::new(object), seen),
         Err(error) => Update::Unreadable(key, error.to_string()),
     })

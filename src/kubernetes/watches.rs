@@ -25,7 +25,8 @@ const STREAMING: u32 = 34;
 pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
     let mut running: BTreeMap<Kind, (ApiResource, tokio::task::AbortHandle)> = BTreeMap::new();
     let mut tasks = JoinSet::new();
-    let mut names: BTreeMap<Kind, Names> = BTreeMap::new();
+    let names = Names::default();
+    let names: BTreeMap<Kind, Names> = kinds.iter().map(|kind| (*kind, names.of_another())).collect();
     let mut told = BTreeMap::new();
     let mut lists = None;
     loop {
@@ -58,7 +59,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
                         warn!("{} is served as {} and no longer as {}", kind.as_str(), resource.version, old.version);
                         handle.abort();
                     }
-                    let names = names.entry(*kind).or_default().clone();
+                    let names = names[kind].clone();
                     let task = watch(client.clone(), *kind, resource.clone(), lists, names, out.clone());
                     running.insert(*kind, (resource.clone(), tasks.spawn(task)));
                     if told.remove(kind).is_some() && out.send(News::Listing(*kind)).await.is_err() {

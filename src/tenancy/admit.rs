@@ -23,7 +23,7 @@ impl Tenancy {
             && self.may_attach(&key, valid)
             && !claimant.challenge
         {
-            for hostname in &claimant.hostnames {
+            for hostname in &*claimant.hostnames {
                 match hostname {
                     Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
                     Ok(hostname) => match self.refusal(&key, hostname, valid) {

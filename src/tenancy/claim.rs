@@ -35,9 +35,9 @@ pub struct Claimant {
     /// Whether it answers an ACME challenge of an issuer; such a route claims nothing.
     pub challenge: bool,
     /// Its parents.
-    pub parents: Vec<ParentRef>,
+    pub parents: Arc<[ParentRef]>,
     /// Its hostnames.
-    pub hostnames: Vec<Result<Hostname, HostnameError>>,
+    pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
 }
 
 impl ClaimKey {

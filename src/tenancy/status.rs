@@ -237,7 +237,7 @@ impl Tenancy {
 
     /// The parentRefs by which a claim names a TenantGateway.
     pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
-        let parents = self.claims.claimant(claim).map(|claimant| claimant.parents.as_slice()).unwrap_or_default();
+        let parents = self.claims.claimant(claim).map(|claimant| &*claimant.parents).unwrap_or_default();
         let names = |parent: &&ParentRef| {
             super::claim::tenant_of(parent, &claim.name.namespace).is_some_and(|named| named == *tenant)
         };
