@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
 
 use crate::certificates::{self, IssuerSettings, Where};
@@ -68,6 +68,15 @@ pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Pat
         std::fs::write(&path, value.to_string()).with_context(|| path.display().to_string())?;
     }
     Ok(())
+}
+
+/// Has memory taken in small pages from now on. What is parsed at a start and what stays of it lie next to each other: in
+/// huge pages (2 MB each) the allocator can give back a fifth less of it, and clearing them costs more than they save.
+pub fn avoid_huge_pages() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        debug!("huge pages stay on: {error}");
+    }
 }
 
 /// Runs until it is told to end.

@@ -54,7 +54,10 @@ fn perform(command: Command) -> Result<bool> {
     let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime");
     match command {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
-        Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
+        Command::Controller(options) => {
+            controller::avoid_huge_pages();
+            runtime()?.block_on(controller::controller(options))
+        }
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
         Command::Status(options) => runtime()?.block_on(status(&options)),

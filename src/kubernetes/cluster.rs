@@ -78,7 +78,7 @@ pub struct Cluster {
     live: Live,
     view: View,
     secrets: Secrets,
-    seen: BTreeMap<ObjectKey, Seen>,
+    seen: BTreeMap<ObjectKey, Box<Seen>>,
     unreadable: BTreeMap<ObjectKey, String>,
     writer: Writer,
     /// What TenantGateways lead to.
@@ -206,7 +206,7 @@ impl Cluster {
                     steps.extend(self.secrets.put(&object));
                     self.services.see(&object);
                     if let Some(seen) = seen {
-                        self.see(key.clone(), *seen, term);
+                        self.see(key.clone(), seen, term);
                     }
                     let fetched_soon = |step: &Step| matches!(step, Step::Fetch(_));
                     if self.secrets.refers(&key, &self.in_flight) || steps.iter().any(fetched_soon) {
@@ -218,7 +218,7 @@ impl Cluster {
                 }
                 Update::Held(derived, held, existing) => {
                     self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
-                    self.tenants.see(derived, *held);
+                    self.tenants.see(derived, held);
                 }
                 Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
                 Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
@@ -267,7 +267,7 @@ impl Cluster {
         self.damper.forget(key);
     }
 
-    fn see(&mut self, key: ObjectKey, seen: Seen, term: Term) {
+    fn see(&mut self, key: ObjectKey, seen: Box<Seen>, term: Term) {
         let old = self.seen.insert(key.clone(), seen);
         // Somebody wrote to it, maybe over what we wrote.
         if self.leads(term) && self.serving && old.as_ref() != self.seen.get(&key) {
@@ -524,7 +524,7 @@ impl Cluster {
                     let new = Seen::new(&seen.api_version, &object);
                     // What the watch brought meanwhile is newer.
                     if newer(&new.version, &seen.version) {
-                        *seen = new;
+                        **seen = new;
                         // The watch will bring nothing new: what depends on it is looked at now.
                         self.tenants.look_at(&key, self.live.pipeline().tenancy());
                     }

@@ -25,6 +25,7 @@ mod services;
 mod status;
 mod storage;
 pub mod tenants;
+mod terse;
 mod view;
 mod watch;
 mod watches;

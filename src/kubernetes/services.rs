@@ -124,7 +124,7 @@ impl Services {
     }
 
     /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there.
-    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Seen>, may_write: bool) {
+    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<Seen>>, may_write: bool) {
         let uid = |gateway: &ObjectName| {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
         };
@@ -149,7 +149,7 @@ impl Services {
         }
     }
 
-    fn work(&self, store: &Store, gateway: &ObjectName, uid: Option<String>) -> Vec<Work> {
+    fn work(&self, store: &Store, gateway: &ObjectName, uid: Option<Box<str>>) -> Vec<Work> {
         let intent = self.intents.get(gateway);
         let mut work = Vec::new();
         if let (Some(ServiceIntent::Wanted(wish)), Some(uid)) = (intent, uid) {

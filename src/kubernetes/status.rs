@@ -186,7 +186,7 @@ mod tests {
             "status": status,
         }))
         .expect("an object");
-        Seen::new("gateway.networking.k8s.io/v1", &object)
+        Seen::new(&"gateway.networking.k8s.io/v1".into(), &object)
     }
 
     fn accepted(status: Status) -> Condition {

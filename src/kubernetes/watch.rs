@@ -154,7 +154,7 @@ enum Slim {
 }
 
 impl Slim {
-    fn of(event: Event<DynamicObject>, kind: Kind, resource: &ApiResource, sharing: &Mutex<Sharing>) -> Self {
+    fn of(event: Event<DynamicObject>, kind: Kind, api_version: &Arc<str>, sharing: &Mutex<Sharing>) -> Self {
         match event {
             Event::Init => Self::Begin,
             Event::InitDone => Self::End,
@@ -167,7 +167,7 @@ impl Slim {
                     let (held, existing) = Held::new(&object);
                     Update::Held(derived, Box::new(held), existing)
                 });
-                let mut told = update(key.clone(), object, resource);
+                let mut told = update(key.clone(), object, api_version);
                 if let Some(Update::Put(object, _)) = &mut told {
                     share().object(object);
                 }
@@ -187,7 +187,8 @@ async fn pass_on(
     let mut pause = SHORTEST;
     let (mut done, mut troubled) = (false, false);
     // Each object is made slim before the next one is read: a chunk of whole ones would be the most memory that we ever need.
-    let slim = events.map_ok(|event| Slim::of(event, kind, resource, &names.sharing));
+    let api_version = Arc::from(resource.api_version.as_str());
+    let slim = events.map_ok(|event| Slim::of(event, kind, &api_version, &names.sharing));
     let mut events = pin!(slim.ready_chunks(BATCH));
     while let Some(chunk) = events.next().await {
         let mut updates = Vec::new();
@@ -250,7 +251,7 @@ fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
 }
 
 /// Parses an object; all that is not needed is dropped here.
-fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> Option<Update> {
+fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> Option<Update> {
     match key.kind {
         Kind::Secret => {
             return Some(Update::Secret(key.name, object.metadata.resource_version.unwrap_or_default()));
@@ -262,7 +263,7 @@ fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> 
         _ => {}
     }
     object.metadata.managed_fields = None;
-    let seen = writes(key.kind).then(|| Box::new(Seen::new(&resource.api_version, &object)));
+    let seen = writes(key.kind).then(|| Box::new(Seen::new(api_version, &object)));
     if let Some(fields) = object.data.as_object_mut()
         // Where a load balancer is reached stands nowhere else.
         && key.kind != Kind::Service
@@ -273,8 +274,8 @@ fn update(key: ObjectKey, mut object: DynamicObject, resource: &ApiResource) -> 
         object.data = json!({});
     }
     // Items of a list do not say what they are.
-    object.data["apiVersion"] = json!(resource.api_version);
-    object.data["kind"] = json!(resource.kind);
+    object.data["apiVersion"] = json!(**api_version);
+    object.data["kind"] = json!(key.kind.as_str());
     object.data["metadata"] = serde_json::to_value(object.metadata).unwrap_or_default();
     Some(match Object::parse_admitted(object.data) {
         Ok(object) => Update::Put(Box::new(object), seen),

@@ -10,7 +10,6 @@ use crate::inputs::{Kind, ObjectKey};
 use crate::kubernetes::issuance;
 use crate::kubernetes::lease::Term;
 use crate::kubernetes::secrets::Step;
-use crate::kubernetes::seen::Seen;
 use crate::model::{Hostname, ObjectName};
 use crate::translate::Change;
 
@@ -90,7 +89,7 @@ impl Cluster {
         let mut all = pipeline.engine().addresses_of(host);
         for tenant in pipeline.tenancy().solved(host) {
             let gateway = self.seen.get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
-            let status = gateway.map(Seen::status).unwrap_or_default();
+            let status = gateway.map(|seen| seen.status()).unwrap_or_default();
             let told = status["addresses"].as_array().into_iter().flatten();
             all.extend(told.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()));
         }

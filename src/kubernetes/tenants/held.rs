@@ -17,17 +17,17 @@ use crate::tenancy::Existing;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// `metadata.uid`
-    pub uid: String,
+    pub uid: Box<str>,
     /// `metadata.resourceVersion`
-    pub version: String,
+    pub version: Box<str>,
     /// Whether it is being deleted.
     going: bool,
     /// The UID of its controlling owner; empty where there is none.
-    owner: String,
+    owner: Box<str>,
     /// What we applied and still own.
     ours: Ours,
     /// Who else owns fields of its specification.
-    others: Vec<String>,
+    others: Box<[String]>,
 }
 
 /// What we applied to an object and still own of it.
@@ -81,12 +81,12 @@ impl Held {
             Ours::Json(fields::project(&whole, &tree).to_string().into_boxed_str())
         });
         let held = Self {
-            uid: meta.uid.clone().unwrap_or_default(),
-            version: meta.resource_version.clone().unwrap_or_default(),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            version: meta.resource_version.as_deref().unwrap_or_default().into(),
             going: meta.deletion_timestamp.is_some(),
-            owner: owner.clone(),
+            owner: owner.as_str().into(),
             ours,
-            others: fields::others(managed),
+            others: fields::others(managed).into(),
         };
         (held, Existing { owner, hosts: hosts(&object.data["spec"]) })
     }

@@ -102,7 +102,7 @@ pub struct Known<'a> {
     /// What is wanted.
     pub tenancy: &'a Tenancy,
     /// What the server holds of statuses and namespaces.
-    pub seen: &'a BTreeMap<ObjectKey, Seen>,
+    pub seen: &'a BTreeMap<ObjectKey, Box<Seen>>,
     /// How complete the view is.
     pub view: &'a View,
 }
@@ -134,7 +134,7 @@ impl Decided {
 /// Writes what TenantGateways lead to.
 pub struct Tenants {
     client: Client,
-    held: BTreeMap<Derived, Held>,
+    held: BTreeMap<Derived, Box<Held>>,
     queue: Queue<Task>,
     tasks: JoinSet<Written>,
     damper: Damper<Task>,
@@ -177,7 +177,7 @@ impl Tenants {
     }
 
     /// An object is there under a name that a TenantGateway may lead to.
-    pub fn see(&mut self, derived: Derived, held: Held) {
+    pub fn see(&mut self, derived: Derived, held: Box<Held>) {
         if self.held.get(&derived).is_none_or(|old| !old.is_version_of(&held)) {
             self.held.insert(derived.clone(), held);
             self.want(Task::Object(derived));
@@ -306,7 +306,7 @@ impl Tenants {
         self.damper.wrote(&task, document, now);
         if self.damper.times(&task) > FIGHT {
             let others = match &task {
-                Task::Object(derived) => self.held.get(derived).map(Held::others).unwrap_or_default().join(", "),
+                Task::Object(derived) => self.held.get(derived).map(|held| held.others()).unwrap_or_default().join(", "),
                 Task::Label(_) | Task::Status(_) => String::new(),
             };
             let who = if others.is_empty() { "somebody".to_owned() } else { others };
@@ -378,9 +378,9 @@ impl Tenants {
         if wanted.is_none() && !known.view.is_whole(Kind::TenantGateway) {
             return Err(Decision::Nothing);
         }
-        let held = self.held.get(derived);
+        let held = self.held.get(derived).map(Box::as_ref);
         let step = Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
-        let at = |held: Option<&Held>| held.map(|held| (held.uid.clone(), held.version.clone())).unwrap_or_default();
+        let at = |held: Option<&Held>| held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default();
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
         let job = match step {
@@ -407,7 +407,7 @@ impl Tenants {
         known: Known<'_>,
         now: Instant,
     ) -> Result<(Job, serde_json::Value), Decision> {
-        let look = |derived: &Derived| known.seen.get(&Task::Object(derived.clone()).key()).map(report::state);
+        let look = |derived: &Derived| known.seen.get(&Task::Object(derived.clone()).key()).map(|seen| report::state(seen));
         let key = Task::Status(tenant.clone()).key();
         let (Some(mut status), Some(seen)) = (known.tenancy.status(tenant, &look), known.seen.get(&key)) else {
             return Err(Decision::Nothing);
@@ -495,7 +495,7 @@ impl Tenants {
             Ok(object) => {
                 self.queue.done(&task);
                 if let (Task::Object(derived), Some(object)) = (&task, object) {
-                    let held = Held::new(&object).0;
+                    let held = Box::new(Held::new(&object).0);
                     let newer =
                         self.held.get(derived).is_none_or(|old| super::cluster::newer(&held.version, &old.version));
                     if newer {

@@ -99,7 +99,7 @@ mod tests {
             "metadata": {"name": "t", "namespace": "a", "uid": "u", "resourceVersion": "7", "generation": generation},
             "status": status}))
         .expect("an object");
-        Seen::new("x/v1", &object)
+        Seen::new(&"x/v1".into(), &object)
     }
 
     fn status(reason: &'static str) -> TenantStatus {
