@@ -1,4 +1,5 @@
-//! JSON in fewer bytes, since there is a status for every route: what nearly all of them say is one byte each. Pure.
+//! JSON in fewer bytes, since there is a status for every route, and what we applied for every host: what nearly all of them
+//! say is one byte each. Pure.
 //!
 //! Such a byte is a control character, which JSON has only in escaped form (RFC 8259, section 7): nothing that is kept can
 //! be taken for one.
@@ -8,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 /// What one byte stands for: its number is its place here. A longer phrase goes before what it begins with.
-const PHRASES: [&str; 24] = [
+const PHRASES: [&str; 32] = [
     r#"{"conditions":[{"lastTransitionTime":""#,
     r#"{"parents":[{"conditions":[{"lastTransitionTime":""#,
     r#"{"attachedRoutes":0,"conditions":[{"lastTransitionTime":""#,
@@ -33,6 +34,14 @@ const PHRASES: [&str; 24] = [
     r#"","supportedKinds":[{"group":"gateway.networking.k8s.io","kind":"HTTPRoute"},{"group":"gateway.networking.k8s.io","kind":"GRPCRoute"}]}"#,
     r#"","supportedKinds":[]}"#,
     r#","attachedListenerSets":"#,
+    r#""ownerReferences":[{"apiVersion":"gateway.cozystack.io/v1alpha1","blockOwnerDeletion":true,"controller":true,"kind":"TenantGateway","name":""#,
+    r#""labels":{"cozystack.io/managed-by":"cozystack-controller""#,
+    r#","cozystack.io/per-listener-cert":"true""#,
+    r#","cozystack.io/tenantgateway":""#,
+    r#"{"allowedRoutes":{"kinds":[{"group":"gateway.networking.k8s.io","kind":"HTTPRoute"},{"group":"gateway.networking.k8s.io","kind":"TLSRoute"}],"namespaces":{"from":"Selector","selector":{"matchLabels":{"namespace.cozystack.io/gateway":""#,
+    r#","port":443,"protocol":"HTTPS","tls":{"certificateRefs":[{"group":"","kind":"Secret","name":""#,
+    r#""}],"mode":"Terminate"}}"#,
+    r#"],"issuerRef":{"kind":"Issuer","name":""#,
 ];
 
 /// A JSON value, kept for long and read rarely.
@@ -92,7 +101,7 @@ mod tests {
             assert!(PHRASES[..number].iter().all(|before| !phrase.starts_with(before)), "{phrase}");
             assert!(matches!(phrase.as_bytes()[0], b'{' | b'"' | b',' | b']' | b'Z'), "{phrase}");
         }
-        assert!(PHRASES.len() < 0x20, "the others are no control characters");
+        assert!(PHRASES.len() <= 0x20, "the others are no control characters");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::super::terse::Terse;
 use super::fields;
 use crate::model::Hostname;
 use crate::tenancy::Existing;
@@ -36,8 +37,8 @@ enum Ours {
     /// We never did.
     #[default]
     Nothing,
-    /// This, as JSON.
-    Json(Box<str>),
+    /// This.
+    Json(Terse),
     /// What had this digest when it was compared: nothing else is remembered, since there are many.
     Wanted(Digest),
 }
@@ -78,7 +79,7 @@ impl Held {
                     "ownerReferences": meta.owner_references},
                 "spec": object.data["spec"],
             });
-            Ours::Json(fields::project(&whole, &tree).to_string().into_boxed_str())
+            Ours::Json(Terse::new(&fields::project(&whole, &tree)))
         });
         let held = Self {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
@@ -137,7 +138,7 @@ impl Held {
             Ours::Json(ours) => ours,
             Ours::Wanted(known) => return *known == digest(wanted),
         };
-        let there: Value = serde_json::from_str(ours).unwrap_or_default();
+        let there = ours.value();
         let meta = &wanted["metadata"];
         let mut wanted = json!({"metadata": {}, "spec": wanted["spec"]});
         for field in ["labels", "annotations", "ownerReferences"] {

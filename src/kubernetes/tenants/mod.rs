@@ -306,7 +306,9 @@ impl Tenants {
         self.damper.wrote(&task, document, now);
         if self.damper.times(&task) > FIGHT {
             let others = match &task {
-                Task::Object(derived) => self.held.get(derived).map(|held| held.others()).unwrap_or_default().join(", "),
+                Task::Object(derived) => {
+                    self.held.get(derived).map(|held| held.others()).unwrap_or_default().join(", ")
+                }
                 Task::Label(_) | Task::Status(_) => String::new(),
             };
             let who = if others.is_empty() { "somebody".to_owned() } else { others };
@@ -380,7 +382,8 @@ impl Tenants {
         }
         let held = self.held.get(derived).map(Box::as_ref);
         let step = Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
-        let at = |held: Option<&Held>| held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default();
+        let at =
+            |held: Option<&Held>| held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default();
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
         let job = match step {
@@ -407,7 +410,8 @@ impl Tenants {
         known: Known<'_>,
         now: Instant,
     ) -> Result<(Job, serde_json::Value), Decision> {
-        let look = |derived: &Derived| known.seen.get(&Task::Object(derived.clone()).key()).map(|seen| report::state(seen));
+        let look =
+            |derived: &Derived| known.seen.get(&Task::Object(derived.clone()).key()).map(|seen| report::state(seen));
         let key = Task::Status(tenant.clone()).key();
         let (Some(mut status), Some(seen)) = (known.tenancy.status(tenant, &look), known.seen.get(&key)) else {
             return Err(Decision::Nothing);
