@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod hosts;
+mod many;
 mod mass;
 mod own;
 #[allow(dead_code, unreachable_pub, reason = "the tests use the rest")]
@@ -42,6 +43,7 @@ fn main() -> Result<()> {
         None => {
             runtime.block_on(hosts::hosts())?;
             runtime.block_on(mass::mass(TENANTS))?;
+            runtime.block_on(start::start(TENANTS))?;
             runtime.block_on(own::own(HOSTS))
         }
     }

@@ -1,51 +1,44 @@
-//! Many TenantGateways with ten hosts each: written from nothing, beside a plain client; a start with all of it there; and
-//! a steady state, also while others rewrite what is theirs.
+//! Many TenantGateways with ten hosts each, carried out from nothing, beside a plain client that writes the same objects.
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use e2e::cluster::Cluster;
-use e2e::gatewright::Gatewright;
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use jiff::Timestamp;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
 
-use crate::site::{self, CERT_MANAGER, GATEWAY, namespace, objects, program, rewrite, route, tenant};
-use crate::{AT_ONCE, Memory, processor, put_all, quiet, until};
+use crate::many::{OBJECTS, space};
+use crate::site::{self, CERT_MANAGER, GATEWAY, program};
+use crate::{AT_ONCE, Memory, many, processor, quiet, until};
 
-/// A Gateway, a redirect, an Issuer and ten Certificates.
-const OBJECTS: usize = 13;
-const STEADY: Duration = Duration::from_secs(60);
+/// What is written for a TenantGateway.
+const KINDS: [(&str, &str); 4] =
+    [(GATEWAY, "Gateway"), (GATEWAY, "HTTPRoute"), (CERT_MANAGER, "Issuer"), (CERT_MANAGER, "Certificate")];
 
 pub(crate) async fn mass(tenants: usize) -> Result<()> {
     let cluster = site::cluster().await?;
-    let mut inputs = Vec::new();
-    for number in 0..tenants {
-        let apex = format!("m{number}.example.org");
-        namespace(&cluster.server, &space(number), &apex).await?;
-        inputs.push(tenant(&space(number), json!({"apex": apex})));
-        let host = |n: usize| format!("x{n}.{apex}");
-        inputs.extend((0..10).map(|n| route(&space(number), &format!("r{n}"), &space(number), &[&host(n)])));
-    }
-    put_all(&cluster, inputs).await?;
-    let began = Instant::now();
-    let mut controller = cluster.controller("bench")?;
-    until("all objects are there", async || {
-        let written = cluster.writes()?;
-        let objects = written.iter().filter(|r| !r.resource.contains('/') && r.code < 300);
-        Ok(objects.count() >= tenants * OBJECTS)
-    })
-    .await?;
-    let ours = began.elapsed();
+    many::asked_for(&cluster, tenants).await?;
+    let began = Timestamp::now();
+    let controller = cluster.controller("bench")?;
+    let objects = || -> Result<Vec<Timestamp>> {
+        let written = cluster.writes()?.into_iter().filter(|r| !r.resource.contains('/') && r.code < 300);
+        Ok(written.filter(|r| r.resource != "namespaces").map(|r| r.at).collect())
+    };
+    until("all objects are there", async || Ok(objects()?.len() >= tenants * OBJECTS)).await?;
+    // From its start, with reading everything, to the answer to the last write.
+    let last = objects()?.into_iter().max().context("a write")?;
+    let ours = Duration::try_from(last.duration_since(began))?;
     let used = processor(&controller)?;
-    quiet(&cluster, 0).await?;
-    let all = began.elapsed() - Duration::from_secs(6);
+    let all = quiet(&cluster, 0).await?;
+    let last = all.iter().map(|request| request.at).max().context("a write")?;
     println!(
         "{tenants} TenantGateways with 10 hosts, from nothing: objects in {:.1} s ({:.1} s of our processor), all {} writes in {:.0} s",
         ours.as_secs_f64(),
         used.as_secs_f64(),
-        cluster.writes()?.len(),
-        all.as_secs_f64()
+        all.len(),
+        Duration::try_from(last.duration_since(began))?.as_secs_f64()
     );
     // Whoever carries out Gateways says so, and every status is as it stays.
     let server = &cluster.server;
@@ -54,82 +47,48 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
     stream::iter(programmed).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     quiet(&cluster, 0).await?;
     println!("memory after it: {}", Memory::of(&controller)?);
-
+    // The plain client has the API server for itself, as we had.
     drop(controller);
-    let before = cluster.writes()?.len();
-    let began = Instant::now();
-    controller = cluster.controller("bench")?;
-    controller.line("the view is complete").await?;
-    let ready = began.elapsed();
-    controller.line("holding the lease").await?;
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    let (plain, count) = plain(&cluster).await?;
     println!(
-        "a start with all of it there: ready in {:.1} s, {} writes in 30 s, {:.1} s of processor; memory: {}",
-        ready.as_secs_f64(),
-        cluster.writes()?.len() - before,
-        processor(&controller)?.as_secs_f64(),
-        Memory::of(&controller)?
-    );
-    steady(&cluster, &controller, tenants).await?;
-    let plain = plain(&cluster, tenants).await?;
-    println!(
-        "a plain client writes the same objects in {:.1} s: {:.2}x",
+        "a plain client writes the same {count} objects in {:.1} s: {:.2}x",
         plain.as_secs_f64(),
         ours.as_secs_f64() / plain.as_secs_f64()
     );
     Ok(())
 }
 
-fn space(number: usize) -> String {
-    format!("tenant-m{number}")
-}
-
-/// A minute in which nothing happens, and one in which others write what is theirs as fast as they can.
-async fn steady(cluster: &Cluster, controller: &Gatewright, tenants: usize) -> Result<()> {
-    let (before, used) = (cluster.writes()?.len(), processor(controller)?);
-    tokio::time::sleep(STEADY).await;
-    println!(
-        "a minute without events: {} writes, {:.2} s of processor",
-        cluster.writes()?.len() - before,
-        (processor(controller)? - used).as_secs_f64()
-    );
-    let (before, used) = (cluster.writes()?.len(), processor(controller)?);
-    let (began, mut edits) = (Instant::now(), 0);
-    while began.elapsed() < STEADY {
-        rewrite(&cluster.server, &space(edits % tenants), edits).await?;
-        edits += 1;
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    println!(
-        "a minute with {} edits of others: {} writes, {:.2} s of processor",
-        edits * 4,
-        cluster.writes()?.len() - before,
-        (processor(controller)? - used).as_secs_f64()
-    );
-    Ok(())
-}
-
-/// A plain client's time for the same objects under other names.
-async fn plain(cluster: &Cluster, tenants: usize) -> Result<Duration> {
+/// A plain client's time for the same objects under other names, from the first write to the last, and how many they are.
+async fn plain(cluster: &Cluster) -> Result<(Duration, usize)> {
     let mut copies = Vec::new();
-    for number in 0..tenants {
-        for mut object in objects(&cluster.server, &space(number)).await? {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let version =
-                if matches!(object["kind"].as_str(), Some("Issuer" | "Certificate")) { CERT_MANAGER } else { GATEWAY };
-            let meta = json!({"name": format!("copy-{name}"), "namespace": object["metadata"]["namespace"],
-                "labels": object["metadata"]["labels"]});
-            object = json!({"apiVersion": version, "kind": object["kind"], "metadata": meta, "spec": object["spec"]});
-            if object["kind"] == "Gateway" {
-                object["spec"]["gatewayClassName"] = json!("nobody");
+    for (api_version, kind) in KINDS {
+        let (group, version) = api_version.split_once('/').context("a group")?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let client = cluster.server.client();
+        let all = Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await?;
+        for object in all {
+            let meta = object.metadata;
+            if meta.owner_references.iter().flatten().all(|owner| owner.kind != "TenantGateway") {
+                continue;
             }
-            copies.push(cluster.server.api_of(&object).await.map(|(api, name)| (api, name, object))?);
+            let (Some(name), Some(namespace)) = (meta.name, meta.namespace) else { continue };
+            let name = format!("copy-{name}");
+            let mut copy = json!({"apiVersion": api_version, "kind": kind, "spec": object.data["spec"],
+                "metadata": {"name": name, "namespace": namespace, "labels": meta.labels}});
+            if kind == "Gateway" {
+                copy["spec"]["gatewayClassName"] = json!("nobody");
+            }
+            let api = Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &resource);
+            copies.push((namespace, api, name, copy));
         }
     }
+    // One TenantGateway after the other: what is quick to write and what is not, mixed.
+    copies.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let began = Instant::now();
-    let writes = copies.iter().map(|(api, name, object)| async move {
-        api.patch(name, &PatchParams::apply("plain").force(), &Patch::Apply(object)).await.map(|_| ())
-    });
-    stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-    Ok(began.elapsed())
+    let write = |(_, api, name, copy): &(String, Api<DynamicObject>, String, Value)| {
+        let (api, name, copy) = (api.clone(), name.clone(), copy.clone());
+        async move { api.patch(&name, &PatchParams::apply("plain").force(), &Patch::Apply(&copy)).await.map(|_| ()) }
+    };
+    stream::iter(copies.iter().map(write)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    Ok((began.elapsed(), copies.len()))
 }

@@ -1,0 +1,120 @@
+//! Many TenantGateways with ten hosts each, by copying one in what the API server keeps: writing them takes minutes.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::Cluster;
+use futures::{StreamExt, TryStreamExt, stream};
+use gatewright::tenancy::names;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ObjectMeta, PostParams};
+use serde_json::{Value, json};
+
+use crate::site::{self, program, route, tenant};
+use crate::{AT_ONCE, put_all, quiet, until};
+
+/// A Gateway, a redirect, an Issuer and ten Certificates.
+pub(crate) const OBJECTS: usize = 13;
+const HOSTS: usize = 10;
+/// What stands for the number of a TenantGateway in all names; it is as long for every other.
+const FIRST: &str = "m00000";
+
+/// The namespace of a TenantGateway.
+pub(crate) fn space(number: usize) -> String {
+    copied("tenant-m00000", number)
+}
+
+/// Namespaces, TenantGateways and routes that nobody has looked at.
+pub(crate) async fn asked_for(cluster: &Cluster, tenants: usize) -> Result<()> {
+    ask_for_one(cluster).await?;
+    copy(cluster, tenants).await
+}
+
+/// The same, carried out by a controller that is gone, down to the last status.
+pub(crate) async fn carried_out(cluster: &Cluster, tenants: usize) -> Result<()> {
+    ask_for_one(cluster).await?;
+    let (server, space) = (&cluster.server, space(0));
+    let controller = cluster.controller("first")?;
+    until("everything of it is there", async || Ok(site::owned(server, &space).await?.len() == OBJECTS)).await?;
+    program(server, "Gateway", &space, "cozystack").await?;
+    until("it has heard of its Gateway", async || {
+        let tenant = server.api(site::TENANT, "TenantGateway", &space).await?.get("cozystack").await?;
+        Ok(site::ready(&tenant.data)
+            .is_some_and(|ready| !ready["reason"].as_str().unwrap_or_default().starts_with("GatewayNot")))
+    })
+    .await?;
+    quiet(cluster, 0).await?;
+    drop(controller);
+    copy(cluster, tenants).await
+}
+
+async fn ask_for_one(cluster: &Cluster) -> Result<()> {
+    let (space, apex) = (space(0), format!("{FIRST}.example.org"));
+    site::namespace(&cluster.server, &space, &apex).await?;
+    let mut inputs = vec![tenant(&space, json!({"apex": apex}))];
+    inputs.extend((0..HOSTS).map(|n| route(&space, &format!("r{n}"), &space, &[&format!("x{n}.{apex}")])));
+    put_all(cluster, inputs).await
+}
+
+/// Copies everything in the first namespace.
+async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
+    let space = space(0);
+    let namespaces: Api<Namespace> = Api::all(cluster.server.client());
+    let first = namespaces.get(&space).await?.metadata;
+    let of_copy = |all: &Option<BTreeMap<String, String>>, number| {
+        // Some are the server's own.
+        let all = all.iter().flatten().filter(|(key, _)| !key.contains("kubernetes.io/"));
+        all.map(|(key, value)| (key.clone(), copied(value, number))).collect()
+    };
+    let creates = (1..tenants).map(|number| {
+        let metadata = ObjectMeta {
+            name: Some(copied(&space, number)),
+            labels: Some(of_copy(&first.labels, number)),
+            annotations: Some(of_copy(&first.annotations, number)),
+            ..ObjectMeta::default()
+        };
+        let (namespaces, namespace) = (namespaces.clone(), Namespace { metadata, ..Namespace::default() });
+        async move { namespaces.create(&PostParams::default(), &namespace).await.map(|_| ()) }
+    });
+    stream::iter(creates).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+
+    let mut etcd = cluster.server.etcd().await?;
+    let mut originals = Vec::new();
+    for (key, value) in etcd.all("/registry/").await? {
+        // Custom resources are kept as JSON, everything else is not.
+        if key.contains(&space) && value.starts_with(b"{") {
+            let value = String::from_utf8(value)?;
+            let uid = serde_json::from_str::<Value>(&value)?["metadata"]["uid"].as_str().map(str::to_owned);
+            originals.push((key, value, uid.context("an object without a UID")?));
+        }
+    }
+    ensure!(originals.len() > HOSTS, "{} objects are kept of one TenantGateway", originals.len());
+    let hashes = |number| (0..HOSTS).map(move |host| hash(&format!("x{host}.{FIRST}.example.org"), number));
+    for number in 1..tenants {
+        let hashes: Vec<_> = hashes(0).zip(hashes(number)).collect();
+        let all = originals.iter().map(|(key, value, _)| {
+            let (mut key, mut value) = (copied(key, number), copied(value, number));
+            for (first, its) in &hashes {
+                key = key.replace(first, its);
+                value = value.replace(first, its);
+            }
+            for (_, _, uid) in &originals {
+                // All that refers to one of them refers to its copy.
+                value = value.replace(uid, &format!("{}{number:012x}", &uid[..24]));
+            }
+            (key, value)
+        });
+        etcd.put(&all.collect::<Vec<_>>()).await?;
+    }
+    Ok(())
+}
+
+fn copied(text: &str, number: usize) -> String {
+    text.replace(FIRST, &format!("m{number:05}"))
+}
+
+/// What stands for a hostname in the names of its objects.
+fn hash(hostname: &str, number: usize) -> String {
+    let listener = names::host_listener(&copied(hostname, number));
+    listener.rsplit('-').next().unwrap_or_default().to_owned()
+}
