@@ -16,6 +16,8 @@ use crate::inputs::ObjectKey;
 
 /// Writes at the same time. The API server's fairness gives a controller about as many seats.
 const AT_ONCE: usize = 8;
+/// The same while objects are being written as fast as they may: what serves goes before what tells of it.
+const BEHIND_OBJECTS: usize = 2;
 
 /// How a write ended.
 #[derive(Debug)]
@@ -31,12 +33,19 @@ pub struct Writer {
     client: Client,
     queue: Queue<ObjectKey>,
     tasks: JoinSet<Done>,
+    /// How many may be written at the same time.
+    room: usize,
 }
 
 impl Writer {
     /// Nothing to write yet.
     pub fn new(client: Client) -> Self {
-        Self { client, queue: Queue::default(), tasks: JoinSet::new() }
+        Self { client, queue: Queue::default(), tasks: JoinSet::new(), room: AT_ONCE }
+    }
+
+    /// Whether objects are being written as fast as they may. A few statuses are all the same: a burst may take minutes.
+    pub fn yield_to_objects(&mut self, busy: bool) {
+        self.room = if busy { BEHIND_OBJECTS } else { AT_ONCE };
     }
 
     /// The status of an object is to be looked at, at `at` or before.
@@ -51,7 +60,7 @@ impl Writer {
 
     /// The next object whose turn it is, while there is room. [`Writer::apply`] or [`Writer::nothing`] must follow.
     pub fn take(&mut self, now: Instant) -> Option<ObjectKey> {
-        if self.tasks.len() >= AT_ONCE { None } else { self.queue.take(now) }
+        if self.tasks.len() >= self.room { None } else { self.queue.take(now) }
     }
 
     /// There was nothing to write.
@@ -72,7 +81,7 @@ impl Writer {
 
     /// Waits until a write has ended; `None` when the next object's turn has come.
     pub async fn next(&mut self) -> Option<Done> {
-        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
+        let due = self.queue.next().filter(|_| self.tasks.len() < self.room);
         let done = ended_or_due(&mut self.tasks, due).await?;
         match &done.outcome {
             Ok(_) => self.queue.done(&done.key),

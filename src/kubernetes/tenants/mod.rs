@@ -288,6 +288,11 @@ impl Tenants {
         }
     }
 
+    /// Whether as much is being written as may be at the same time.
+    pub fn is_busy(&self) -> bool {
+        self.tasks.len() >= AT_ONCE
+    }
+
     /// Whether a write may begin now; one that may is counted.
     fn has_room(&mut self, task: &Task, document: &serde_json::Value) -> bool {
         let listeners = document["spec"]["listeners"].as_array().map_or(0, Vec::len);
