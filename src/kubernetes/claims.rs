@@ -4,25 +4,23 @@
 //! write holds only for the version that it was decided upon.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use tracing::warn;
 
 use super::FIELD_MANAGER;
 use super::cluster::newer;
 use super::failure::Failure;
+use super::follow::{self, follow};
 use super::queue::Queue;
 use super::request::{ended_or_due, in_time};
 use crate::model::Hostname;
@@ -37,15 +35,7 @@ const WILDCARD: &str = "_.";
 const AT_ONCE: usize = 4;
 
 /// What the watch tells.
-#[derive(Debug)]
-pub enum Told {
-    /// A ConfigMap as it is now.
-    There(Box<ConfigMap>),
-    /// It is gone.
-    Gone(String),
-    /// All of them were told.
-    Complete,
-}
+pub type Told = follow::Told<ConfigMap>;
 
 /// The ConfigMap of a hostname.
 fn shard(hostname: &Hostname) -> String {
@@ -285,44 +275,8 @@ async fn write(api: &Api<ConfigMap>, name: &str, there: bool, mut document: Valu
 /// Watches the record until the receiver is gone.
 pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
-    let mut events = pin!(watcher(api, Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1))));
-    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
-    let mut failed = false;
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            () = out.closed() => return,
-        };
-        let mut told = Vec::new();
-        match event {
-            Some(Ok(Event::Init)) => before.append(&mut now),
-            Some(Ok(Event::InitApply(map) | Event::Apply(map))) => {
-                now.insert(map.name_any());
-                told.push(Told::There(Box::new(map)));
-            }
-            Some(Ok(Event::Delete(map))) => {
-                now.remove(&map.name_any());
-                told.push(Told::Gone(map.name_any()));
-            }
-            Some(Ok(Event::InitDone)) => {
-                failed = false;
-                told.extend(std::mem::take(&mut before).difference(&now).cloned().map(Told::Gone));
-                told.push(Told::Complete);
-            }
-            Some(Err(error)) => {
-                if !std::mem::replace(&mut failed, true) {
-                    warn!("watching who claimed hostnames first: {error}");
-                }
-                sleep(Duration::from_secs(1)).await;
-            }
-            None => return,
-        }
-        for one in told {
-            if out.send(one).await.is_err() {
-                return;
-            }
-        }
-    }
+    let config = Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    follow(api, config, "who claimed hostnames first", out, Some).await;
 }
 
 #[cfg(test)]

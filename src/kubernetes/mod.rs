@@ -13,6 +13,7 @@ mod discovery;
 mod exposure;
 mod failure;
 mod figures;
+mod follow;
 pub mod issuance;
 pub mod keys;
 pub mod lease;

@@ -2,19 +2,16 @@
 //! a ConfigMap of the controller's namespace.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
-use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, PostParams};
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::super::failure::Failure;
+use super::super::follow::{Told, follow};
 use super::super::request::in_time;
 use crate::certificates::Answers;
 
@@ -89,29 +86,12 @@ impl Notice {
 pub async fn watch_answers(client: Client, namespace: String, out: mpsc::Sender<Answers>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default().fields(&format!("metadata.name={}", CHALLENGES.0));
-    let mut events = pin!(watcher(api, config));
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            () = out.closed() => return,
-        };
-        let answers = match event {
-            // What was told stays until something else is told.
-            Some(Ok(Event::InitApply(map) | Event::Apply(map))) => parse(&map),
-            Some(Ok(Event::Init | Event::InitDone | Event::Delete(_))) => None,
-            Some(Err(error)) => {
-                debug!("watching who answers challenges: {error}");
-                sleep(Duration::from_secs(1)).await;
-                None
-            }
-            None => return,
-        };
-        if let Some(answers) = answers
-            && out.send(answers).await.is_err()
-        {
-            return;
-        }
-    }
+    let tell = |told| match told {
+        Told::There(map) => parse(&map),
+        // What was told stays until something else is told.
+        Told::Gone(_) | Told::Complete => None,
+    };
+    follow(api, config, "who answers challenges", out, tell).await;
 }
 
 fn parse(map: &ConfigMap) -> Option<Answers> {

@@ -7,20 +7,17 @@
 mod record;
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
-use tracing::{debug, warn};
+use tracing::warn;
 use xds::{Generation, NodeProgress, Rejection, View};
 
 use record::Others;
@@ -28,12 +25,15 @@ pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
+use super::follow::{self, follow};
 use super::request::{PATIENCE, ended_or_due, in_time};
 
 /// The least time between two records.
 const PAUSE: Duration = Duration::from_millis(500);
 const LABEL: &str = "app.kubernetes.io/component";
 const COMPONENT: &str = "replica";
+/// How the name of every such Lease begins.
+const PREFIX: &str = "gatewright-replica-";
 const ANNOTATION: &str = "gatewright.io/acknowledged";
 
 /// Who a replica is.
@@ -167,7 +167,7 @@ impl Replicas {
 
 async fn apply(client: Client, replica: &Replica, record: &Record) -> kube::Result<()> {
     let Replica { namespace, identity, pod } = replica;
-    let name = format!("gatewright-replica-{identity}");
+    let name = format!("{PREFIX}{identity}");
     let text = serde_json::to_string(record).expect("a record is texts");
     let mut metadata = json!({
         "name": name, "namespace": namespace,
@@ -185,43 +185,13 @@ async fn apply(client: Client, replica: &Replica, record: &Record) -> kube::Resu
 /// Watches the records of all replicas until the receiver is gone.
 pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
-    let mut events = pin!(watcher(api, Config::default().labels(&format!("{LABEL}={COMPONENT}"))));
-    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
-    while let Some(event) = events.next().await {
-        let told = match event {
-            Ok(Event::Init) => {
-                before.append(&mut now);
-                Vec::new()
-            }
-            Ok(Event::InitApply(lease) | Event::Apply(lease)) => {
-                let told = told(&lease);
-                now.insert(told.0.clone());
-                vec![told]
-            }
-            Ok(Event::Delete(lease)) => {
-                let Told(name, _) = told(&lease);
-                now.remove(&name);
-                vec![Told(name, None)]
-            }
-            Ok(Event::InitDone) => {
-                let gone = std::mem::take(&mut before);
-                gone.into_iter().filter(|name| !now.contains(name)).map(|name| Told(name, None)).collect()
-            }
-            Err(error) => {
-                debug!("watching what other replicas record: {error}");
-                sleep(Duration::from_secs(1)).await;
-                Vec::new()
-            }
-        };
-        for one in told {
-            if out.send(one).await.is_err() {
-                return;
-            }
-        }
-        if out.is_closed() {
-            return;
-        }
-    }
+    let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
+    let tell = |told| match told {
+        follow::Told::There(lease) => Some(self::told(&lease)),
+        follow::Told::Gone(name) => Some(Told(name.strip_prefix(PREFIX)?.to_owned(), None)),
+        follow::Told::Complete => None,
+    };
+    follow(api, config, "what other replicas record", out, tell).await;
 }
 
 fn told(lease: &Lease) -> Told {

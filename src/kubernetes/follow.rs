@@ -1,0 +1,83 @@
+//! The watch of a few objects by which replicas tell each other something.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::api::Api;
+use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+/// How soon again after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a watch tells.
+#[derive(Debug)]
+pub enum Told<K> {
+    /// An object as it is now.
+    There(Box<K>),
+    /// The object of this name is gone.
+    Gone(String),
+    /// All of them were told.
+    Complete,
+}
+
+/// Tells what `tell` makes of it, until the receiver is gone. What a new list lacks is gone. `what` says in a log what is
+/// being watched.
+pub(super) async fn follow<K, T>(
+    api: Api<K>,
+    config: Config,
+    what: &str,
+    out: mpsc::Sender<T>,
+    tell: impl Fn(Told<K>) -> Option<T>,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut events = pin!(watcher(api, config));
+    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
+    let mut unlisted = false;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = out.closed() => return,
+        };
+        let mut told = Vec::new();
+        match event {
+            Some(Ok(Event::Init)) => before.append(&mut now),
+            Some(Ok(Event::InitApply(object) | Event::Apply(object))) => {
+                now.insert(object.name_any());
+                told.push(Told::There(Box::new(object)));
+            }
+            Some(Ok(Event::Delete(object))) => {
+                now.remove(&object.name_any());
+                told.push(Told::Gone(object.name_any()));
+            }
+            Some(Ok(Event::InitDone)) => {
+                unlisted = false;
+                told.extend(std::mem::take(&mut before).difference(&now).cloned().map(Told::Gone));
+                told.push(Told::Complete);
+            }
+            Some(Err(error)) => {
+                // A watch that ends now and then is the usual course of things; what cannot be listed is waited for.
+                if matches!(error, watcher::Error::InitialListFailed(_)) && !std::mem::replace(&mut unlisted, true) {
+                    warn!("watching {what}: {error}");
+                } else {
+                    debug!("watching {what}: {error}");
+                }
+                sleep(PAUSE).await;
+            }
+            None => return,
+        }
+        for one in told.into_iter().filter_map(&tell) {
+            if out.send(one).await.is_err() {
+                return;
+            }
+        }
+    }
+}
