@@ -7,7 +7,7 @@ use e2e::cluster::Cluster;
 use futures::{StreamExt, TryStreamExt, stream};
 use gatewright::tenancy::names;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
 use crate::site::{self, program, route, tenant};
@@ -79,13 +79,15 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
     stream::iter(creates).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
 
     let mut etcd = cluster.server.etcd().await?;
-    let mut originals = Vec::new();
+    let (mut originals, mut kinds) = (Vec::new(), BTreeMap::new());
     for (key, value) in etcd.all("/registry/").await? {
         // Custom resources are kept as JSON, everything else is not.
         if key.contains(&space) && value.starts_with(b"{") {
             let value = String::from_utf8(value)?;
-            let uid = serde_json::from_str::<Value>(&value)?["metadata"]["uid"].as_str().map(str::to_owned);
-            originals.push((key, value, uid.context("an object without a UID")?));
+            let object: Value = serde_json::from_str(&value)?;
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+            *kinds.entry((text("/apiVersion"), text("/kind"))).or_insert(0) += 1;
+            originals.push((key, value, text("/metadata/uid").context("an object without a UID")?));
         }
     }
     ensure!(originals.len() > HOSTS, "{} objects are kept of one TenantGateway", originals.len());
@@ -105,6 +107,15 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
             (key, value)
         });
         etcd.put(&all.collect::<Vec<_>>()).await?;
+    }
+    // The server has not heard of them at once; whoever asks it for a list without a version waits until it has.
+    for ((api_version, kind), count) in kinds {
+        let (api_version, kind) = (api_version.context("an apiVersion")?, kind.context("a kind")?);
+        let (group, version) = api_version.split_once('/').context("a group")?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        let api = Api::<DynamicObject>::all_with(cluster.server.client(), &resource);
+        let there = api.list_metadata(&ListParams::default()).await?.items.len();
+        ensure!(there == count * tenants, "{there} of {} are there of kind {kind}", count * tenants);
     }
     Ok(())
 }
