@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use hyper::Request;
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::util::MapRequestLayer;
 
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -45,5 +48,41 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
         None => Config::infer().await.map_err(|error| ClientError::Find(error.to_string()))?,
     };
     config.connect_timeout = Some(CONNECT);
-    Client::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))
+    let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))?;
+    Ok(builder.with_layer(&MapRequestLayer::new(with_everything)).build())
+}
+
+/// Has a streaming list hold everything that was written before it was asked for. kube asks for version 0, which is whatever
+/// the server has in its memory: for some kinds that may be older than for others, and what seems to be gone would be taken
+/// from its Gateway. Without a version the read is consistent (Kubernetes API concepts, "Streaming lists").
+fn with_everything(mut request: Request<Body>) -> Request<Body> {
+    let query = request.uri().query().unwrap_or_default();
+    if query.split('&').any(|pair| pair == "sendInitialEvents=true") {
+        let pairs: Vec<&str> = query.split('&').filter(|pair| *pair != "resourceVersion=0").collect();
+        let fresh = format!("{}?{}", request.uri().path(), pairs.join("&"));
+        *request.uri_mut() = fresh.parse().expect("it was one, and is shorter");
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::params::WatchParams;
+    use kube::core::request;
+
+    use super::*;
+
+    #[test]
+    fn a_streaming_list_names_no_version_and_a_watch_does() {
+        let all = request::Request::new("/api/v1/secrets");
+        let asked = |params: &WatchParams, version| {
+            let (parts, _) = all.watch(params, version).expect("a request").into_parts();
+            with_everything(Request::from_parts(parts, Body::empty())).uri().to_string()
+        };
+        let list = asked(&WatchParams::streaming_lists().labels("a=b"), "0");
+        assert!(list.contains("sendInitialEvents=true") && list.contains("labelSelector=a%3Db"), "{list}");
+        assert!(!list.contains("resourceVersion="), "{list}");
+        assert!(asked(&WatchParams::default(), "0").contains("resourceVersion=0"));
+        assert!(asked(&WatchParams::default(), "17").contains("resourceVersion=17"));
+    }
 }
