@@ -100,6 +100,25 @@ async fn a_service_named_twice(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", once).await.map(drop)
 }
 
+/// GRPCRoutes attach nowhere, not to plain HTTP either: every listener names the kinds that it takes.
+async fn kinds_on_every_listener(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let (space, apex) = begin(server, "kinds", json!({"tlsPassthroughServices": ["api"]})).await?;
+    let mut rpc = route(&space, "rpc", &space, &[&format!("rpc.{apex}")]);
+    rpc["kind"] = json!("GRPCRoute");
+    server.put(rpc).await?;
+    cluster.until(GATEWAY, "GRPCRoute", &space, "rpc", |o| reason(o) == Some("NotAllowedByListeners")).await?;
+    let named = |o: &Value| {
+        let listeners = o["spec"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let kinds = |listener: &Value| -> Vec<Value> {
+            let kinds = listener["allowedRoutes"]["kinds"].as_array().into_iter().flatten();
+            kinds.map(|kind| kind["kind"].clone()).collect()
+        };
+        listeners.len() == 3 && listeners.iter().all(|listener| kinds(listener) == ["HTTPRoute", "TLSRoute"])
+    };
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", named).await.map(drop)
+}
+
 /// Forty-five hostnames lost over three routes: told once, and then there is rest.
 async fn many_lost_hostnames(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
@@ -338,6 +357,7 @@ async fn what_is_known_to_go_wrong_elsewhere_does_not_here() -> Result<()> {
         more_than_64_hosts(&cluster),
         more_names_than_a_certificate_has(&cluster),
         a_service_named_twice(&cluster),
+        kinds_on_every_listener(&cluster),
         many_lost_hostnames(&cluster),
         stale_entries(&cluster),
         namespaces_are_watched(&cluster),

@@ -187,8 +187,8 @@ impl Frame {
     }
 }
 
-/// Plain HTTP, open to nobody but the owner and who answers challenges: `http`, without a hostname. Where the class is
-/// ours there may be others at the same address, and one has the names of its apex only.
+/// Plain HTTP, open to nobody but HTTPRoutes of the owner and of who answers challenges: `http`, without a hostname. Where
+/// the class is ours there may be others at the same address, and one has the names of its apex only.
 fn plain(namespace: &str, settings: &Settings, solver: Option<&str>, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let mut open = vec![namespace.to_owned()];
     for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {
@@ -198,7 +198,7 @@ fn plain(namespace: &str, settings: &Settings, solver: Option<&str>, apex: Optio
     }
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
-    let allowed = Arc::new(AllowedRoutes { kinds: None, namespaces });
+    let allowed = Arc::new(AllowedRoutes { kinds: Some(kinds(apex.is_some(), "HTTPRoute")), namespaces });
     let hostnames = match apex {
         None => vec![("http", Hostname::any())],
         Some(apex) => {
@@ -218,16 +218,21 @@ fn plain(namespace: &str, settings: &Settings, solver: Option<&str>, apex: Optio
 }
 
 fn allowed(own: bool, kind: &str, namespace: &str, only: Option<&str>) -> AllowedRoutes {
-    let kinds: &[&str] = if own { &[kind] } else { &["HTTPRoute", "TLSRoute"] };
-    let kinds = kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect();
     let mut labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), namespace.to_owned())]);
     if let Some(only) = only {
         labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned());
     }
     AllowedRoutes {
-        kinds: Some(kinds),
+        kinds: Some(kinds(own, kind)),
         namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions: Vec::new() })),
     }
+}
+
+/// The kinds that a listener takes: `kind`. Where somebody else serves, every listener names the same ones, port 80 as well:
+/// Cilium before 1.20 refuses a route whose kind any listener of its Gateway leaves out, wherever it attaches.
+fn kinds(own: bool, kind: &str) -> Vec<(String, String)> {
+    let kinds: &[&str] = if own { &[kind] } else { &["HTTPRoute", "TLSRoute"] };
+    kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect()
 }
 
 /// Metadata of an object that nobody has stored yet.
