@@ -169,9 +169,9 @@ async fn cilium_takes_what_is_made_for_a_tenant_and_keeps_a_loser_off() -> Resul
     site.settle().await?;
     site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
 
-    // Every listener is taken: `http`, three hosts, and one that passes through.
+    // Every listener is taken: `http`, two hosts, and one that passes through.
     let gateway_is_served =
-        |gateway: &Value| is_served(gateway) && gateway["spec"]["listeners"][4]["name"] == "tls-api";
+        |gateway: &Value| is_served(gateway) && gateway["spec"]["listeners"][3]["name"] == "tls-api";
     site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", gateway_is_served).await?;
     site.accepted("tenant-a", "app", "Accepted").await?;
     site.accepted("tenant-a", "cozystack-http-redirect", "Accepted").await?;
@@ -276,6 +276,8 @@ async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
         .await?;
     site.route("tenant-a", "app", gateway(), &["app.a.org"]).await?;
     site.route("tenant-b", "other", gateway(), &["other.a.org"]).await?;
+    let secure = json!([{"name": "cozystack", "namespace": "tenant-a", "port": 443}]);
+    site.route("tenant-a", "secure", secure, &["secure.a.org"]).await?;
     site.settle().await?;
     site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
     site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", is_served).await?;
@@ -293,5 +295,8 @@ async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
     // A route of the Gateway's own namespace is on port 80, and takes its host from the redirect; not so the challenges.
     assert_eq!(plain(&config, "app.a.org"), BTreeSet::from([ours, pair("/", "tenant-a:web:80")]));
     assert_eq!(plain(&config, "other.a.org"), BTreeSet::new(), "nothing of ours takes the redirect away");
+    // With the port of TLS in its parentRef it is not, and costs no route of ours.
+    let config = site.config(|config| backends(config, "secure.a.org") == web("tenant-a")).await?;
+    assert_eq!(plain(&config, "secure.a.org"), BTreeSet::new());
     Ok(())
 }

@@ -114,9 +114,52 @@ async fn kinds_on_every_listener(cluster: &Cluster) -> Result<()> {
             let kinds = listener["allowedRoutes"]["kinds"].as_array().into_iter().flatten();
             kinds.map(|kind| kind["kind"].clone()).collect()
         };
-        listeners.len() == 3 && listeners.iter().all(|listener| kinds(listener) == ["HTTPRoute", "TLSRoute"])
+        listeners.len() == 2 && listeners.iter().all(|listener| kinds(listener) == ["HTTPRoute", "TLSRoute"])
     };
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", named).await.map(drop)
+}
+
+/// A route that names plain HTTP alone: its hostname is kept for it, and there is no listener and no certificate. What is on
+/// both is told so, with what would keep it off.
+async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let (space, apex) = begin(server, "plain", json!({})).await?;
+    member(server, "tenant-plain-z", &space, &apex).await?;
+    let host = |name: &str| format!("{name}.{apex}");
+    let at = |space_of: &str, name: &str, parent: Value| {
+        let mut route = route(space_of, name, &space, &[&host(name)]);
+        for (field, value) in parent.as_object().into_iter().flatten() {
+            route["spec"]["parentRefs"][0][field] = value.clone();
+        }
+        route
+    };
+    server.put(at(&space, "section", json!({"sectionName": "http"}))).await?;
+    server.put(at(&space, "port", json!({"port": 80}))).await?;
+    server.put(at(&space, "both", json!({}))).await?;
+    server.put(at("tenant-plain-z", "outside", json!({"sectionName": "http"}))).await?;
+    let message = |o: &Value| claims(o)[0]["conditions"][0]["message"].as_str().unwrap_or_default().to_owned();
+    for (space_of, name, wanted, word) in [
+        (space.as_str(), "section", "Accepted", ""),
+        (&space, "port", "Accepted", ""),
+        (&space, "both", "Accepted", "add port 443 to this parentRef"),
+        ("tenant-plain-z", "outside", "NotAllowedByListeners", "listener http takes HTTPRoutes of tenant-plain"),
+    ] {
+        let told = |o: &Value| reason(o) == Some(wanted) && message(o).contains(word);
+        cluster.until(GATEWAY, "HTTPRoute", space_of, name, told).await?;
+    }
+    let only = |o: &Value| hostnames(o) == BTreeSet::from([host("both")]);
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await?;
+    let certificates = server.api(CERT_MANAGER, "Certificate", &space).await?;
+    until("one is ordered", async || Ok(certificates.list(&Default::default()).await?.items.len() == 1)).await?;
+    // What it names counts at once.
+    let routes = server.api(GATEWAY, "HTTPRoute", &space).await?;
+    let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "port": 443}]}});
+    routes.patch("section", &Default::default(), &Patch::Merge(&parents)).await?;
+    let both = |o: &Value| hostnames(o) == BTreeSet::from([host("both"), host("section")]);
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", both).await?;
+    let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "sectionName": "http"}]}});
+    routes.patch("section", &Default::default(), &Patch::Merge(&parents)).await?;
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await.map(drop)
 }
 
 /// Forty-five hostnames lost over three routes: told once, and then there is rest.
@@ -358,6 +401,7 @@ async fn what_is_known_to_go_wrong_elsewhere_does_not_here() -> Result<()> {
         more_names_than_a_certificate_has(&cluster),
         a_service_named_twice(&cluster),
         kinds_on_every_listener(&cluster),
+        plain_http_alone(&cluster),
         many_lost_hostnames(&cluster),
         stale_entries(&cluster),
         namespaces_are_watched(&cluster),

@@ -268,6 +268,13 @@ fn event() -> impl Strategy<Value = Change> {
     let spaces: &[&str] = &["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x", "default"];
     let routes = (pick(spaces), pick(&["r", "q"]), proptest::collection::vec(pick(hosts), 0..3))
         .prop_map(|(namespace, name, hosts)| http(namespace, name, &hosts));
+    let routes = (routes, proptest::bool::weighted(0.2)).prop_map(|(route, plain)| match route {
+        Change::Claimant(key, Some(mut claimant)) if plain => {
+            claimant.parents[0].section = Some("http".to_owned());
+            Change::Claimant(key, Some(claimant))
+        }
+        route => route,
+    });
     let spaces = (pick(spaces), pick(&["tenant-a", "tenant-z", "tenant-a"]), pick(&["a.org", "b.a.org", ""]))
         .prop_map(|(name, gateway, host)| namespace(name, gateway, host));
     let specs = proptest::sample::select(vec![

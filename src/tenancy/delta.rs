@@ -207,8 +207,8 @@ pub struct Verdict {
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway has listeners for some of them.
     pub on_gateway: bool,
-    /// The parentRefs that name a listener or a port that is not there.
-    pub astray: Vec<ParentRef>,
+    /// What single parentRefs are told instead, where all is well on the whole.
+    pub told: Vec<(ParentRef, (Reason, String))>,
 }
 
 impl Verdict {

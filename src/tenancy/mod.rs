@@ -19,6 +19,7 @@ mod held;
 mod issuer;
 pub mod names;
 mod place;
+mod reach;
 mod record;
 mod render;
 mod report;
