@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
-use e2e::cluster::{ACCOUNT, Cluster};
+use e2e::cluster::{ACCOUNT, Cluster, tls_secret};
 use futures::stream::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, Patch, PropagationPolicy};
 use serde_json::{Value, json};
@@ -270,14 +270,96 @@ async fn stale_generations(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| o["spec"].is_object()).await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await?;
-    // A host more is a new generation of the Gateway; what is said of the one before holds no more.
-    server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
+    // An edit leads to a new generation of the Gateway; what is said of the one before holds no more.
+    let edit = json!({"spec": {"tlsPassthroughServices": ["api"]}});
+    let tenants = server.api(TENANT, "TenantGateway", &space).await?;
+    tenants.patch("cozystack", &Default::default(), &Patch::Merge(&edit)).await?;
     let unready = |o: &Value| ready(o).is_some_and(|ready| ready["status"] == "False");
     cluster.until(TENANT, "TenantGateway", &space, "cozystack", unready).await?;
-    let with_host = |o: &Value| hostnames(o).contains(&format!("web.{apex}"));
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", with_host).await?;
+    let with_service = |o: &Value| hostnames(o).contains(&format!("api.{apex}"));
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", with_service).await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await.map(drop)
+}
+
+/// A host that comes up takes `Ready` from none of those that are served: it is told beside. While none is served it counts.
+async fn a_host_more(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let (space, apex) = begin(server, "more", json!({})).await?;
+    let add = async |name: &str| {
+        let host = format!("{name}.{apex}");
+        server.put(route(&space, name, &space, &[&host])).await?;
+        cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| hostnames(o).contains(&host)).await.map(drop)
+    };
+    // Who serves says that a listener lacks its certificate.
+    let unresolved = async |listener: usize| {
+        program(server, "Gateway", &space, "cozystack").await?;
+        let gateways = server.api(GATEWAY, "Gateway", &space).await?;
+        let there = gateways.get("cozystack").await?;
+        let mut status = there.data["status"].clone();
+        let conditions = &mut status["listeners"][listener]["conditions"];
+        let mut refs = conditions[0].clone();
+        refs["type"] = json!("ResolvedRefs");
+        refs["status"] = json!("False");
+        refs["reason"] = json!("InvalidCertificateRef");
+        conditions.as_array_mut().context("conditions")?.push(refs);
+        let patch = Patch::Merge(json!({"status": status}));
+        gateways.patch_status("cozystack", &Default::default(), &patch).await.map(drop).map_err(anyhow::Error::from)
+    };
+    add("first").await?;
+    unresolved(1).await?;
+    let told = until_ready(cluster, &space, "ListenersNotReady").await?;
+    assert!(told["message"].as_str().is_some_and(|text| text.contains("https-first-")), "{told}");
+    program(server, "Gateway", &space, "cozystack").await?;
+    let before = until_ready(cluster, &space, "Reconciled").await?;
+    // Times are told in seconds.
+    sleep(Duration::from_millis(1100)).await;
+    add("second").await?;
+    let waits = |o: &Value, why: &str| {
+        let listeners = o["status"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let waiting: Vec<&Value> = listeners.iter().filter(|listener| listener["ready"] == false).collect();
+        waiting.len() == 1 && waiting[0]["hostname"] == format!("second.{apex}") && waiting[0]["reason"] == why
+    };
+    for why in ["Pending", "RefsNotResolved"] {
+        let there = cluster.until(TENANT, "TenantGateway", &space, "cozystack", |o| waits(o, why)).await?;
+        let ready = ready(&there).context("it has one")?;
+        assert_eq!(ready["lastTransitionTime"], before["lastTransitionTime"], "{ready}");
+        let text = ready["message"].as_str().unwrap_or_default();
+        assert!(ready["status"] == "True" && text.starts_with("1 of 3 listeners are not ready"), "{ready}");
+        unresolved(2).await?;
+    }
+    program(server, "Gateway", &space, "cozystack").await?;
+    let all = |o: &Value| ready(o).is_some_and(|ready| ready["message"] == "all 3 listeners are ready");
+    let there = cluster.until(TENANT, "TenantGateway", &space, "cozystack", all).await?;
+    assert_eq!(ready(&there).context("it has one")?["lastTransitionTime"], before["lastTransitionTime"]);
+    Ok(())
+}
+
+/// A Secret that somebody brings: that it is missing, or lacks names, is told, and the Gateway is written all the same.
+async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let spec = json!({"certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
+    let (space, apex) = begin(server, "brought", spec).await?;
+    let wild = |apex: &str| format!("*.{apex}");
+    let told = async |reason: &str, words: &[&str]| {
+        let told = until_ready(cluster, &space, reason).await?;
+        let text = told["message"].as_str().unwrap_or_default();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        anyhow::Ok(())
+    };
+    let secret = format!("Secret {space}/wildcard");
+    told("WildcardSecretNotFound", &["spec.wildcardSecretRef", &secret, "create it"]).await?;
+    let written = |o: &Value| hostnames(o) == BTreeSet::from([apex.clone(), wild(&apex)]);
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", written).await?;
+    server.put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex)])?).await?;
+    until_ready(cluster, &space, "GatewayNotAccepted").await?;
+    let child = format!("child.{apex}");
+    member(server, "tenant-brought-c", &space, &child).await?;
+    told("WildcardSecretIncomplete", &[&secret, &format!("not valid for {}:", wild(&child))]).await?;
+    server.put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex), &wild(&child)])?).await?;
+    until_ready(cluster, &space, "GatewayNotAccepted").await?;
+    server.api("v1", "Secret", &space).await?.delete("wildcard", &Default::default()).await?;
+    told("WildcardSecretNotFound", &[&secret]).await
 }
 
 /// An edit that cannot be carried out leaves what is live as it is.
@@ -407,6 +489,8 @@ async fn what_is_known_to_go_wrong_elsewhere_does_not_here() -> Result<()> {
         namespaces_are_watched(&cluster),
         deletion(&cluster),
         stale_generations(&cluster),
+        a_host_more(&cluster),
+        a_secret_that_is_brought(&cluster),
         a_broken_switch(&cluster),
         cert_manager_elsewhere(&cluster),
         names_at_their_limits(&cluster),

@@ -48,6 +48,7 @@ pub(super) fn gone(change: Change) -> Change {
         Change::Namespace(name, _) => Change::Namespace(name, None),
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
+        Change::Secret(name, _) => Change::Secret(name, None),
         Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("these do not go"),
     }
 }
@@ -328,6 +329,7 @@ proptest! {
             let id = match &change {
                 Change::TenantGateway(name, _) => format!("t{name}"),
                 Change::Namespace(name, _) => format!("n{name}"),
+                Change::Secret(name, _) => format!("s{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
                 Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("none is made"),
