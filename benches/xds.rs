@@ -27,6 +27,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const RESOURCES: usize = 10_000;
 const CHANGES: usize = 20;
+/// Changes before those that are measured: by then the buffers of both sides have been around once.
+const WARM_UP: usize = 20;
 const ADDS_PER_SECOND: u64 = 400;
 /// Every so many adds, one is looked for from outside.
 const SAMPLE: u64 = 10;
@@ -189,6 +191,9 @@ fn fanout_row(name: &str, program: &Path, args: &[&str], streams: usize) -> Resu
         Ok::<_, anyhow::Error>(clients)
     })?;
     let resident: i64 = server.ask(&format!("ready {streams}"))?.parse()?;
+    for _ in 0..WARM_UP {
+        server.ask("change")?;
+    }
     let mut rows = Vec::new();
     for _ in 0..CHANGES {
         let answer = server.ask("change")?;

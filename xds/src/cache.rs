@@ -57,14 +57,16 @@ impl Cache {
     pub fn publish(&self, view: &View, update: Update) -> Generation {
         let shelf = self.shelf(view);
         let passed = shelf.ledger.passed();
-        let (generation, applied) = {
+        let (generation, applied, changed) = {
             let mut tables = shelf.write();
             let next = self.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
             let applied = tables.apply(next, update.upserts, &update.removals, passed);
-            (tables.generation, applied)
+            (tables.generation, applied, tables.generation == next)
         };
         self.0.counters.published(&applied);
-        shelf.published.send_if_modified(|g| std::mem::replace(g, generation) != generation);
+        if changed {
+            shelf.published.notify_waiters();
+        }
         generation
     }
 

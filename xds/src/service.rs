@@ -14,7 +14,7 @@ use hyper::body::{Frame, Incoming};
 use prost::Message;
 use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::codec::Codec;
+use tonic::codec::BufferSettings;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
@@ -156,6 +156,10 @@ async fn route(
     }
 }
 
+/// Bytes of the buffer that every stream has for its requests, which are mostly acknowledgements of a hundred bytes. It
+/// grows for those that are not.
+const REQUEST_BUFFER: usize = 512;
+
 async fn streaming<D: Dialect>(
     shared: Arc<Shared>,
     grant: Grant,
@@ -176,7 +180,8 @@ async fn streaming<D: Dialect>(
     if encoding.is_some_and(|e| e != "identity") {
         return Err(Status::unimplemented("compressed requests are not read here"));
     }
-    let decoder = ProstCodec::<D::Response, D::Request>::default().decoder();
+    let buffer = BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER);
+    let decoder = ProstCodec::<D::Response, D::Request>::raw_decoder(buffer);
     let limit = Some(shared.limits.request_bytes);
     let requests = Streaming::new_request(decoder, request.into_body(), None, limit);
     let frames = stream::serve::<D>(opening, requests).map(Some).chain(futures::stream::once(async { None })).scan(

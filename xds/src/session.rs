@@ -151,6 +151,8 @@ pub(crate) struct Session {
     deferred: BTreeSet<(Kind, Arc<str>)>,
     nonces: u64,
     requests: u64,
+    /// Counts what may show in what others see of the stream.
+    moves: u64,
     effects: Vec<Effect>,
 }
 
@@ -181,8 +183,14 @@ impl Session {
             deferred: BTreeSet::new(),
             nonces: 0,
             requests: 0,
+            moves: 0,
             effects: Vec::new(),
         }
+    }
+
+    /// Differs from what it was when there are new effects, or what the stream shows of itself has changed.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// What happened since the last call.
@@ -205,6 +213,7 @@ impl Session {
 
     /// Takes `kind` as answered up to the present, because the client proved to hold all of it.
     pub(crate) fn hold_already(&mut self, kind: Kind) {
+        self.moves += 1;
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
             sub.answers.clear();
             sub.greet = false;
@@ -262,6 +271,7 @@ impl Session {
             error_detail,
         } = request;
         self.requests += 1;
+        self.moves += 1;
         self.check_names(kind, &subscribe)?;
         if !response_nonce.is_empty() {
             self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
@@ -279,6 +289,9 @@ impl Session {
             if name == "*" {
                 sub.wildcard = false;
                 sub.answers.retain(|n| sub.named.contains_key(n));
+                // What the client no longer asks for is not refused by it either.
+                let unasked = sub.quarantine.extract_if(.., |name, _| !sub.named.contains_key(name));
+                self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
             } else if let Some((name, _)) = sub.named.remove_entry(name.as_str()) {
                 if on_demand(&limits, kind, &name) {
                     sub.on_demand -= 1;
@@ -400,6 +413,7 @@ impl Session {
             return;
         };
         let answered = sub.in_flight.remove(at).expect("the position was just found");
+        self.moves += 1;
         let after = now.saturating_duration_since(answered.sent);
         self.effects.push(Effect::Answered { kind, after, refused: refusal.is_some() });
         match refusal {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::Stream;
-use tokio::sync::watch;
+use futures::future::BoxFuture;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Sleep, sleep_until};
 use tonic::{Status, Streaming};
 use tracing::Instrument;
@@ -56,7 +58,8 @@ pub(crate) fn serve<D: Dialect>(
         protocol = ?D::PROTOCOL,
         node = tracing::field::Empty
     );
-    let conversation = Conversation::<D>::new(opening, requests);
+    // Boxed, since it goes from one response to the next by value.
+    let conversation = Box::new(Conversation::<D>::new(opening, requests));
     futures::stream::unfold(Some(conversation), move |conversation| {
         let span = span.clone();
         let next = async move {
@@ -84,8 +87,8 @@ struct Conversation<D: Dialect> {
     session: Session,
     requests: Streaming<D::Request>,
     shelf: Arc<Shelf>,
-    published: watch::Receiver<Generation>,
-    shutdown: watch::Receiver<bool>,
+    published: News,
+    shutdown: BoxFuture<'static, ()>,
     cache: Cache,
     grant: Grant,
     authenticator: Arc<dyn Authenticate>,
@@ -99,6 +102,8 @@ struct Conversation<D: Dialect> {
     alarm: Alarm,
     membership: Option<Membership>,
     standing: Arc<Standing>,
+    /// The session's moves that `standing` and the ledger know of.
+    shown: u64,
     _seat: crate::service::Seat,
 }
 
@@ -116,10 +121,10 @@ impl Drop for Membership {
 
 impl<D: Dialect> Conversation<D> {
     fn new(opening: Opening, requests: Streaming<D::Request>) -> Self {
-        let Opening { cache, grant, authenticator, limits, only, shutdown, seat } = opening;
+        let Opening { cache, grant, authenticator, limits, only, mut shutdown, seat } = opening;
         let shelf = cache.shelf(&grant.view);
         // Subscribe before reading, so that no publication falls between the two.
-        let published = shelf.published.subscribe();
+        let published = News::of(&shelf);
         let generation = shelf.read().generation;
         let expires = grant.expires.map(|at| {
             let left = at.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
@@ -131,7 +136,7 @@ impl<D: Dialect> Conversation<D> {
             requests,
             shelf,
             published,
-            shutdown,
+            shutdown: Box::pin(async move { down(&mut shutdown).await }),
             cache,
             grant,
             authenticator,
@@ -143,6 +148,7 @@ impl<D: Dialect> Conversation<D> {
             alarm: Alarm::default(),
             membership: None,
             standing: Arc::new(Standing::new(generation)),
+            shown: 0,
             _seat: seat,
         }
     }
@@ -168,13 +174,15 @@ impl<D: Dialect> Conversation<D> {
             }
             let (resume, next) = (self.reading.empty_until(now), self.pace.empty_until(now));
             self.alarm.set([self.expires, self.overdue(), resume, next].into_iter().flatten().min());
+            // In this order, since what is likelier is found sooner; buckets bound the first two.
             tokio::select! {
+                biased;
+                () = self.published.comes(), if next.is_none() => {}
                 request = self.requests.message(), if resume.is_none() => match request? {
                     Some(request) => self.read(request)?,
                     None => return Ok(None),
                 },
-                changed = self.published.changed(), if next.is_none() => changed.map_err(|_| Status::unavailable("the view is gone"))?,
-                () = down(&mut self.shutdown) => return Err(Status::unavailable("the server is shutting down")),
+                () = &mut self.shutdown => return Err(Status::unavailable("the server is shutting down")),
                 () = self.alarm.rings() => self.in_time(Instant::now())?,
             }
         }
@@ -200,8 +208,7 @@ impl<D: Dialect> Conversation<D> {
 
     fn produce(&mut self, now: Instant) -> Result<Option<Outgoing>, Status> {
         let out = {
-            // What is published from here on wakes; what was is read now.
-            self.published.mark_unchanged();
+            self.published.wait_for_more();
             let tables = self.shelf.read();
             if tables.forgotten > self.session.passed() {
                 return Err(Status::aborted(
@@ -266,6 +273,10 @@ impl<D: Dialect> Conversation<D> {
         let Some(id) = self.membership.as_ref().map(|m| m.id) else {
             return;
         };
+        let moves = self.session.moves();
+        if std::mem::replace(&mut self.shown, moves) == moves {
+            return;
+        }
         let ledger = &self.shelf.ledger;
         for effect in self.session.take_effects() {
             match effect {
@@ -289,6 +300,38 @@ impl<D: Dialect> Conversation<D> {
     fn serving(&self) -> Generation {
         let asked = self.only.is_some() || self.session.subscription(Kind::Listener).is_some();
         if asked || self.shelf.read().table(Kind::Listener).len() == 0 { self.session.acknowledged() } else { 0 }
+    }
+}
+
+/// That a view was published. It waits in one place from one publication to the next, however often it is looked at.
+struct News {
+    published: Arc<Notify>,
+    next: Pin<Box<OwnedNotified>>,
+    here: bool,
+}
+
+impl News {
+    /// All that is published from now on.
+    fn of(shelf: &Shelf) -> News {
+        let published = shelf.published.clone();
+        let mut next = Box::pin(published.clone().notified_owned());
+        next.as_mut().enable();
+        News { published, next, here: false }
+    }
+
+    /// What was published until now is about to be read.
+    fn wait_for_more(&mut self) {
+        if std::mem::take(&mut self.here) {
+            self.next.set(self.published.clone().notified_owned());
+            self.next.as_mut().enable();
+        }
+    }
+
+    async fn comes(&mut self) {
+        if !self.here {
+            self.next.as_mut().await;
+            self.here = true;
+        }
     }
 }
 

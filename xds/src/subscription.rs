@@ -128,9 +128,14 @@ impl Subscription {
         self.in_flight.is_empty() && self.probes.is_empty()
     }
 
+    /// Something outside of rounds waits to be sent.
+    pub(crate) fn has_more(&self) -> bool {
+        !(self.probes.is_empty() && self.answers.is_empty() && self.taken_back.is_empty()) || self.greet
+    }
+
     /// Nothing is on its way or waiting to be.
     pub(crate) fn idle(&self) -> bool {
-        self.answered() && self.answers.is_empty() && self.taken_back.is_empty() && !self.greet
+        self.in_flight.is_empty() && !self.has_more()
     }
 
     /// Whether a change of `name` concerns the client.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::ledger::Ledger;
 use crate::{Kind, Resource};
@@ -243,13 +243,13 @@ pub(crate) struct Applied {
 pub(crate) struct Shelf {
     pub(crate) view: View,
     pub(crate) tables: RwLock<Tables>,
-    pub(crate) published: watch::Sender<Generation>,
+    pub(crate) published: Arc<Notify>,
     pub(crate) ledger: Ledger,
 }
 
 impl Shelf {
     pub(crate) fn new(view: View, ledger: Ledger) -> Shelf {
-        Shelf { view, tables: RwLock::default(), published: watch::Sender::new(0), ledger }
+        Shelf { view, tables: RwLock::default(), published: Arc::default(), ledger }
     }
 
     pub(crate) fn read(&self) -> std::sync::RwLockReadGuard<'_, Tables> {

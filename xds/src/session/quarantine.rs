@@ -6,7 +6,10 @@ impl Session {
     pub(super) fn refused(&mut self, kind: Kind, answered: InFlight, text: &str, tables: &Tables) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let mut items = answered.items;
-        if items.len() > 1 {
+        let refused = items.len();
+        // What the client has unsubscribed from meanwhile is of no more concern.
+        items.retain(|item| item.resource().is_none_or(|r| sub.wants(r.name(), Some(r))));
+        if refused > 1 {
             sub.probes.extend(parts(items, text));
             return;
         }
@@ -37,7 +40,10 @@ impl Session {
             Some(Item::Remove(name) | Item::Withhold(name) | Item::Absent(name)) => {
                 self.effects.push(Effect::Rejected { kind, name, version: "".into(), text })
             }
-            None => self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text }),
+            None if refused == 0 => {
+                self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text })
+            }
+            None => {}
         }
         if let Some(generation) = answered.settles
             && sub.in_flight.is_empty()

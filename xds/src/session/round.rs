@@ -22,22 +22,28 @@ impl Session {
 
     /// The next response, as far as changes were taken up.
     fn respond(&mut self, tables: &Tables, now: Instant) -> Option<Outgoing> {
-        loop {
+        // A stream is mostly asked when it has nothing to say.
+        while self.has_more() {
             let steps = self.steps_left();
             for kind in Kind::ALL {
                 if let Some(items) = self.next_of(kind, tables) {
                     return Some(self.send(kind, items, now));
                 }
             }
-            if self.steps_left() != steps {
-                // A step whose removals all wait is over without a response.
-                continue;
+            // A step whose removals all wait is over without a response.
+            if self.steps_left() == steps {
+                break;
             }
-            if self.end_round() && self.began == tables.generation {
-                self.settle();
-            }
-            return None;
         }
+        if self.end_round() && self.began == tables.generation {
+            self.settle();
+        }
+        None
+    }
+
+    /// Whether something is left to be said, now or after an answer.
+    fn has_more(&self) -> bool {
+        self.steps_left() > 0 || self.subscriptions().any(|s| s.has_more())
     }
 
     /// Whether the view changed since, and it could be taken up.
@@ -52,6 +58,10 @@ impl Session {
 
     /// Takes up what the view changed.
     fn take_up(&mut self, tables: &Tables) {
+        if !self.behind(tables) {
+            return;
+        }
+        self.moves += 1;
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
             if sub.cursor == tables.generation {
                 continue;
@@ -94,6 +104,7 @@ impl Session {
 
     /// What to send of `kind` now.
     pub(super) fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
+        self.subscription(kind)?;
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
         let sub = self.subscriptions[kind as usize].as_deref_mut()?;
@@ -213,6 +224,7 @@ impl Session {
 
     pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, now: Instant) -> Outgoing {
         self.nonces += 1;
+        self.moves += 1;
         let nonce = self.nonces;
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("there is something to send of it");
         let settles =
@@ -231,6 +243,7 @@ impl Session {
                     self.ended = round.target;
                 }
                 self.round = None;
+                self.moves += 1;
                 true
             }
             Some(_) => false,
@@ -239,15 +252,17 @@ impl Session {
 
     /// Notes what is settled while nothing waits.
     pub(super) fn settle(&mut self) {
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle()) {
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle() && s.settled != s.cursor) {
             sub.settled = sub.cursor;
+            self.moves += 1;
         }
         let idle = |rank: fn(Rank) -> bool| {
             self.subscriptions.iter().flatten().filter(|s| rank(s.kind.rank())).all(|s| s.idle())
         };
         if self.subscriptions.iter().any(Option::is_some) && idle(|r| r != Rank::Free) {
-            self.ended = self.began;
-            self.primed |= idle(|_| true);
+            let primed = self.primed || idle(|_| true);
+            self.moves += u64::from((self.ended, self.primed) != (self.began, primed));
+            (self.ended, self.primed) = (self.began, primed);
         }
     }
 }

@@ -274,3 +274,27 @@ fn what_is_published_while_a_response_is_unanswered_follows_its_answer() {
     let said: Vec<Said> = chat.read().into_iter().map(|(_, said)| said).collect();
     assert_eq!(said, [new(Kind::Cluster, "b")]);
 }
+
+#[test]
+fn what_was_refused_is_not_called_so_once_it_is_unsubscribed() {
+    for refused_before in [true, false] {
+        let mut chat = Chat::new(Limits::default(), vec![cluster("bad", "")]);
+        chat.subscribe(Kind::Cluster, &[]);
+        let (nonce, _) = chat.read().remove(0);
+        let leave = DeltaRequest { unsubscribe: vec!["*".into()], ..Default::default() };
+        if refused_before {
+            chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
+            chat.send(Kind::Cluster, leave);
+        } else {
+            chat.send(Kind::Cluster, leave);
+            chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
+        }
+        let told = chat.session.take_effects().into_iter().fold(0, |told, effect| match effect {
+            Effect::Rejected { .. } => told + 1,
+            Effect::Recovered { .. } => told - 1,
+            _ => told,
+        });
+        assert_eq!(told, 0, "refused before it was left: {refused_before}");
+        assert!(chat.session.subscription(Kind::Cluster).expect("it was asked for").quarantine.is_empty());
+    }
+}
