@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use crate::inputs::{Gate, Kind, ListenerSet, Namespace, Object, ObjectKey, Route};
 use crate::model::ObjectName;
 use crate::tenancy::{
-    self, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, Tenancy, names, tenant_of,
+    self, Brought, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, Tenancy, names, tenant_of,
 };
 use crate::translate::{Change, Delta, Engine, RouteKey, Settings};
 
@@ -109,6 +109,7 @@ impl Pipeline {
                 _ => batch.put(change),
             }
         }
+        self.ask_for_secrets(&batch, &mut asked);
         let decided = self.tenancy.apply(asked);
         if self.written == Written::Here {
             self.take_back(&decided, &mut batch);
@@ -146,6 +147,13 @@ impl Pipeline {
                 asked.push(tenancy::Change::Namespace(name.clone(), Some(namespace)));
             }
             (Kind::Namespace, _) => asked.push(tenancy::Change::Namespace(key.name.name.clone(), None)),
+            (Kind::Secret, object) if self.tenancy.refers_to(&key.name) => {
+                let secret = object.and_then(|object| match object {
+                    Object::Secret(secret) => Brought::of(secret),
+                    _ => None,
+                });
+                asked.push(tenancy::Change::Secret(key.name.clone(), secret));
+            }
             (Kind::GatewayClass, object) => {
                 let ours = matches!(object, Some(Object::GatewayClass(class)) if class.controller == self.controller);
                 asked.push(tenancy::Change::Class(key.name.name.clone(), ours));
@@ -164,6 +172,24 @@ impl Pipeline {
             }
             asked.push(tenancy::Change::Existing(derived, there));
         }
+    }
+
+    /// What is in the Secrets that TenantGateways come to name, whenever those came.
+    fn ask_for_secrets(&self, batch: &Batch, asked: &mut Vec<tenancy::Change>) {
+        let named = asked.iter().filter_map(|change| match change {
+            tenancy::Change::TenantGateway(_, Some(tenant)) => tenancy::secret_of(tenant),
+            _ => None,
+        });
+        let brought = |name: ObjectName| {
+            let there = match batch.changes.get(&ObjectKey::new(Kind::Secret, name.clone())) {
+                Some(Change::Put(Object::Secret(secret))) => Brought::of(secret),
+                Some(_) => None,
+                None => self.engine.store().secret(&name).and_then(|secret| Brought::of(secret)),
+            };
+            tenancy::Change::Secret(name, there)
+        };
+        let brought: Vec<_> = named.map(brought).collect();
+        asked.extend(brought);
     }
 
     /// Takes in what nobody else writes: objects, and labels of namespaces.

@@ -105,12 +105,8 @@ pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
 
 fn told(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
     let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
-    if verdict.is_accepted() && verdict.astray.contains(parent) {
-        let section = parent.section.as_ref().map(|section| format!("sectionName {section}"));
-        let port = parent.port.map(|port| format!("port {port}"));
-        let named: Vec<String> = section.into_iter().chain(port).collect();
-        reason = Reason::NoMatchingParent;
-        message = format!("{}: {} has no such listener", named.join(", "), parent.name);
+    if let Some((_, finding)) = verdict.told.iter().find(|(of, _)| verdict.is_accepted() && of == parent) {
+        (reason, message) = finding.clone();
     }
     json!({
         "controllerName": tenancy::CONTROLLER,

@@ -121,6 +121,10 @@ impl Site {
 
     /// Waits for what Cilium says of a route at a parent.
     async fn accepted(&self, namespace: &str, route: &str, wanted: &str) -> Result<()> {
+        self.accepted_of("HTTPRoute", namespace, route, wanted).await
+    }
+
+    async fn accepted_of(&self, kind: &str, namespace: &str, route: &str, wanted: &str) -> Result<()> {
         let reason = |route: &Value| -> Vec<String> {
             let parents = route["status"]["parents"].as_array().into_iter().flatten();
             let ours = parents.filter(|parent| parent["controllerName"] == CONTROLLER);
@@ -128,7 +132,7 @@ impl Site {
             conditions.filter_map(|condition| condition["reason"].as_str().map(str::to_owned)).collect()
         };
         let good = |route: &Value| reason(route).iter().all(|reason| reason == wanted) && !reason(route).is_empty();
-        self.until((GATEWAY, "HTTPRoute", namespace), route, good).await.map(drop)
+        self.until((GATEWAY, kind, namespace), route, good).await.map(drop)
     }
 }
 
@@ -158,6 +162,10 @@ async fn cilium_takes_what_is_made_for_a_tenant_and_keeps_a_loser_off() -> Resul
     let mut site = Site::start(json!({"apex": "a.org", "tlsPassthroughServices": ["api"]})).await?;
     site.route("tenant-a", "app", gateway(), &["app.a.org", "contested.a.org"]).await?;
     site.route("tenant-b", "thief", gateway(), &["contested.a.org"]).await?;
+    let rpc = json!({"apiVersion": GATEWAY, "kind": "GRPCRoute", "metadata": {"namespace": "tenant-a", "name": "rpc"},
+        "spec": {"parentRefs": gateway(), "hostnames": ["rpc.a.org"],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}});
+    site.put(rpc).await?;
     site.settle().await?;
     site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
 
@@ -167,6 +175,8 @@ async fn cilium_takes_what_is_made_for_a_tenant_and_keeps_a_loser_off() -> Resul
     site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", gateway_is_served).await?;
     site.accepted("tenant-a", "app", "Accepted").await?;
     site.accepted("tenant-a", "cozystack-http-redirect", "Accepted").await?;
+    // No listener takes a GRPCRoute, that of plain HTTP neither.
+    site.accepted_of("GRPCRoute", "tenant-a", "rpc", "NotAllowedByListeners").await?;
 
     // The winner of the conflict has the host to itself.
     site.accepted("tenant-b", "thief", "NotAllowedByListeners").await?;
@@ -266,6 +276,8 @@ async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
         .await?;
     site.route("tenant-a", "app", gateway(), &["app.a.org"]).await?;
     site.route("tenant-b", "other", gateway(), &["other.a.org"]).await?;
+    let secure = json!([{"name": "cozystack", "namespace": "tenant-a", "port": 443}]);
+    site.route("tenant-a", "secure", secure, &["secure.a.org"]).await?;
     site.settle().await?;
     site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
     site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", is_served).await?;
@@ -283,5 +295,8 @@ async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
     // A route of the Gateway's own namespace is on port 80, and takes its host from the redirect; not so the challenges.
     assert_eq!(plain(&config, "app.a.org"), BTreeSet::from([ours, pair("/", "tenant-a:web:80")]));
     assert_eq!(plain(&config, "other.a.org"), BTreeSet::new(), "nothing of ours takes the redirect away");
+    // With the port of TLS in its parentRef it is not, and costs no route of ours.
+    let config = site.config(|config| backends(config, "secure.a.org") == web("tenant-a")).await?;
+    assert_eq!(plain(&config, "secure.a.org"), BTreeSet::new());
     Ok(())
 }

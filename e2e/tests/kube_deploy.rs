@@ -166,10 +166,58 @@ fn cases() -> Vec<Case> {
             namespace("tenant-none", json!({HOST: "n.org"})),
             None,
         ),
+        case("on plain HTTP too", route("HTTPRoute", "owner", &["x.org"]), Some("add port 443")),
+        case(
+            "by name",
+            parent(route("HTTPRoute", "owner", &["x.org"]), json!({"sectionName": "http"})),
+            Some("port 443"),
+        ),
+        case("over TLS only", parent(route("HTTPRoute", "owner", &["x.org"]), json!({"port": 443})), None),
+        case(
+            "one listener for TLS",
+            parent(route("HTTPRoute", "owner", &["x.org"]), json!({"sectionName": "https-x"})),
+            None,
+        ),
+        case("at another's", parent(route("HTTPRoute", "owner", &["x.org"]), json!({"namespace": "infra"})), None),
+        case("of another", parent(route("HTTPRoute", "infra", &["x.org"]), json!({"namespace": "owner"})), None),
+        case(
+            "a redirect",
+            rules(json!([{"filters": [{"type": "RequestRedirect",
+            "requestRedirect": {"scheme": "https", "statusCode": 301}}]}])),
+            None,
+        ),
+        case(
+            "a challenge",
+            rules(json!([{"matches": [{"path": {"type": "Exact",
+            "value": "/.well-known/acme-challenge/token"}}], "backendRefs": [{"name": "solver", "port": 8089}]}])),
+            None,
+        ),
+        case(
+            "a challenge and more",
+            rules(json!([
+            {"matches": [{"path": {"type": "Exact", "value": "/.well-known/acme-challenge/token"}},
+                {"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": [{"name": "web", "port": 80}]}])),
+            Some("add port 443"),
+        ),
         case("a tenant's host", tenant(Some("evil.org")), Some("spec.host can only be set")),
         case("no host", tenant(None), None),
         by("system:serviceaccounts:cozy-system", "host by the platform", tenant(Some("good.org")), None),
     ]
+}
+
+/// A route whose parentRef says more.
+fn parent(mut route: Value, more: Value) -> Value {
+    for (field, value) in more.as_object().into_iter().flatten() {
+        route["spec"]["parentRefs"][0][field] = value.clone();
+    }
+    route
+}
+
+/// A route beside a Gateway, with rules of its own.
+fn rules(rules: Value) -> Value {
+    let mut route = route("HTTPRoute", "owner", &[]);
+    route["spec"]["rules"] = rules;
+    route
 }
 
 async fn policies(server: &ApiServer) -> Result<()> {
@@ -182,9 +230,12 @@ async fn policies(server: &ApiServer) -> Result<()> {
                 "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
                     "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}))
         .await?;
-    for (name, labels) in
-        [("tenant-a", json!({HOST: "a.example.org"})), ("tenant-none", json!({})), ("infra", json!({}))]
-    {
+    for (name, labels) in [
+        ("tenant-a", json!({HOST: "a.example.org"})),
+        ("tenant-none", json!({})),
+        ("infra", json!({})),
+        ("owner", json!({OWNER: "owner"})),
+    ] {
         server.put(namespace(name, labels)).await?;
     }
     // Whoever tries may do anything as far as RBAC is concerned.
@@ -206,6 +257,16 @@ async fn policies(server: &ApiServer) -> Result<()> {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    // What is beside Cilium already goes on until somebody says otherwise.
+    let plain = route("HTTPRoute", "owner", &["x.org"]);
+    assert_eq!(attempt(&tenants, &plain).await?, None);
+    let parameters = server.api("v1", "ConfigMap", "kube-system").await?;
+    let deny = Patch::Merge(json!({"data": {"plainHttp": "deny"}}));
+    parameters.patch("gatewright-policies", &PatchParams::default(), &deny).await?;
+    while attempt(&tenants, &plain).await?.is_none() {
+        assert!(tokio::time::Instant::now() < deadline, "the parameter does not take effect");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     let mut wrong = Vec::new();
     for (number, case) in cases().into_iter().enumerate() {
         let client = server.client_as(&format!("user-{number}"), &[case.group]).await?;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
-use e2e::cluster::{ACCOUNT, Cluster};
+use e2e::cluster::{ACCOUNT, Cluster, tls_secret};
 use futures::stream::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, Patch, PropagationPolicy};
 use serde_json::{Value, json};
@@ -98,6 +98,68 @@ async fn a_service_named_twice(cluster: &Cluster) -> Result<()> {
         listeners.filter(|listener| listener["hostname"] == format!("api.{apex}")).count() == 1
     };
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", once).await.map(drop)
+}
+
+/// GRPCRoutes attach nowhere, not to plain HTTP either: every listener names the kinds that it takes.
+async fn kinds_on_every_listener(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let (space, apex) = begin(server, "kinds", json!({"tlsPassthroughServices": ["api"]})).await?;
+    let mut rpc = route(&space, "rpc", &space, &[&format!("rpc.{apex}")]);
+    rpc["kind"] = json!("GRPCRoute");
+    server.put(rpc).await?;
+    cluster.until(GATEWAY, "GRPCRoute", &space, "rpc", |o| reason(o) == Some("NotAllowedByListeners")).await?;
+    let named = |o: &Value| {
+        let listeners = o["spec"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let kinds = |listener: &Value| -> Vec<Value> {
+            let kinds = listener["allowedRoutes"]["kinds"].as_array().into_iter().flatten();
+            kinds.map(|kind| kind["kind"].clone()).collect()
+        };
+        listeners.len() == 2 && listeners.iter().all(|listener| kinds(listener) == ["HTTPRoute", "TLSRoute"])
+    };
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", named).await.map(drop)
+}
+
+/// A route that names plain HTTP alone: its hostname is kept for it, and there is no listener and no certificate. What is on
+/// both is told so, with what would keep it off.
+async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let (space, apex) = begin(server, "plain", json!({})).await?;
+    member(server, "tenant-plain-z", &space, &apex).await?;
+    let host = |name: &str| format!("{name}.{apex}");
+    let at = |space_of: &str, name: &str, parent: Value| {
+        let mut route = route(space_of, name, &space, &[&host(name)]);
+        for (field, value) in parent.as_object().into_iter().flatten() {
+            route["spec"]["parentRefs"][0][field] = value.clone();
+        }
+        route
+    };
+    server.put(at(&space, "section", json!({"sectionName": "http"}))).await?;
+    server.put(at(&space, "port", json!({"port": 80}))).await?;
+    server.put(at(&space, "both", json!({}))).await?;
+    server.put(at("tenant-plain-z", "outside", json!({"sectionName": "http"}))).await?;
+    let message = |o: &Value| claims(o)[0]["conditions"][0]["message"].as_str().unwrap_or_default().to_owned();
+    for (space_of, name, wanted, word) in [
+        (space.as_str(), "section", "Accepted", ""),
+        (&space, "port", "Accepted", ""),
+        (&space, "both", "Accepted", "add port 443 to this parentRef"),
+        ("tenant-plain-z", "outside", "NotAllowedByListeners", "listener http takes HTTPRoutes of tenant-plain"),
+    ] {
+        let told = |o: &Value| reason(o) == Some(wanted) && message(o).contains(word);
+        cluster.until(GATEWAY, "HTTPRoute", space_of, name, told).await?;
+    }
+    let only = |o: &Value| hostnames(o) == BTreeSet::from([host("both")]);
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await?;
+    let certificates = server.api(CERT_MANAGER, "Certificate", &space).await?;
+    until("one is ordered", async || Ok(certificates.list(&Default::default()).await?.items.len() == 1)).await?;
+    // What it names counts at once.
+    let routes = server.api(GATEWAY, "HTTPRoute", &space).await?;
+    let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "port": 443}]}});
+    routes.patch("section", &Default::default(), &Patch::Merge(&parents)).await?;
+    let both = |o: &Value| hostnames(o) == BTreeSet::from([host("both"), host("section")]);
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", both).await?;
+    let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "sectionName": "http"}]}});
+    routes.patch("section", &Default::default(), &Patch::Merge(&parents)).await?;
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await.map(drop)
 }
 
 /// Forty-five hostnames lost over three routes: told once, and then there is rest.
@@ -208,14 +270,96 @@ async fn stale_generations(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| o["spec"].is_object()).await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await?;
-    // A host more is a new generation of the Gateway; what is said of the one before holds no more.
-    server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
+    // An edit leads to a new generation of the Gateway; what is said of the one before holds no more.
+    let edit = json!({"spec": {"tlsPassthroughServices": ["api"]}});
+    let tenants = server.api(TENANT, "TenantGateway", &space).await?;
+    tenants.patch("cozystack", &Default::default(), &Patch::Merge(&edit)).await?;
     let unready = |o: &Value| ready(o).is_some_and(|ready| ready["status"] == "False");
     cluster.until(TENANT, "TenantGateway", &space, "cozystack", unready).await?;
-    let with_host = |o: &Value| hostnames(o).contains(&format!("web.{apex}"));
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", with_host).await?;
+    let with_service = |o: &Value| hostnames(o).contains(&format!("api.{apex}"));
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", with_service).await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await.map(drop)
+}
+
+/// A host that comes up takes `Ready` from none of those that are served: it is told beside. While none is served it counts.
+async fn a_host_more(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let (space, apex) = begin(server, "more", json!({})).await?;
+    let add = async |name: &str| {
+        let host = format!("{name}.{apex}");
+        server.put(route(&space, name, &space, &[&host])).await?;
+        cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| hostnames(o).contains(&host)).await.map(drop)
+    };
+    // Who serves says that a listener lacks its certificate.
+    let unresolved = async |listener: usize| {
+        program(server, "Gateway", &space, "cozystack").await?;
+        let gateways = server.api(GATEWAY, "Gateway", &space).await?;
+        let there = gateways.get("cozystack").await?;
+        let mut status = there.data["status"].clone();
+        let conditions = &mut status["listeners"][listener]["conditions"];
+        let mut refs = conditions[0].clone();
+        refs["type"] = json!("ResolvedRefs");
+        refs["status"] = json!("False");
+        refs["reason"] = json!("InvalidCertificateRef");
+        conditions.as_array_mut().context("conditions")?.push(refs);
+        let patch = Patch::Merge(json!({"status": status}));
+        gateways.patch_status("cozystack", &Default::default(), &patch).await.map(drop).map_err(anyhow::Error::from)
+    };
+    add("first").await?;
+    unresolved(1).await?;
+    let told = until_ready(cluster, &space, "ListenersNotReady").await?;
+    assert!(told["message"].as_str().is_some_and(|text| text.contains("https-first-")), "{told}");
+    program(server, "Gateway", &space, "cozystack").await?;
+    let before = until_ready(cluster, &space, "Reconciled").await?;
+    // Times are told in seconds.
+    sleep(Duration::from_millis(1100)).await;
+    add("second").await?;
+    let waits = |o: &Value, why: &str| {
+        let listeners = o["status"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let waiting: Vec<&Value> = listeners.iter().filter(|listener| listener["ready"] == false).collect();
+        waiting.len() == 1 && waiting[0]["hostname"] == format!("second.{apex}") && waiting[0]["reason"] == why
+    };
+    for why in ["Pending", "RefsNotResolved"] {
+        let there = cluster.until(TENANT, "TenantGateway", &space, "cozystack", |o| waits(o, why)).await?;
+        let ready = ready(&there).context("it has one")?;
+        assert_eq!(ready["lastTransitionTime"], before["lastTransitionTime"], "{ready}");
+        let text = ready["message"].as_str().unwrap_or_default();
+        assert!(ready["status"] == "True" && text.starts_with("1 of 3 listeners are not ready"), "{ready}");
+        unresolved(2).await?;
+    }
+    program(server, "Gateway", &space, "cozystack").await?;
+    let all = |o: &Value| ready(o).is_some_and(|ready| ready["message"] == "all 3 listeners are ready");
+    let there = cluster.until(TENANT, "TenantGateway", &space, "cozystack", all).await?;
+    assert_eq!(ready(&there).context("it has one")?["lastTransitionTime"], before["lastTransitionTime"]);
+    Ok(())
+}
+
+/// A Secret that somebody brings: that it is missing, or lacks names, is told, and the Gateway is written all the same.
+async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
+    let server = &cluster.server;
+    let spec = json!({"certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
+    let (space, apex) = begin(server, "brought", spec).await?;
+    let wild = |apex: &str| format!("*.{apex}");
+    let told = async |reason: &str, words: &[&str]| {
+        let told = until_ready(cluster, &space, reason).await?;
+        let text = told["message"].as_str().unwrap_or_default();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        anyhow::Ok(())
+    };
+    let secret = format!("Secret {space}/wildcard");
+    told("WildcardSecretNotFound", &["spec.wildcardSecretRef", &secret, "create it"]).await?;
+    let written = |o: &Value| hostnames(o) == BTreeSet::from([apex.clone(), wild(&apex)]);
+    cluster.until(GATEWAY, "Gateway", &space, "cozystack", written).await?;
+    server.put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex)])?).await?;
+    until_ready(cluster, &space, "GatewayNotAccepted").await?;
+    let child = format!("child.{apex}");
+    member(server, "tenant-brought-c", &space, &child).await?;
+    told("WildcardSecretIncomplete", &[&secret, &format!("not valid for {}:", wild(&child))]).await?;
+    server.put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex), &wild(&child)])?).await?;
+    until_ready(cluster, &space, "GatewayNotAccepted").await?;
+    server.api("v1", "Secret", &space).await?.delete("wildcard", &Default::default()).await?;
+    told("WildcardSecretNotFound", &[&secret]).await
 }
 
 /// An edit that cannot be carried out leaves what is live as it is.
@@ -338,11 +482,15 @@ async fn what_is_known_to_go_wrong_elsewhere_does_not_here() -> Result<()> {
         more_than_64_hosts(&cluster),
         more_names_than_a_certificate_has(&cluster),
         a_service_named_twice(&cluster),
+        kinds_on_every_listener(&cluster),
+        plain_http_alone(&cluster),
         many_lost_hostnames(&cluster),
         stale_entries(&cluster),
         namespaces_are_watched(&cluster),
         deletion(&cluster),
         stale_generations(&cluster),
+        a_host_more(&cluster),
+        a_secret_that_is_brought(&cluster),
         a_broken_switch(&cluster),
         cert_manager_elsewhere(&cluster),
         names_at_their_limits(&cluster),

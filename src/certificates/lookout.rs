@@ -27,6 +27,9 @@ use crate::model::Hostname;
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(100);
+/// Answers in a row before a CA is told to look. Behind an address there may be several who answer, and one of them dead, which
+/// nobody has noticed yet: the CA's one question could be the one that is lost, and the order with it.
+const ROW: usize = 6;
 
 /// A question to whoever runs the gateway: at which addresses is a host served?
 #[derive(Debug)]
@@ -158,21 +161,26 @@ impl Lookout {
         resolver.map(Lookup::new).map_err(|error| error.to_string())
     }
 
-    /// Waits until every Envoy that we know of answers for the host with this account's thumbprint.
-    async fn answered(&self, name: &DnsName, thumbprint: &str) -> Vec<SelfCheckError> {
+    /// Waits until every Envoy that we know of answers for the host with this account's thumbprint, so many times in a row.
+    async fn answered(&self, name: &DnsName, thumbprint: &str, row: usize) -> Vec<SelfCheckError> {
         self.sockets.demand(name.as_str(), thumbprint);
         let until = Instant::now() + PATIENCE;
         let places = self.sockets.places_of(name.as_str(), until).await;
         let asked = places.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
-            loop {
+            let mut answers = 0;
+            while answers < row {
                 match self_check(name, thumbprint, socket, ANSWER).await {
-                    Ok(()) => return None,
+                    Ok(()) => answers += 1,
                     Err(error) if Instant::now() >= until => return Some(error),
                     // It has not heard of the host or the account yet.
-                    Err(_) => sleep(AGAIN).await,
+                    Err(_) => {
+                        answers = 0;
+                        sleep(AGAIN).await;
+                    }
                 }
             }
+            None
         });
         futures::future::join_all(asked).await.into_iter().flatten().collect()
     }
@@ -192,7 +200,7 @@ impl AcmePreflight for Lookout {
     async fn findings(&self, question: &Question<'_>) -> Vec<String> {
         let mut findings = Vec::new();
         if question.kind == ChallengeKind::Http01 {
-            findings.extend(self.answered(question.name, question.thumbprint).await.iter().map(ToString::to_string));
+            findings.extend(self.answered(question.name, question.thumbprint, 1).await.iter().map(ToString::to_string));
         }
         let Some(lookup) = &self.lookup else { return findings };
         match lookup.facts(question.name.as_str(), question.kind).await {
@@ -222,7 +230,7 @@ impl HttpSolver for Lookout {
         if self.strictness == Preflight::Skip {
             return Ok(());
         }
-        let found = self.answered(&parsed, thumbprint).await;
+        let found = self.answered(&parsed, thumbprint, ROW).await;
         let Some(first) = found.first() else { return Ok(()) };
         if self.strictness == Preflight::Warn {
             warn!("{first}; the CA is asked to look all the same");
@@ -252,7 +260,51 @@ pub(super) fn is_public(directory_url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// Two answer in turn behind one address, and one of them is dead until it is taken out.
+    async fn half_dead(listener: TcpListener, dead: usize, asked: Arc<AtomicUsize>) {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { return };
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            if number % 2 == 1 && number < dead {
+                continue;
+            }
+            let mut request = [0; 1024];
+            let read = stream.read(&mut request).await.unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..read]).into_owned();
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            let token = path.rsplit('/').next().unwrap_or_default();
+            let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{token}.thumbprint").as_bytes()).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_ca_is_told_to_look_once_nobody_dead_is_asked_any_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let server = tokio::spawn(half_dead(listener, 8, asked.clone()));
+        let (places, mut questions) = mpsc::channel::<Where>(1);
+        let gateway = tokio::spawn(async move {
+            while let Some(question) = questions.recv().await {
+                let _ = question.answer.send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
+            }
+        });
+        let sockets = Arc::new(Sockets::new(Some(places)));
+        let lookout = Lookout { sockets, port, strictness: Preflight::Strict, lookup: None, addresses: Vec::new() };
+        lookout.present("x.example.org", "token", "token.thumbprint").await.expect("all answer in the end");
+        // The eighth is the last that is lost.
+        assert_eq!(asked.load(Ordering::Relaxed), 8 + ROW);
+        drop(lookout);
+        gateway.await.expect("it ends with the last question");
+        server.abort();
+    }
 
     #[test]
     fn dns_is_asked_about_names_of_public_cas_only() {

@@ -1,10 +1,11 @@
-//! Which Secrets' bodies we hold: only those that a listener refers to. Pure.
+//! Which Secrets' bodies we hold: only those that a listener or a TenantGateway refers to. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::inputs::{Kind, Listener, Object, ObjectKey};
 use crate::model::ObjectName;
+use crate::tenancy::secret_of;
 
 /// Who refers to which Secret, which Secrets there are, and of which the body is held.
 #[derive(Debug, Default)]
@@ -30,6 +31,9 @@ impl Secrets {
     /// Takes in an object that may refer to Secrets.
     pub fn put(&mut self, object: &Object) -> Vec<Step> {
         let listeners: &[Arc<Listener>] = match object {
+            Object::TenantGateway(tenant) => {
+                return self.refer(object.key(), secret_of(tenant).into_iter().collect());
+            }
             Object::Gateway(gateway) => &gateway.listeners,
             Object::ListenerSet(set) => &set.listeners,
             _ => return Vec::new(),

@@ -23,10 +23,11 @@ impl Tenancy {
             && self.may_attach(&key, valid)
             && !claimant.challenge
         {
+            let kept_off = self.kept_off_plain(claimant, valid);
             for hostname in &*claimant.hostnames {
                 match hostname {
                     Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
-                    Ok(hostname) => match self.refusal(&key, hostname, valid) {
+                    Ok(hostname) => match self.refusal(&key, hostname, valid).or_else(|| kept_off.clone()) {
                         Some(refusal) => refused.push(refusal),
                         None => admitted.push(hostname),
                     },
@@ -41,6 +42,10 @@ impl Tenancy {
         refused.dedup();
         admitted.sort_by(|a, b| from_the_end(a, b));
         admitted.dedup();
+        let secure: SmallVec<[bool; 2]> = match (self.claims.claimant(&key), self.valid.get(&tenant)) {
+            (Some(claimant), Some(valid)) => admitted.iter().map(|n| self.is_secure(claimant, valid, n)).collect(),
+            _ => SmallVec::new(),
+        };
         let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
         let claim = &mut self.claims[id];
         claim.refused = refused;
@@ -53,8 +58,13 @@ impl Tenancy {
                     continue;
                 }
                 let held = &mut self.hosts[*host];
-                held.bid(Bid { rank: rank.clone(), claim: id }, there);
+                held.bid(Bid { rank: rank.clone(), claim: id, secure: false }, there);
                 dirty.names.insert(held.host.name());
+            }
+        }
+        for (host, secure) in bids.iter().zip(secure) {
+            if self.hosts[*host].secure(id, secure) {
+                dirty.hosts.insert(*host);
             }
         }
         if let Some(claimant) = self.claims.claimant(&key) {

@@ -48,6 +48,7 @@ pub(super) fn gone(change: Change) -> Change {
         Change::Namespace(name, _) => Change::Namespace(name, None),
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
+        Change::Secret(name, _) => Change::Secret(name, None),
         Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("these do not go"),
     }
 }
@@ -268,6 +269,13 @@ fn event() -> impl Strategy<Value = Change> {
     let spaces: &[&str] = &["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x", "default"];
     let routes = (pick(spaces), pick(&["r", "q"]), proptest::collection::vec(pick(hosts), 0..3))
         .prop_map(|(namespace, name, hosts)| http(namespace, name, &hosts));
+    let routes = (routes, proptest::bool::weighted(0.2)).prop_map(|(route, plain)| match route {
+        Change::Claimant(key, Some(mut claimant)) if plain => {
+            Arc::make_mut(&mut claimant.parents)[0].section = Some("http".to_owned());
+            Change::Claimant(key, Some(claimant))
+        }
+        route => route,
+    });
     let spaces = (pick(spaces), pick(&["tenant-a", "tenant-z", "tenant-a"]), pick(&["a.org", "b.a.org", ""]))
         .prop_map(|(name, gateway, host)| namespace(name, gateway, host));
     let specs = proptest::sample::select(vec![
@@ -321,6 +329,7 @@ proptest! {
             let id = match &change {
                 Change::TenantGateway(name, _) => format!("t{name}"),
                 Change::Namespace(name, _) => format!("n{name}"),
+                Change::Secret(name, _) => format!("s{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
                 Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("none is made"),

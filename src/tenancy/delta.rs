@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ClaimKey, Claimant, Desired, TenantGateway, Wish};
+use super::{Brought, ClaimKey, Claimant, Desired, TenantGateway, Wish};
 use crate::inputs::{Gate, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
 
@@ -156,6 +156,8 @@ pub enum Change {
     Existing(Derived, Option<Existing>),
     /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
     Class(Arc<str>, bool),
+    /// What is in a Secret of type `kubernetes.io/tls`; `None` where there is none.
+    Secret(ObjectName, Option<Brought>),
     /// Whether ListenerSets can be written.
     ListenerSets(bool),
     /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start.
@@ -207,8 +209,8 @@ pub struct Verdict {
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway has listeners for some of them.
     pub on_gateway: bool,
-    /// The parentRefs that name a listener or a port that is not there.
-    pub astray: Vec<ParentRef>,
+    /// What single parentRefs are told instead, where all is well on the whole.
+    pub told: Vec<(ParentRef, (Reason, String))>,
 }
 
 impl Verdict {

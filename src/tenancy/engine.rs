@@ -18,7 +18,7 @@ use super::groups::Map;
 use super::held::{Host, HostId, Hosts, Name};
 use super::render::{ATTACHED_BY, Frame, GATEWAY_LABEL};
 use super::todo::{Queue, Todo};
-use super::{ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, TenantGateway, Verdict, Wish};
+use super::{Brought, ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, TenantGateway, Verdict, Wish};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName, Reason};
 use crate::translate::Index;
@@ -82,6 +82,9 @@ pub struct Tenancy {
     pub(super) valid: BTreeMap<ObjectName, Valid>,
     pub(super) tenants_in: Index<Arc<str>, ObjectName>,
     pub(super) by_class: Index<String, ObjectName>,
+    /// TenantGateways by the Secret that they are to be served with, and what is in it.
+    pub(super) by_secret: Index<ObjectName, ObjectName>,
+    pub(super) brought: BTreeMap<ObjectName, Brought>,
     /// GatewayClasses that are ours.
     pub(super) own: BTreeSet<Arc<str>>,
     pub(super) namespaces: BTreeMap<Arc<str>, Namespace>,
@@ -149,6 +152,8 @@ impl Tenancy {
             valid: BTreeMap::new(),
             tenants_in: Index::default(),
             by_class: Index::default(),
+            by_secret: Index::default(),
+            brought: BTreeMap::new(),
             own: BTreeSet::new(),
             namespaces: BTreeMap::new(),
             expecting: Index::default(),
@@ -256,6 +261,7 @@ impl Tenancy {
 
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
+            Change::Secret(name, brought) => self.take_secret(name, brought, dirty),
             Change::Recorded(hostname, record) => self.take_record(hostname, record, dirty),
             Change::ListenerSets(can) => {
                 self.settings.listener_sets = can;
@@ -277,6 +283,7 @@ impl Tenancy {
                 }
                 for (tenant, there) in [(&old, false), (&new, true)] {
                     let Some(tenant) = tenant else { continue };
+                    self.refer(tenant, there);
                     let class = super::render::class(tenant, &self.settings).to_owned();
                     if there {
                         self.by_class.insert(class, name.clone());

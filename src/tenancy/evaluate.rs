@@ -144,7 +144,7 @@ impl Tenancy {
     }
 
     /// The wildcards of the child apexes on the certificate of a TenantGateway in wildcard mode.
-    fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+    pub(super) fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
         self.child_hosts.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
     }
 

@@ -57,6 +57,8 @@ pub(super) struct Held {
 pub(super) struct Bid {
     pub(super) rank: Rank,
     pub(super) claim: ClaimId,
+    /// Whether it needs a listener for TLS to serve it.
+    pub(super) secure: bool,
 }
 
 impl Host {
@@ -96,6 +98,17 @@ impl Held {
             (Ok(at), false) => drop(self.bids.remove(at)),
             (Ok(_), true) | (Err(_), false) => {}
         }
+    }
+
+    /// Says of a bid whether it needs a listener for TLS; returns whether that is new.
+    pub(super) fn secure(&mut self, claim: ClaimId, secure: bool) -> bool {
+        let bid = self.bids.iter_mut().find(|bid| bid.claim == claim);
+        bid.is_some_and(|bid| std::mem::replace(&mut bid.secure, secure) != secure)
+    }
+
+    /// Whether anything of a namespace needs a listener for TLS to serve it.
+    pub(super) fn is_secure(&self, namespace: &str) -> bool {
+        self.bids.iter().any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
     }
 
     /// Who asks for it, the first in rank first.

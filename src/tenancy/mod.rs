@@ -4,6 +4,7 @@
 //! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
 
 mod admit;
+mod brought;
 mod claim;
 mod claims;
 mod compile;
@@ -19,6 +20,7 @@ mod held;
 mod issuer;
 pub mod names;
 mod place;
+mod reach;
 mod record;
 mod render;
 mod report;
@@ -29,6 +31,8 @@ mod todo;
 mod wish;
 
 pub use crate::inputs::{Mode, TenantGateway};
+pub use brought::Brought;
+pub(crate) use brought::secret_of;
 pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
@@ -39,5 +43,5 @@ pub use desired::Desired;
 pub use engine::{Counters, Tenancy};
 pub use explain::Ownership;
 pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
-pub use status::{CONTROLLER, ListenerState, ParentState, TenantStatus};
+pub use status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};
 pub use wish::{AcmeIssuer, Issuer, Provider, Solver, Wish};

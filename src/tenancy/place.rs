@@ -93,6 +93,8 @@ impl Tenancy {
         let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
         let counted = std::mem::replace(&mut held.with_set, with_set) != with_set;
         let placed = held.place.is_some();
+        // What plain HTTP alone serves has no listener for TLS, unless a wildcard of others would take it.
+        let secure = owner.as_ref().is_some_and(|owner| under || held.is_secure(owner));
         let names = held.names_given();
         dirty.verdicts.extend(held.bids.iter().map(|bid| bid.claim));
         dirty.readiness.insert(host.tenant.clone());
@@ -105,7 +107,7 @@ impl Tenancy {
             wanted = !fixed
                 && !by_set
                 && within(&host.hostname, apex)
-                && if per_host { owner.is_some() } else { contested || self.child_hosts.contains(&host) };
+                && if per_host { secure } else { contested || self.child_hosts.contains(&host) };
             if wanted {
                 listener = Some(Arc::new(valid.frame.listener(&names, &host.hostname, keeper.as_deref())));
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::delta::{Ports, Settings};
 use super::desired::{Desired, Owner, Plain};
 use super::names;
+use super::reach::PLAIN;
 use super::solver::Solving;
 use crate::inputs::{
     Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
@@ -33,6 +34,8 @@ pub(super) struct Frame {
     /// How challenges reach us, where they do by routes.
     pub(super) solving: Option<Arc<Solving>>,
     ports: Ports,
+    /// The namespaces whose HTTPRoutes plain HTTP takes.
+    open: Vec<String>,
     class: String,
     addresses: Vec<Address>,
     terminating: Arc<AllowedRoutes>,
@@ -64,6 +67,7 @@ impl Frame {
             ObjectName::new(tenant.name.namespace.clone(), name)
         });
         let namespace = &tenant.name.namespace;
+        let open = open(namespace, settings, solving.as_deref().map(Solving::namespace));
         let mut frame = Self {
             owner: Owner::of(tenant),
             own,
@@ -72,7 +76,8 @@ impl Frame {
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
             terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
             passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
-            head: plain(namespace, settings, solving.as_deref().map(Solving::namespace), own.then_some(apex)),
+            head: plain(&open, settings, own.then_some(apex)),
+            open,
             solving,
             tail: Vec::new(),
             wildcard_secret,
@@ -181,29 +186,39 @@ impl Frame {
         Desired::listener_set(&self.owner, set)
     }
 
+    /// The namespaces whose HTTPRoutes plain HTTP takes.
+    pub(super) fn open(&self) -> &[String] {
+        &self.open
+    }
+
     /// How plain HTTP is reached.
     pub(super) fn plain(&self) -> Plain {
         Plain { own: self.own, ports: self.ports }
     }
 }
 
-/// Plain HTTP, open to nobody but the owner and who answers challenges: `http`, without a hostname. Where the class is
-/// ours there may be others at the same address, and one has the names of its apex only.
-fn plain(namespace: &str, settings: &Settings, solver: Option<&str>, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
+/// Who may be on plain HTTP: the owner, and who answers challenges.
+fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<String> {
     let mut open = vec![namespace.to_owned()];
     for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {
         if !open.iter().any(|there| there == answers) {
             open.push(answers.to_owned());
         }
     }
-    let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open)];
+    open
+}
+
+/// Plain HTTP, for HTTPRoutes of those namespaces: `http`, without a hostname. Where the class is ours there may be others at
+/// the same address, and one has the names of its apex only.
+fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
+    let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open.to_vec())];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
-    let allowed = Arc::new(AllowedRoutes { kinds: None, namespaces });
+    let allowed = Arc::new(AllowedRoutes { kinds: Some(kinds(apex.is_some(), "HTTPRoute")), namespaces });
     let hostnames = match apex {
-        None => vec![("http", Hostname::any())],
+        None => vec![(PLAIN[0], Hostname::any())],
         Some(apex) => {
-            let below = below("*", apex).map(|wildcard| ("http", wildcard));
-            below.into_iter().chain([("http-apex", apex.clone())]).collect()
+            let below = below("*", apex).map(|wildcard| (PLAIN[0], wildcard));
+            below.into_iter().chain([(PLAIN[1], apex.clone())]).collect()
         }
     };
     let listener = |(name, hostname): (&str, Hostname)| Listener {
@@ -218,16 +233,21 @@ fn plain(namespace: &str, settings: &Settings, solver: Option<&str>, apex: Optio
 }
 
 fn allowed(own: bool, kind: &str, namespace: &str, only: Option<&str>) -> AllowedRoutes {
-    let kinds: &[&str] = if own { &[kind] } else { &["HTTPRoute", "TLSRoute"] };
-    let kinds = kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect();
     let mut labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), namespace.to_owned())]);
     if let Some(only) = only {
         labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned());
     }
     AllowedRoutes {
-        kinds: Some(kinds),
+        kinds: Some(kinds(own, kind)),
         namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions: Vec::new() })),
     }
+}
+
+/// The kinds that a listener takes: `kind`. Where somebody else serves, every listener names the same ones, port 80 as well:
+/// Cilium before 1.20 refuses a route whose kind any listener of its Gateway leaves out, wherever it attaches.
+fn kinds(own: bool, kind: &str) -> Vec<(String, String)> {
+    let kinds: &[&str] = if own { &[kind] } else { &["HTTPRoute", "TLSRoute"] };
+    kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect()
 }
 
 /// Metadata of an object that nobody has stored yet.

@@ -8,8 +8,7 @@ use super::delta::{Derived, DerivedKind, Verdict};
 use super::engine::{Dirty, Finding, Tenancy};
 use super::evaluate::{CHILDREN, NAMES};
 use super::held::{Held, Host};
-use super::{ClaimKey, ClaimKind, Claimant, Mode, Readiness, names};
-use crate::inputs::{Kind, Listener, ParentRef};
+use super::{ClaimKind, Claimant, Mode, Readiness, names};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
@@ -22,24 +21,33 @@ impl Tenancy {
         let (mut granted, mut lost, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
         let (mut on_gateway, mut undecided) = (false, 0);
+        // Plain HTTP stands in the Gateway, wherever the listener for TLS is.
+        let plain = claimant.is_some_and(|c| c.naming(tenant).any(|parent| self.is_plain_only(parent)));
+        let is_secure = |held: &Held| held.bids.iter().any(|bid| bid.claim == id && bid.secure);
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
             let name = &held.host.hostname;
             match &held.owner {
-                Some(owner) if *owner.rank.namespace() == key.name.namespace => match self.obstacle(claimant, held) {
-                    Some(obstacle) => findings.push(obstacle),
-                    None => {
-                        granted.push(name.clone());
-                        match held.place.unwrap_or_else(|| self.shard_of(tenant, name)) {
-                            0 => on_gateway = true,
-                            number => {
-                                sets.push(ObjectName::new(
-                                    tenant.namespace.clone(),
-                                    names::overflow(&tenant.name, number),
-                                ));
+                Some(owner) if *owner.rank.namespace() == key.name.namespace => {
+                    match self.obstacle(claimant, held, is_secure(held)) {
+                        Some(obstacle) => findings.push(obstacle),
+                        None => {
+                            granted.push(name.clone());
+                            on_gateway |= plain;
+                            if !is_secure(held) {
+                                continue;
+                            }
+                            match held.place.unwrap_or_else(|| self.shard_of(tenant, name)) {
+                                0 => on_gateway = true,
+                                number => {
+                                    sets.push(ObjectName::new(
+                                        tenant.namespace.clone(),
+                                        names::overflow(&tenant.name, number),
+                                    ));
+                                }
                             }
                         }
                     }
-                },
+                }
                 None if self.is_undecided(name) => undecided += 1,
                 None if self.is_owned(name) => elsewhere.push(name.to_string()),
                 _ => lost.push(name.to_string()),
@@ -71,32 +79,14 @@ impl Tenancy {
         }
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
         let generation = claimant.map_or(0, |claimant| claimant.generation);
-        let astray = if seen { self.astray(key, tenant) } else { Vec::new() };
-        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, astray });
+        let told = claimant.filter(|_| seen).map(|claimant| self.told(claimant, tenant, &granted)).unwrap_or_default();
+        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, told });
         let claim = &mut self.claims[id];
         if claim.verdict != verdict {
             dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), verdict.clone()));
             claim.verdict = verdict;
         }
         self.claims.release(id);
-    }
-
-    /// The parentRefs of a claimant that name a listener or a port that a Gateway or ListenerSet of ours lacks.
-    fn astray(&self, key: &ClaimKey, tenant: &ObjectName) -> Vec<ParentRef> {
-        let astray = |parent: &&&ParentRef| {
-            if parent.section.is_none() && parent.port.is_none() {
-                return false;
-            }
-            let Some((kind, name)) = parent.target(&key.name.namespace) else { return false };
-            let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
-            let fits = |listener: &Arc<Listener>| {
-                parent.section.as_deref().is_none_or(|section| *section == *listener.name)
-                    && parent.port.is_none_or(|port| port == listener.port)
-            };
-            // What is not ours to make is not ours to know.
-            self.desired.get(&Derived { kind, name }).is_some_and(|made| !made.listeners().iter().any(fits))
-        };
-        self.parents(key, tenant).iter().filter(astray).map(|parent| (*parent).clone()).collect()
     }
 
     /// Whether a hostname has an owner through any TenantGateway.
@@ -116,10 +106,13 @@ impl Tenancy {
     }
 
     /// Why a host that is owned is not served.
-    fn obstacle(&self, claimant: Option<&Claimant>, held: &Held) -> Option<Finding> {
+    fn obstacle(&self, claimant: Option<&Claimant>, held: &Held, secure: bool) -> Option<Finding> {
         let (claimant, host) = (claimant?, &held.host);
         let key = &claimant.key;
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
+        if key.kind == ClaimKind::HttpRoute && !secure {
+            return None;
+        }
         if let Some(names) = held.names.as_ref().filter(|_| !self.waiting.is_empty()) {
             if self.waiting.contains(&(tenant.clone(), names.listener.clone()), host) {
                 let text = format!("{name}: another hostname has listener name {} already", names.listener);
@@ -185,6 +178,7 @@ impl Tenancy {
                 let text = format!("more than {CHILDREN} child apexes: a certificate has room for {NAMES} names");
                 findings.push(("TooManyNames", text));
             }
+            findings.extend(self.lacks(valid));
             let reason = findings.first().map_or("Reconciled", |(reason, _)| *reason);
             let message = findings.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ");
             Readiness { reason, message, frozen: false }

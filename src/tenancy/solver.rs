@@ -15,8 +15,7 @@ use super::claims::{Claim, ClaimId};
 use super::delta::{Certificates, Derived, DerivedKind, Settings, SolverService};
 use super::desired::Desired;
 use super::engine::{Dirty, Tenancy};
-use super::{ClaimKey, ClaimKind, Claimant, Mode, names};
-use crate::inputs::{Kind, ParentRef};
+use super::{ClaimKey, ClaimKind, Mode, names};
 use crate::model::{Hostname, ObjectName};
 
 /// RFC 8555, 8.3.
@@ -87,7 +86,10 @@ impl Tenancy {
         if self.settings.solver.is_none() || !may {
             return;
         }
-        let there = self.claims.claiming(id).filter(|claimant| self.is_plain(claimant, tenant));
+        let there = self
+            .claims
+            .claiming(id)
+            .filter(|claimant| !claimant.challenge && claimant.naming(tenant).any(|parent| self.may_be_plain(parent)));
         let mut hostnames: Vec<Hostname> =
             there.into_iter().flat_map(|claimant| claimant.hostnames.iter().flatten()).cloned().collect();
         hostnames.sort();
@@ -96,18 +98,6 @@ impl Tenancy {
         let tenant = tenant.clone();
         let wanted = !hostnames.is_empty();
         self.emit_solver(&tenant, name, hostnames, wanted, dirty);
-    }
-
-    /// Whether a claimant may be on port 80 of a Gateway.
-    fn is_plain(&self, claimant: &Claimant, tenant: &ObjectName) -> bool {
-        let port = self.settings.ports.http;
-        let reaches = |parent: &ParentRef| {
-            let named = parent.target(&claimant.key.name.namespace);
-            named.is_some_and(|(kind, name)| kind == Kind::Gateway && name == *tenant)
-                && parent.section.as_deref().is_none_or(|section| section == "http")
-                && parent.port.is_none_or(|of| of == port)
-        };
-        !claimant.challenge && claimant.parents.iter().any(reaches)
     }
 
     fn emit_solver(

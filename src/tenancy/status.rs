@@ -23,10 +23,33 @@ pub struct ParentState {
     pub accepted: bool,
     /// `Programmed`.
     pub programmed: bool,
-    /// `Accepted` and `Programmed` of its listeners.
-    pub listeners: BTreeMap<Arc<str>, (bool, bool)>,
+    /// What it says of its listeners.
+    pub listeners: BTreeMap<Arc<str>, Listening>,
     /// What its listeners wait for, where their `Programmed` says so with reason `Pending`.
     pub pending: BTreeMap<Arc<str>, String>,
+}
+
+/// What a status says of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// `Accepted`.
+    pub accepted: bool,
+    /// `Programmed`.
+    pub programmed: bool,
+    /// `ResolvedRefs`, but for kinds of routes: those that cannot attach do no harm.
+    pub resolved: bool,
+}
+
+impl Listening {
+    /// Why it is not ready; `None` when it is.
+    fn lacks(self) -> Option<&'static str> {
+        match self {
+            Self { accepted: false, .. } => Some("NotAccepted"),
+            Self { programmed: false, .. } => Some("NotProgrammed"),
+            Self { resolved: false, .. } => Some("RefsNotResolved"),
+            Self { .. } => None,
+        }
+    }
 }
 
 impl From<&ObjectStatus> for ParentState {
@@ -46,7 +69,13 @@ impl From<&ObjectStatus> for ParentState {
             Some((listener.name.clone(), waits.message.clone()))
         });
         let pending = pending.collect();
-        let listeners = listeners.iter().map(|listener| (listener.name.clone(), both(&listener.conditions)));
+        let listening = |conditions: &[crate::model::Condition]| {
+            let (accepted, programmed) = both(conditions);
+            let mut refs = conditions.iter().filter(|condition| condition.kind == "ResolvedRefs");
+            let resolved = refs.all(|c| c.status != Status::False || c.reason == Reason::InvalidRouteKinds);
+            Listening { accepted, programmed, resolved }
+        };
+        let listeners = listeners.iter().map(|listener| (listener.name.clone(), listening(&listener.conditions)));
         Self { accepted, programmed, listeners: listeners.collect(), pending }
     }
 }
@@ -130,6 +159,11 @@ impl Tenancy {
         }
         let waiting: Vec<&str> =
             listeners.iter().filter(|listener| listener.reason.is_some()).map(|l| l.name.as_str()).collect();
+        // A host that comes up, or one that is in trouble, takes nothing from the others.
+        let is_host = |name: &str| self.listeners.contains_key(&(tenant.clone(), Arc::from(name)));
+        let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) = listeners.iter().partition(|l| is_host(&l.name));
+        let serves = fixed.iter().all(|listener| listener.reason.is_none())
+            && (hosts.is_empty() || hosts.iter().any(|listener| listener.reason.is_none()));
         let decided = self.readiness.get(tenant);
         let (reason, message) = match decided.filter(|readiness| readiness.reason != "Reconciled") {
             Some(readiness) => (readiness.reason, readiness.message.clone()),
@@ -143,7 +177,7 @@ impl Tenancy {
                 };
                 let names = waiting.iter().take(8).map(tell).collect::<Vec<_>>().join(", ");
                 let text = format!("{} of {} listeners are not ready: {names}{more}", waiting.len(), listeners.len());
-                ("ListenersNotReady", text)
+                (if serves { "Reconciled" } else { "ListenersNotReady" }, text)
             }
             None => ("Reconciled", format!("all {} listeners are ready", listeners.len())),
         };
@@ -153,12 +187,7 @@ impl Tenancy {
 
     fn listeners(&self, object: &Derived, state: &ParentState) -> Vec<ListenerState> {
         let listener = |listener: &Arc<Listener>| {
-            let reason = match state.listeners.get(&listener.name) {
-                None => Some("Pending"),
-                Some((false, _)) => Some("NotAccepted"),
-                Some((true, false)) => Some("NotProgrammed"),
-                Some((true, true)) => None,
-            };
+            let reason = state.listeners.get(&listener.name).map_or(Some("Pending"), |told| told.lacks());
             let hostname = listener.hostname.as_ref().ok().filter(|hostname| !hostname.is_any());
             let certificate = listener.tls.as_ref().and_then(|tls| tls.certificates.first());
             ListenerState {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, Patch};
 use serde_json::{Value, json};
 
-use crate::site::{CLAIMS, GATEWAY, cluster, member, namespace, quiet, route, tenant, until};
+use crate::site::{CLAIMS, GATEWAY, cluster, member, namespace, quiet, route, tenant, until, until_ready};
 
 const OWNER: &str = "tenant-first";
 const EARLY: &str = "tenant-first-z";
@@ -64,6 +64,7 @@ async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
     server.put(tenant(OWNER, json!({"apex": "first.example.org"}))).await?;
     server.put(route(EARLY, "web", OWNER, &[HOST])).await?;
     until_told(&cluster, EARLY, "web", "Accepted").await?;
+    until_ready(&cluster, OWNER, "GatewayNotAccepted").await?;
     // The smaller name comes too late, and is told so at once: it was never accepted.
     server.put(route(LATE, "web", OWNER, &[HOST])).await?;
     let lost = until_told(&cluster, LATE, "web", "HostnameConflict").await?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
-use e2e::cluster::Cluster;
+use e2e::cluster::{Cluster, tls_secret};
 use serde_json::{Value, json};
 
 use crate::site::{
@@ -141,6 +141,8 @@ async fn apply(server: &ApiServer, case: &Case) -> Result<String> {
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("cozy-{}", case.mode)}}))
         .await?;
+    let (wildcard, child) = (format!("*.{apex}"), format!("*.child.{apex}"));
+    server.put(tls_secret(&space, "wildcard", &[&apex, &wildcard, &child])?).await?;
     let mut object = tenant(&space, case.spec.clone());
     object["metadata"]["annotations"] = case.annotations.clone();
     object["spec"]["attachedNamespaces"] = json!([format!("cozy-{}", case.mode)]);

@@ -415,9 +415,11 @@ impl Tenants {
         known: Known<'_>,
         now: Instant,
     ) -> Result<(Job, serde_json::Value), Decision> {
-        let look =
-            |derived: &Derived| known.seen.get(&Task::Object(derived.clone()).key()).map(|seen| report::state(seen));
         let key = Task::Status(tenant.clone()).key();
+        let stands = known.seen.get(&key).is_some_and(|seen| report::stands(seen));
+        let look = |derived: &Derived| {
+            known.seen.get(&Task::Object(derived.clone()).key()).map(|seen| report::state(seen, stands))
+        };
         let (Some(mut status), Some(seen)) = (known.tenancy.status(tenant, &look), known.seen.get(&key)) else {
             return Err(Decision::Nothing);
         };
@@ -434,7 +436,7 @@ impl Tenants {
             self.passing.remove(tenant);
             return Err(Decision::Nothing);
         };
-        if report::is_passing(&status) {
+        if report::is_passing(&status) || self.is_behind(tenant, known.tenancy) {
             let until = *self.passing.entry(tenant.clone()).or_insert(now) + PASSING;
             if now < until {
                 return Err(Decision::Later(until));
@@ -442,6 +444,16 @@ impl Tenants {
         }
         self.herald.note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
         Ok((Job::Status(document.clone()), document))
+    }
+
+    /// Whether a Gateway is yet to be written: what is said of it is about to be old.
+    fn is_behind(&self, tenant: &ObjectName, tenancy: &Tenancy) -> bool {
+        let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
+        let wanted = tenancy.objects().get(&gateway).map(Desired::document);
+        let step = Held::step(self.held.get(&gateway).map(Box::as_ref), wanted.as_ref(), &|uid| {
+            tenancy.decides(&gateway, uid)
+        });
+        !matches!(step, Step::Nothing)
     }
 
     fn tenant_of(&self, task: &Task, tenancy: &Tenancy) -> Option<ObjectName> {

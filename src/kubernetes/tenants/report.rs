@@ -8,23 +8,36 @@ use serde_json::{Value, json};
 
 use super::super::seen::Seen;
 use crate::model::ObjectName;
-use crate::tenancy::{ParentState, TenantStatus};
+use crate::tenancy::{Listening, ParentState, TenantStatus};
 
-/// The status of a Gateway or ListenerSet as its controller wrote it. What it said of an earlier generation does not
-/// count.
-pub(super) fn state(seen: &Seen) -> ParentState {
+/// Whether a TenantGateway was told to be ready as it stands now. Then what was said of an earlier generation of its Gateway
+/// holds until more is said: a host that comes or goes takes nothing from the others.
+pub(super) fn stands(seen: &Seen) -> bool {
+    let status = seen.status();
+    let ready = status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == "Ready");
+    ready.is_some_and(|ready| ready["status"] == "True" && ready["observedGeneration"] == seen.generation)
+}
+
+/// The status of a Gateway or ListenerSet as its controller wrote it. What it said of an earlier generation counts only
+/// where the TenantGateway `stands`.
+pub(super) fn state(seen: &Seen, stands: bool) -> ParentState {
     let status = seen.status();
     let holds = |conditions: &Value, kind: &str| {
         let condition = conditions.as_array().into_iter().flatten().find(|condition| condition["type"] == kind);
         condition.is_some_and(|condition| {
             condition["status"] == "True"
-                && condition["observedGeneration"].as_i64().is_none_or(|observed| observed >= seen.generation)
+                && (stands
+                    || condition["observedGeneration"].as_i64().is_none_or(|observed| observed >= seen.generation))
         })
     };
     let listener = |listener: &Value| {
         let conditions = &listener["conditions"];
         let name: Arc<str> = Arc::from(listener["name"].as_str()?);
-        Some((name, (holds(conditions, "Accepted"), holds(conditions, "Programmed"))))
+        let (accepted, programmed) = (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
+        // Cilium says so of a kind that the listener's protocol does not have, and serves the others.
+        let refs = conditions.as_array().into_iter().flatten().find(|condition| condition["type"] == "ResolvedRefs");
+        let resolved = refs.is_none_or(|refs| refs["status"] != "False" || refs["reason"] == "InvalidRouteKinds");
+        Some((name, Listening { accepted, programmed, resolved }))
     };
     let listeners: BTreeMap<_, _> = status["listeners"].as_array().into_iter().flatten().filter_map(listener).collect();
     let waits = |listener: &Value| {
@@ -52,7 +65,8 @@ pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[(&'static str,
 
 /// Whether a status says that others are to act yet: it may be another in a moment.
 pub(super) fn is_passing(status: &TenantStatus) -> bool {
-    matches!(status.reason, "GatewayNotAccepted" | "GatewayNotProgrammed" | "ListenersNotReady")
+    let comes_up = status.ready && status.listeners.iter().any(|listener| listener.reason.is_some());
+    comes_up || matches!(status.reason, "GatewayNotAccepted" | "GatewayNotProgrammed" | "ListenersNotReady")
 }
 
 /// The patch of the status; `None` when it says so already, or the object changed since.
@@ -153,8 +167,27 @@ mod tests {
             |kind: &str, generation: i64| json!({"type": kind, "status": "True", "observedGeneration": generation});
         let told = json!({"conditions": [condition("Accepted", 2), condition("Programmed", 1)],
             "listeners": [{"name": "l", "conditions": [condition("Accepted", 2), condition("Programmed", 2)]}]});
-        let state = state(&seen(2, told));
-        assert!(state.accepted && !state.programmed);
-        assert_eq!(state.listeners.get("l"), Some(&(true, true)));
+        let state = |stands| state(&seen(2, told.clone()), stands);
+        assert!(state(false).accepted && !state(false).programmed);
+        let listening = Listening { accepted: true, programmed: true, resolved: true };
+        assert_eq!(state(false).listeners.get("l"), Some(&listening));
+        // Whoever was ready as it stands stays so until more is said.
+        assert!(state(true).programmed);
+        let told = |generation: i64, status: &str| {
+            let ready = json!({"type": "Ready", "status": status, "observedGeneration": generation});
+            stands(&seen(2, json!({"conditions": [ready]})))
+        };
+        assert!(told(2, "True") && !told(2, "False") && !told(1, "True"));
+    }
+
+    #[test]
+    fn references_count_and_kinds_of_routes_do_not() {
+        let told = |reason: &str| {
+            let refs = json!({"type": "ResolvedRefs", "status": "False", "reason": reason});
+            let all = json!([{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}, refs]);
+            let listeners = json!([{"name": "l", "conditions": all}]);
+            state(&seen(1, json!({"listeners": listeners})), false).listeners["l"].resolved
+        };
+        assert!(told("InvalidRouteKinds") && !told("InvalidCertificateRef") && !told("RefNotPermitted"));
     }
 }

@@ -7,8 +7,12 @@ impl Session {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let mut items = answered.items;
         let refused = items.len();
-        // What the client has unsubscribed from meanwhile is of no more concern.
-        items.retain(|item| item.resource().is_none_or(|r| sub.wants(r.name(), Some(r))));
+        // What the client has unsubscribed from meanwhile is of no more concern, nor what is gone, as it knows or will be told.
+        let table = tables.table(kind);
+        let gone =
+            |name: &str, cursor| table.entry(name).is_none_or(|e| e.current.is_none() && e.generation() <= cursor);
+        items
+            .retain(|item| item.resource().is_none_or(|r| sub.wants(r.name(), Some(r)) && !gone(r.name(), sub.cursor)));
         if refused > 1 {
             sub.probes.extend(parts(items, text));
             return;
@@ -18,7 +22,6 @@ impl Session {
             Some(Item::Upsert(r)) => {
                 let name = r.shared_name().clone();
                 let version: Arc<str> = r.version().into();
-                let table = tables.table(kind);
                 let good = table.good(&name).filter(|g| g.version() != &*version).cloned();
                 // A client that starts fresh gets the last good version; for others it changes nothing.
                 sub.probes.extend(good.clone().map(|good| vec![Item::Fallback(good)]));

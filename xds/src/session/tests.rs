@@ -298,3 +298,17 @@ fn what_was_refused_is_not_called_so_once_it_is_unsubscribed() {
         assert!(chat.session.subscription(Kind::Cluster).expect("it was asked for").quarantine.is_empty());
     }
 }
+
+#[test]
+fn what_went_while_it_was_unsubscribed_is_not_called_refused() {
+    let mut chat = Chat::new(Limits::default(), vec![cluster("bad", "")]);
+    chat.subscribe(Kind::Cluster, &[]);
+    let (nonce, _) = chat.read().remove(0);
+    chat.send(Kind::Cluster, DeltaRequest { unsubscribe: vec!["*".into()], ..Default::default() });
+    chat.publish(vec![], &[(Kind::Cluster, "bad")]);
+    assert_eq!(chat.read(), []);
+    chat.subscribe(Kind::Cluster, &["*"]);
+    chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
+    let told = chat.session.take_effects();
+    assert!(!told.iter().any(|effect| matches!(effect, Effect::Rejected { .. })), "{told:?}");
+}
