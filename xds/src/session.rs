@@ -319,6 +319,10 @@ impl Session {
                     sub.older.extend(known.map(|_| resource.shared_name().clone()));
                 }
             }
+            // What is on its way from before, and has gone while it was not subscribed to, will arrive as if it were there.
+            let coming = sub.in_flight.iter().flat_map(|response| &response.items).filter_map(Item::resource);
+            let gone = coming.map(|r| r.shared_name()).filter(|name| tables.table(kind).current(name).is_none());
+            sub.answers.extend(gone.cloned());
         }
         if everything {
             // A client waits for its first answer even when there is nothing to be had.

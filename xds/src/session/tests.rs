@@ -312,3 +312,17 @@ fn what_went_while_it_was_unsubscribed_is_not_called_refused() {
     let told = chat.session.take_effects();
     assert!(!told.iter().any(|effect| matches!(effect, Effect::Rejected { .. })), "{told:?}");
 }
+
+#[test]
+fn what_was_on_its_way_and_went_while_it_was_unsubscribed_is_taken_back() {
+    let mut chat = Chat::new(Limits::default(), vec![cluster("short", "")]);
+    chat.subscribe(Kind::Cluster, &[]);
+    let (nonce, _) = chat.read().remove(0);
+    chat.send(Kind::Cluster, DeltaRequest { unsubscribe: vec!["*".into()], ..Default::default() });
+    chat.publish(vec![], &[(Kind::Cluster, "short")]);
+    assert_eq!(chat.read(), []);
+    chat.subscribe(Kind::Cluster, &["*"]);
+    assert_eq!(chat.read(), []);
+    chat.answer(Kind::Cluster, nonce, None);
+    assert_eq!(chat.settle(), [[(Kind::Cluster, vec![], vec!["short".to_owned()])]]);
+}
