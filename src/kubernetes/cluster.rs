@@ -438,7 +438,7 @@ impl Cluster {
             claims.write(known.tenancy, may_write && tenants::is_whole(known.view));
         }
         self.tenants.write(known, may_write);
-        self.writer.yield_to_objects(self.tenants.is_busy());
+        self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.services.write(self.live.engine().store(), &self.seen, may_write);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {

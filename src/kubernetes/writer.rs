@@ -1,6 +1,6 @@
 //! Writes: what waits is asked for when its turn comes, so that only the newest is written, a few at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::{ApiResource, Patch, PatchParams};
@@ -16,8 +16,9 @@ use crate::inputs::ObjectKey;
 
 /// Writes at the same time. The API server's fairness gives a controller about as many seats.
 const AT_ONCE: usize = 8;
-/// The same while objects are being written as fast as they may: what serves goes before what tells of it.
-const BEHIND_OBJECTS: usize = 2;
+/// How long after one write the next waits while objects are being written as fast as they may: what serves goes before
+/// what tells of it.
+const BEHIND_OBJECTS: Duration = Duration::from_millis(100);
 
 /// How a write ended.
 #[derive(Debug)]
@@ -35,17 +36,20 @@ pub struct Writer {
     tasks: JoinSet<Done>,
     /// How many may be written at the same time.
     room: usize,
+    /// When the last one was begun.
+    begun: Instant,
 }
 
 impl Writer {
     /// Nothing to write yet.
     pub fn new(client: Client) -> Self {
-        Self { client, queue: Queue::default(), tasks: JoinSet::new(), room: AT_ONCE }
+        Self { client, queue: Queue::default(), tasks: JoinSet::new(), room: AT_ONCE, begun: Instant::now() }
     }
 
     /// Whether objects are being written as fast as they may. A few statuses are all the same: a burst may take minutes.
-    pub fn yield_to_objects(&mut self, busy: bool) {
-        self.room = if busy { BEHIND_OBJECTS } else { AT_ONCE };
+    pub fn yield_to_objects(&mut self, busy: bool, now: Instant) {
+        let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
+        self.room = if busy { usize::from(turn) } else { AT_ONCE };
     }
 
     /// The status of an object is to be looked at, at `at` or before.
@@ -71,6 +75,7 @@ impl Writer {
     /// Applies a status document.
     pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
         let api = api(self.client.clone(), &key, resource);
+        self.begun = Instant::now();
         self.tasks.spawn(async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             let patch = Patch::Apply(&document);
