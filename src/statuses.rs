@@ -2,6 +2,7 @@
 //! the verdicts on claims at Gateways that somebody else serves. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
             DerivedKind::ListenerSet => Kind::ListenerSet,
             _ => return None,
         };
-        laid.get(&ObjectKey::new(kind, derived.name.clone())).map(ParentState::from)
+        laid.get(&ObjectKey::new(kind, derived.name.clone())).map(|status| Arc::new(ParentState::from(status)))
     };
     for name in tenancy.tenants() {
         let Some(status) = tenancy.status(name, &look) else { continue };

@@ -231,6 +231,28 @@ fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
     assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
 }
 
+/// A status fits into an object, however many hosts there are, and its numbers are of all of them.
+#[test]
+fn a_status_does_not_grow_with_hosts() {
+    let mut engine = engine();
+    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply((0..1000).map(host).collect());
+    let ready = Listening { accepted: true, programmed: true, resolved: true };
+    let look = |derived: &Derived, gateway_alone: bool| {
+        let listeners = engine.objects().get(derived)?.listeners().iter();
+        let told = listeners.filter(|_| derived.kind == DerivedKind::Gateway || !gateway_alone);
+        let listeners = told.map(|listener| (listener.name.clone(), ready)).collect();
+        Some(Arc::new(ParentState { accepted: true, programmed: true, listeners, ..Default::default() }))
+    };
+    let all = engine.status(&name(), &|derived| look(derived, false)).expect("it is there");
+    assert_eq!((all.ready, all.listeners.len(), &*all.message), (true, 64, "all 1001 listeners are ready"));
+    let few = engine.status(&name(), &|derived| look(derived, true)).expect("it is there");
+    assert!(few.ready && few.message.starts_with("937 of 1001 listeners are not ready: "), "{}", few.message);
+    assert_eq!(few.listeners.len(), 128);
+    let none = engine.status(&name(), &|_| None).expect("it is there");
+    assert_eq!((none.ready, none.reason, none.listeners.len()), (false, "GatewayNotAccepted", 64));
+}
+
 fn host(n: usize) -> Change {
     http("tenant-a", &format!("r{n}"), &[&format!("h{n}.a.org")])
 }

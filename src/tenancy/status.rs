@@ -16,6 +16,9 @@ use crate::translate::{ObjectStatus, StatusBody};
 /// The controller name of the page, under which routes of other classes are told how their claims fared.
 pub const CONTROLLER: &str = "gateway.cozystack.io/tenantgateway-controller";
 
+/// Listeners that are not ready are told of by name, up to so many.
+const WAITING: usize = 64;
+
 /// What the status of a Gateway or ListenerSet says, whoever serves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParentState {
@@ -91,7 +94,8 @@ pub struct TenantStatus {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// The listeners of its Gateway and ListenerSets, in their order.
+    /// The listeners of its Gateway, and up to 64 of its ListenerSets that are not ready, in their order: a status has to fit
+    /// into an object, however many hosts there are.
     pub listeners: Vec<ListenerState>,
 }
 
@@ -106,6 +110,19 @@ pub struct ListenerState {
     pub certificate: Option<String>,
     /// Why it is not ready; `None` when it is.
     pub reason: Option<&'static str>,
+}
+
+impl ListenerState {
+    fn new((listener, reason): (&Arc<Listener>, Option<&'static str>)) -> Self {
+        let hostname = listener.hostname.as_ref().ok().filter(|hostname| !hostname.is_any());
+        let certificate = listener.tls.as_ref().and_then(|tls| tls.certificates.first());
+        Self {
+            name: listener.name.to_string(),
+            hostname: hostname.map(ToString::to_string),
+            certificate: certificate.map(|reference| reference.name.name.to_string()),
+            reason,
+        }
+    }
 }
 
 impl TenantStatus {
@@ -145,59 +162,73 @@ impl Tenancy {
     }
 
     /// The status of a TenantGateway. `look` says what the status of one of its objects says, if it has one.
-    pub fn status(&self, tenant: &ObjectName, look: &dyn Fn(&Derived) -> Option<ParentState>) -> Option<TenantStatus> {
+    pub fn status(
+        &self,
+        tenant: &ObjectName,
+        look: &dyn Fn(&Derived) -> Option<Arc<ParentState>>,
+    ) -> Option<TenantStatus> {
         let given = self.given.get(tenant)?;
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
-        let mut state = look(&gateway).unwrap_or_default();
-        let mut listeners = self.listeners(&gateway, &state);
+        let mut state = look(&gateway).map(Arc::unwrap_or_clone).unwrap_or_default();
+        let mut listeners: Vec<_> = self.listening(&gateway, &state).map(ListenerState::new).collect();
+        // A host that comes up, or one that is in trouble, takes nothing from the others.
+        let is_host = |name: &str| self.listeners.contains_key(&(tenant.clone(), Arc::from(name)));
+        let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) = listeners.iter().partition(|l| is_host(&l.name));
+        let fixed_serve = fixed.iter().all(|listener| listener.reason.is_none());
+        let (mut a_host, mut a_host_serves) =
+            (!hosts.is_empty(), hosts.iter().any(|listener| listener.reason.is_none()));
+        let mut total = listeners.len();
+        let mut waiting = listeners.iter().filter(|listener| listener.reason.is_some()).count();
         for ((_, number), _) in self.shards.range((tenant.clone(), 1)..).take_while(|((of, _), _)| of == tenant) {
             let (kind, name) = place_of(tenant, *number);
             let set = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
             let of_set = look(&set).unwrap_or_default();
-            listeners.extend(self.listeners(&set, &of_set));
-            state.pending.extend(of_set.pending);
+            for (listener, reason) in self.listening(&set, &of_set) {
+                total += 1;
+                a_host = true;
+                a_host_serves |= reason.is_none();
+                if reason.is_some() {
+                    waiting += 1;
+                    if waiting <= WAITING {
+                        listeners.push(ListenerState::new((listener, reason)));
+                    }
+                }
+            }
+            state.pending.extend(of_set.pending.clone());
         }
-        let waiting: Vec<&str> =
-            listeners.iter().filter(|listener| listener.reason.is_some()).map(|l| l.name.as_str()).collect();
-        // A host that comes up, or one that is in trouble, takes nothing from the others.
-        let is_host = |name: &str| self.listeners.contains_key(&(tenant.clone(), Arc::from(name)));
-        let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) = listeners.iter().partition(|l| is_host(&l.name));
-        let serves = fixed.iter().all(|listener| listener.reason.is_none())
-            && (hosts.is_empty() || hosts.iter().any(|listener| listener.reason.is_none()));
+        let serves = fixed_serve && (a_host_serves || !a_host);
         let decided = self.readiness.get(tenant);
         let (reason, message) = match decided.filter(|readiness| readiness.reason != "Reconciled") {
             Some(readiness) => (readiness.reason, readiness.message.clone()),
             None if !state.accepted => ("GatewayNotAccepted", format!("Gateway {tenant} is not accepted")),
             None if !state.programmed => ("GatewayNotProgrammed", format!("Gateway {tenant} is not programmed")),
-            None if !waiting.is_empty() => {
-                let more = if waiting.len() > 8 { ", ..." } else { "" };
-                let tell = |name: &&str| match state.pending.get(*name) {
-                    Some(text) => format!("{name} ({text})"),
-                    None => (*name).to_owned(),
+            None if waiting > 0 => {
+                let more = if waiting > 8 { ", ..." } else { "" };
+                let tell = |listener: &ListenerState| match state.pending.get(&*listener.name) {
+                    Some(text) => format!("{} ({text})", listener.name),
+                    None => listener.name.clone(),
                 };
-                let names = waiting.iter().take(8).map(tell).collect::<Vec<_>>().join(", ");
-                let text = format!("{} of {} listeners are not ready: {names}{more}", waiting.len(), listeners.len());
+                let who = listeners.iter().filter(|listener| listener.reason.is_some());
+                let names = who.take(8).map(tell).collect::<Vec<_>>().join(", ");
+                let text = format!("{waiting} of {total} listeners are not ready: {names}{more}");
                 (if serves { "Reconciled" } else { "ListenersNotReady" }, text)
             }
-            None => ("Reconciled", format!("all {} listeners are ready", listeners.len())),
+            None => ("Reconciled", format!("all {total} listeners are ready")),
         };
         let ready = reason == "Reconciled";
         Some(TenantStatus { generation: given.generation, ready, reason, message, listeners })
     }
 
-    fn listeners(&self, object: &Derived, state: &ParentState) -> Vec<ListenerState> {
-        let listener = |listener: &Arc<Listener>| {
-            let reason = state.listeners.get(&listener.name).map_or(Some("Pending"), |told| told.lacks());
-            let hostname = listener.hostname.as_ref().ok().filter(|hostname| !hostname.is_any());
-            let certificate = listener.tls.as_ref().and_then(|tls| tls.certificates.first());
-            ListenerState {
-                name: listener.name.to_string(),
-                hostname: hostname.map(ToString::to_string),
-                certificate: certificate.map(|reference| reference.name.name.to_string()),
-                reason,
-            }
-        };
-        self.desired.get(object).into_iter().flat_map(|desired| desired.listeners()).map(listener).collect()
+    /// The listeners of an object, and why those are not ready that are not.
+    fn listening(
+        &self,
+        object: &Derived,
+        state: &ParentState,
+    ) -> impl Iterator<Item = (&Arc<Listener>, Option<&'static str>)> {
+        let listeners = self.desired.get(object).into_iter().flat_map(|desired| desired.listeners());
+        listeners.map(|listener| {
+            (listener, state.listeners.get(&listener.name).map_or(Some("Pending"), |told| told.lacks()))
+        })
     }
 
     /// Namespaces whose label names one that has no TenantGateway, with what it names.

@@ -9,9 +9,10 @@ mod held;
 mod job;
 mod label;
 mod report;
+mod states;
+mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ use crate::inputs::{Kind, ObjectKey};
 use crate::model::{Hostname, ObjectName};
 use crate::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
 use job::Job;
+use states::States;
+use task::Task;
 
 /// Writes at the same time.
 const AT_ONCE: usize = 8;
@@ -64,37 +67,6 @@ const SOURCES: [Kind; 8] = [
     Kind::GRPCRoute,
     Kind::TLSRoute,
 ];
-
-/// One thing to be written.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Task {
-    /// Label and annotation of a namespace.
-    Label(Arc<str>),
-    /// A derived object.
-    Object(Derived),
-    /// The status of a TenantGateway.
-    Status(ObjectName),
-}
-
-impl Task {
-    fn key(&self) -> ObjectKey {
-        match self {
-            Task::Label(namespace) => ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone())),
-            Task::Object(derived) => ObjectKey::new(kind(derived.kind), derived.name.clone()),
-            Task::Status(tenant) => ObjectKey::new(Kind::TenantGateway, tenant.clone()),
-        }
-    }
-}
-
-impl fmt::Display for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Task::Label(namespace) => write!(f, "labels of Namespace {namespace}"),
-            Task::Object(derived) => write!(f, "{} {}", derived.kind.as_str(), derived.name),
-            Task::Status(tenant) => write!(f, "status of TenantGateway {tenant}"),
-        }
-    }
-}
 
 /// What decides needs to know.
 #[derive(Clone, Copy)]
@@ -135,6 +107,7 @@ impl Decided {
 pub struct Tenants {
     client: Client,
     held: BTreeMap<Derived, Box<Held>>,
+    states: States,
     queue: Queue<Task>,
     tasks: JoinSet<Written>,
     damper: Damper<Task>,
@@ -164,6 +137,7 @@ impl Tenants {
             herald: Herald::new(client.clone()),
             client,
             held: BTreeMap::new(),
+            states: States::default(),
             queue: Queue::default(),
             tasks: JoinSet::new(),
             damper: Damper::default(),
@@ -189,6 +163,7 @@ impl Tenants {
         let task = match derived(key) {
             Some(derived) => {
                 self.held.remove(&derived);
+                self.states.forget(&derived);
                 self.rest.remove(&derived);
                 // It may be wanted anew.
                 self.want(Task::Object(derived.clone()));
@@ -417,10 +392,8 @@ impl Tenants {
     ) -> Result<(Job, serde_json::Value), Decision> {
         let key = Task::Status(tenant.clone()).key();
         let stands = known.seen.get(&key).is_some_and(|seen| report::stands(seen));
-        let look = |derived: &Derived| {
-            known.seen.get(&Task::Object(derived.clone()).key()).map(|seen| report::state(seen, stands))
-        };
-        let (Some(mut status), Some(seen)) = (known.tenancy.status(tenant, &look), known.seen.get(&key)) else {
+        let status = self.states.asked(known.seen, stands, |look| known.tenancy.status(tenant, look));
+        let (Some(mut status), Some(seen)) = (status, known.seen.get(&key)) else {
             return Err(Decision::Nothing);
         };
         let troubles: Vec<_> = self

@@ -1,0 +1,41 @@
+//! What can be written.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::kind;
+use crate::inputs::{Kind, ObjectKey};
+use crate::model::ObjectName;
+use crate::tenancy::Derived;
+
+/// One thing to be written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Task {
+    /// Label and annotation of a namespace.
+    Label(Arc<str>),
+    /// A derived object.
+    Object(Derived),
+    /// The status of a TenantGateway.
+    Status(ObjectName),
+}
+
+impl Task {
+    /// The object that it is written to.
+    pub(super) fn key(&self) -> ObjectKey {
+        match self {
+            Task::Label(namespace) => ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone())),
+            Task::Object(derived) => ObjectKey::new(kind(derived.kind), derived.name.clone()),
+            Task::Status(tenant) => ObjectKey::new(Kind::TenantGateway, tenant.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Label(namespace) => write!(f, "labels of Namespace {namespace}"),
+            Task::Object(derived) => write!(f, "{} {}", derived.kind.as_str(), derived.name),
+            Task::Status(tenant) => write!(f, "status of TenantGateway {tenant}"),
+        }
+    }
+}
