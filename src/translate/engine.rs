@@ -97,6 +97,8 @@ pub struct Engine {
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
     pub(super) taken: Index<u16, ObjectName>,
+    /// The same the other way round.
+    pub(super) takes: Index<ObjectName, u16>,
     pub(super) counters: Counters,
 }
 
@@ -152,6 +154,7 @@ impl Engine {
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
+            takes: Index::default(),
             counters: Counters::default(),
         }
     }

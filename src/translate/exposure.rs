@@ -136,6 +136,7 @@ impl Engine {
             let Some(exposure) = exposure else { continue };
             for target in exposure.targets.values() {
                 self.taken.set(target, &exposure.gateway, there);
+                self.takes.set(&exposure.gateway, target, there);
                 dirty.services.extend(self.taken.of(target).cloned());
             }
             dirty.services.insert(exposure.gateway.clone());
@@ -156,8 +157,8 @@ impl Engine {
     /// A Gateway came, went or changed: with its age those change who have a port of the Envoys that it has as well.
     pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.services.insert(name.clone());
-        let exposure = self.store.gateway(name).and_then(|gateway| self.exposure(gateway));
-        for target in exposure.into_iter().flat_map(|exposure| exposure.targets.values()) {
+        // Those recorded of it count, also where it is of another class now, or gone.
+        for target in self.takes.of(name) {
             dirty.services.extend(self.taken.of(target).cloned());
         }
     }
