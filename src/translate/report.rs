@@ -199,7 +199,10 @@ impl Engine {
         let accepted = match (conflict, &parent.accepted) {
             (Some(reason), _) => Err((reason, conflict_text(reason, listener))),
             (None, Err((_, text))) => Err((Reason::Pending, text.clone())),
-            (None, Ok(())) if listener.accepted.is_ok() && self.rival(&frontend).is_some() => {
+            // A Gateway that is bound nowhere has no rivals.
+            (None, Ok(()))
+                if listener.accepted.is_ok() && parent.stand.unusable.is_none() && self.rival(&frontend).is_some() =>
+            {
                 let text = format!("an older Gateway holds port {} on the same address", listener.port);
                 Err((Reason::PortUnavailable, text))
             }
