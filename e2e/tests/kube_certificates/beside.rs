@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::place::{APEX, HOST, Place, SPACE};
-use crate::site::{GATEWAY, member, quiet, route, tenant, until, until_ready};
+use crate::site::{GATEWAY, TENANT, member, quiet, route, tenant, until, until_ready};
 
 const EDGE: &str = "edge-system";
 const EDGE_CONTROLLER: &str = "example.org/edge";
@@ -160,6 +160,9 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     let web = server.api(GATEWAY, "HTTPRoute", SPACE).await?.get("web").await?;
     let parents = web.data["status"]["parents"].as_array().context("it has parents")?;
     assert!(parents.iter().all(|parent| is_true(parent, "Accepted")), "{parents:#?}");
+    // What `Ready` says of the last listener comes a moment after that one is served.
+    let told = |object: &Value| object["status"]["conditions"].to_string().contains("\"message\":\"all ");
+    place.cluster.until(TENANT, "TenantGateway", SPACE, "cozystack", told).await?;
     let before = place.cluster.writes()?.len();
     assert_eq!(quiet(&place.cluster, before).await?, []);
 
