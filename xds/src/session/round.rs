@@ -8,8 +8,9 @@ impl Session {
     /// are now.
     pub(crate) fn next(&mut self, tables: &Tables, now: Instant, mut may: impl FnMut() -> bool) -> Option<Outgoing> {
         loop {
-            let wait = self.behind(tables) && !may();
-            if !wait {
+            let behind = self.behind(tables);
+            let wait = behind && !may();
+            if behind && !wait {
                 self.take_up(tables);
             }
             let out = self.respond(tables, now);
@@ -58,9 +59,6 @@ impl Session {
 
     /// Takes up what the view changed.
     fn take_up(&mut self, tables: &Tables) {
-        if !self.behind(tables) {
-            return;
-        }
         self.moves += 1;
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
             if sub.cursor == tables.generation {

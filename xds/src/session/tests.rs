@@ -299,15 +299,21 @@ fn what_was_refused_is_not_called_so_once_it_is_unsubscribed() {
     }
 }
 
-#[test]
-fn what_went_while_it_was_unsubscribed_is_not_called_refused() {
-    let mut chat = Chat::new(Limits::default(), vec![cluster("bad", "")]);
+/// A client that unsubscribed with `name` on its way to it and is back, and the nonce of that. The cluster has gone meanwhile.
+fn back_after_it_went(name: &str) -> (Chat, u64) {
+    let mut chat = Chat::new(Limits::default(), vec![cluster(name, "")]);
     chat.subscribe(Kind::Cluster, &[]);
     let (nonce, _) = chat.read().remove(0);
     chat.send(Kind::Cluster, DeltaRequest { unsubscribe: vec!["*".into()], ..Default::default() });
-    chat.publish(vec![], &[(Kind::Cluster, "bad")]);
+    chat.publish(vec![], &[(Kind::Cluster, name)]);
     assert_eq!(chat.read(), []);
     chat.subscribe(Kind::Cluster, &["*"]);
+    (chat, nonce)
+}
+
+#[test]
+fn what_went_while_it_was_unsubscribed_is_not_called_refused() {
+    let (mut chat, nonce) = back_after_it_went("bad");
     chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
     let told = chat.session.take_effects();
     assert!(!told.iter().any(|effect| matches!(effect, Effect::Rejected { .. })), "{told:?}");
@@ -315,13 +321,7 @@ fn what_went_while_it_was_unsubscribed_is_not_called_refused() {
 
 #[test]
 fn what_was_on_its_way_and_went_while_it_was_unsubscribed_is_taken_back() {
-    let mut chat = Chat::new(Limits::default(), vec![cluster("short", "")]);
-    chat.subscribe(Kind::Cluster, &[]);
-    let (nonce, _) = chat.read().remove(0);
-    chat.send(Kind::Cluster, DeltaRequest { unsubscribe: vec!["*".into()], ..Default::default() });
-    chat.publish(vec![], &[(Kind::Cluster, "short")]);
-    assert_eq!(chat.read(), []);
-    chat.subscribe(Kind::Cluster, &["*"]);
+    let (mut chat, nonce) = back_after_it_went("short");
     assert_eq!(chat.read(), []);
     chat.answer(Kind::Cluster, nonce, None);
     assert_eq!(chat.settle(), [[(Kind::Cluster, vec![], vec!["short".to_owned()])]]);
