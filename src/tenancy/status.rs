@@ -297,11 +297,7 @@ impl Tenancy {
 
     /// The parentRefs by which a claim names a TenantGateway.
     pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
-        let parents = self.claims.claimant(claim).map(|claimant| &*claimant.parents).unwrap_or_default();
-        let names = |parent: &&ParentRef| {
-            super::claim::tenant_of(parent, &claim.name.namespace).is_some_and(|named| named == *tenant)
-        };
-        parents.iter().filter(names).collect()
+        self.claims.claimant(claim).into_iter().flat_map(|claimant| claimant.naming(tenant)).collect()
     }
 
     /// Every certificate that we are to get, by Secret.

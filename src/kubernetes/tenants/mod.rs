@@ -391,11 +391,11 @@ impl Tenants {
         now: Instant,
     ) -> Result<(Job, serde_json::Value), Decision> {
         let key = Task::Status(tenant.clone()).key();
-        let stands = known.seen.get(&key).is_some_and(|seen| report::stands(seen));
+        let seen = known.seen.get(&key).ok_or(Decision::Nothing)?;
+        let before = seen.status();
+        let stands = report::stands(seen, &before);
         let status = self.states.asked(known.seen, stands, |look| known.tenancy.status(tenant, look));
-        let (Some(mut status), Some(seen)) = (status, known.seen.get(&key)) else {
-            return Err(Decision::Nothing);
-        };
+        let mut status = status.ok_or(Decision::Nothing)?;
         let troubles: Vec<_> = self
             .troubles
             .iter()
@@ -403,9 +403,8 @@ impl Tenants {
             .map(|(_, trouble)| trouble.clone())
             .collect();
         report::lay_troubles(&mut status, &troubles);
-        let before = seen.status();
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let Some(document) = report::patch(tenant, &status, seen, &time) else {
+        let Some(document) = report::patch(tenant, &status, seen, &before, &time) else {
             self.passing.remove(tenant);
             return Err(Decision::Nothing);
         };

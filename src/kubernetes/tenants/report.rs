@@ -12,8 +12,7 @@ use crate::tenancy::{Listening, ParentState, TenantStatus};
 
 /// Whether a TenantGateway was told to be ready as it stands now. Then what was said of an earlier generation of its Gateway
 /// holds until more is said: a host that comes or goes takes nothing from the others.
-pub(super) fn stands(seen: &Seen) -> bool {
-    let status = seen.status();
+pub(super) fn stands(seen: &Seen, status: &Value) -> bool {
     let ready = status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == "Ready");
     ready.is_some_and(|ready| ready["status"] == "True" && ready["observedGeneration"] == seen.generation)
 }
@@ -71,13 +70,18 @@ pub(super) fn is_passing(status: &TenantStatus) -> bool {
 
 /// The patch of the status; `None` when it says so already, or the object changed since.
 ///
-/// It is a merge patch on the version that was read: a list that Cozystack's controller wrote keeps its items under
+/// `current` is the status of `seen`. It is a merge patch on the version that was read: a list that Cozystack's controller wrote keeps its items under
 /// server-side apply. Conditions of others stay.
-pub(super) fn patch(name: &ObjectName, status: &TenantStatus, seen: &Seen, now: &str) -> Option<Value> {
+pub(super) fn patch(
+    name: &ObjectName,
+    status: &TenantStatus,
+    seen: &Seen,
+    current: &Value,
+    now: &str,
+) -> Option<Value> {
     if status.generation < seen.generation {
         return None;
     }
-    let current = seen.status();
     let held = current["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ready = held.iter().find(|condition| condition["type"] == "Ready");
     let value = if status.ready { "True" } else { "False" };
@@ -123,7 +127,7 @@ mod tests {
     }
 
     fn check(status: &TenantStatus, seen: &Seen) -> Option<Value> {
-        patch(&ObjectName::new("a", "t"), status, seen, NOW)
+        patch(&ObjectName::new("a", "t"), status, seen, &seen.status(), NOW)
     }
 
     #[test]
@@ -175,7 +179,8 @@ mod tests {
         assert!(state(true).programmed);
         let told = |generation: i64, status: &str| {
             let ready = json!({"type": "Ready", "status": status, "observedGeneration": generation});
-            stands(&seen(2, json!({"conditions": [ready]})))
+            let seen = seen(2, json!({"conditions": [ready]}));
+            stands(&seen, &seen.status())
         };
         assert!(told(2, "True") && !told(2, "False") && !told(1, "True"));
     }
