@@ -40,6 +40,9 @@ pub struct Settings {
     pub controller: String,
     /// Addresses of Gateways that ask for none.
     pub default_addresses: Vec<IpAddr>,
+    /// Where Envoys listen, instead of where Gateways are reached: something stands between, or the addresses are those of
+    /// many machines.
+    pub bind: Vec<IpAddr>,
     /// How Gateways are reached whose parameters do not say.
     pub fleet: Fleet,
     /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
@@ -49,7 +52,7 @@ pub struct Settings {
 impl Settings {
     /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
-        Self { controller: controller.to_owned(), default_addresses, fleet: Fleet::Own, envoys: None }
+        Self { controller: controller.to_owned(), default_addresses, bind: Vec::new(), fleet: Fleet::Own, envoys: None }
     }
 }
 

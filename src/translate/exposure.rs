@@ -16,8 +16,8 @@ use super::parent::Parent;
 use crate::inputs::{Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, ServiceParameters, ServiceType};
 use crate::model::{FrontendId, ObjectName, Reached, Reason};
 
-/// The ports of the Envoys that lead to Gateways of the dedicated fleet: below those that Kubernetes gives to nodes and
-/// Linux to clients.
+/// The ports of the Envoys that lead to Gateways of the dedicated fleet, and to nobody else: below those that Kubernetes
+/// gives to nodes and Linux to clients.
 const INTERNAL: std::ops::Range<u16> = 20_000..30_000;
 /// The labels of GEP-1762.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -92,6 +92,31 @@ pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
     ObjectName::new(name.namespace.clone(), label(&format!("{}-{}", name.name, gateway.class)))
 }
 
+/// Why a listener has no place on a port: it is one at which Envoys serve Gateways of the dedicated fleet, which whoever
+/// binds it as well would get the connections of.
+pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
+    INTERNAL.contains(&port).then(|| {
+        let text = format!(
+            "port {port} is not to be had: on ports {} to {} Envoys serve Gateways of fleet Dedicated; use another one",
+            INTERNAL.start,
+            INTERNAL.end - 1
+        );
+        (Reason::PortUnavailable, text)
+    })
+}
+
+/// The ports of the Envoys that a Service records, each once. What could be nobody's is not believed: anybody who may
+/// write Services can make one that looks like ours.
+fn recorded(exposure: &Exposure) -> BTreeMap<u16, u16> {
+    let mut targets = BTreeMap::new();
+    for (port, target) in exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target)) {
+        if !targets.values().any(|taken| taken == target) {
+            targets.insert(*port, *target);
+        }
+    }
+    targets
+}
+
 impl Engine {
     /// What is recorded of a Gateway of the dedicated fleet.
     fn exposure(&self, gateway: &Gateway) -> Option<&Exposure> {
@@ -99,30 +124,39 @@ impl Engine {
         service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
     }
 
-    /// Where the frontends of a Gateway, or what Gateways share, are to be bound: the age that decides between rivals, and
-    /// addresses and port by the port of the API.
+    /// Where Envoys are to bind the frontends of a Gateway, or what Gateways share: the age that decides between rivals,
+    /// and addresses and port by the port of the API.
     pub(super) fn sockets_of(&self, place: &ObjectName) -> (i64, impl Fn(u16) -> (Vec<IpAddr>, u16)) {
         let gateway = self.store.gateway(place);
         let created = gateway.map_or(0, |gateway| gateway.meta.created);
         let dedicated = gateway
             .filter(|gateway| reach(gateway, &self.store, &self.settings).is_ok_and(|r| r.fleet == Fleet::Dedicated));
-        let targets = dedicated.map(|gateway| self.exposure(gateway).map(|e| e.targets.clone()).unwrap_or_default());
-        let addresses = match gateway {
+        let targets = dedicated.map(|gateway| self.exposure(gateway).map(recorded).unwrap_or_default());
+        let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
+        let reached = match gateway {
             Some(gateway) => self.addresses(&gateway.addresses),
             // Where it is reached may not be known yet, and is no address of theirs.
             None if is_shared(place)
                 && self.settings.default_addresses.is_empty()
                 && self.settings.envoys.is_some() =>
             {
-                vec![Ipv4Addr::UNSPECIFIED.into()]
+                everywhere.clone()
             }
             None if is_shared(place) => self.addresses(&[]),
             None => Vec::new(),
         };
+        let bind = |reached: Vec<IpAddr>| match self.settings.bind.is_empty() || reached.is_empty() {
+            true => reached,
+            false => self.settings.bind.clone(),
+        };
+        let (addresses, everywhere) = (bind(reached), bind(everywhere));
+        let may_be_dedicated = self.settings.envoys.is_some();
         let socket = move |port: u16| match &targets {
+            // Whatever a listener was told: these ports are others'.
+            None if may_be_dedicated && INTERNAL.contains(&port) => (Vec::new(), port),
             None => (addresses.clone(), port),
             Some(targets) => match targets.get(&port) {
-                Some(target) => (vec![Ipv4Addr::UNSPECIFIED.into()], *target),
+                Some(target) => (everywhere.clone(), *target),
                 None => (Vec::new(), port),
             },
         };
@@ -134,7 +168,7 @@ impl Engine {
         let new = self.store.service(name).and_then(|service| service.exposure.clone());
         for (exposure, there) in [(old, false), (new.as_deref(), true)] {
             let Some(exposure) = exposure else { continue };
-            for target in exposure.targets.values() {
+            for target in recorded(exposure).values() {
                 self.taken.set(target, &exposure.gateway, there);
                 self.takes.set(&exposure.gateway, target, there);
                 dirty.services.extend(self.taken.of(target).cloned());
@@ -245,10 +279,9 @@ impl Engine {
         let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
         let own = (gateway.meta.created, name.clone());
         let is_ours = |target: u16| self.taken.of(&target).all(|other| other == name || age(other) > own);
-        let recorded = self.exposure(gateway).map(|exposure| exposure.targets.clone()).unwrap_or_default();
         let mut targets = BTreeMap::new();
-        for (port, target) in recorded {
-            if ports.contains(&port) && INTERNAL.contains(&target) && is_ours(target) {
+        for (port, target) in self.exposure(gateway).map(recorded).unwrap_or_default() {
+            if ports.contains(&port) && is_ours(target) {
                 targets.insert(port, target);
             }
         }
@@ -289,7 +322,8 @@ impl Engine {
             }
             return (vec![Reached::Ip(*ip)], Ok(()));
         }
-        if parent.listeners.iter().all(|listener| !exposure.targets.contains_key(&listener.port)) {
+        let targets = recorded(exposure);
+        if parent.listeners.iter().all(|listener| !targets.contains_key(&listener.port)) {
             return (all, Err((Reason::Pending, format!("Service {name} does not lead here yet"))));
         }
         (all, Ok(()))
