@@ -3,6 +3,8 @@
 mod bodies;
 mod certificates;
 mod claims;
+mod metrics;
+mod news;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -10,14 +12,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use prometheus_client::collector::Collector;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
-use super::figures::Figures;
 use super::issuance::{self, Issuance};
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
@@ -304,7 +304,7 @@ impl Cluster {
             Request::Write(written) => self.take_written(written),
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
-            Request::Service(ended) => self.services.take_ended(ended),
+            Request::Service(ended) => self.take_service(ended, term),
             Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
             Request::Claims(ended) => {
@@ -439,7 +439,8 @@ impl Cluster {
         }
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
-        self.services.write(self.live.engine().store(), &self.seen, may_write);
+        self.services.write(self.live.engine().store(), &self.seen, term.filter(|_| may_write));
+        self.hear_of_services(term);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {
                 self.writer.nothing(&key);
@@ -539,22 +540,6 @@ impl Cluster {
                 }
             }
         }
-    }
-
-    /// The metrics, in the text format of Prometheus.
-    pub fn metrics(&self, term: Term) -> String {
-        let (tenants, troubles) = self.tenants.figures();
-        let figures = Figures {
-            kinds: self.view.states().map(|(kind, state)| (kind.as_str(), state)).collect(),
-            statuses: (self.writes, self.failures.clone()),
-            pending: self.writer.pending(),
-            tenants,
-            troubles,
-            services: self.services.writes(),
-            leads: leads(term),
-        };
-        let desk = self.issuance.desk().borrow().as_ref().map(|desk| Box::new(desk.figures()) as Box<dyn Collector>);
-        self.live.metrics(desk.into_iter().chain([Box::new(figures) as Box<dyn Collector>]).collect())
     }
 
     /// Ends what is being written.

@@ -424,6 +424,7 @@ fn label(changes: &[Change]) -> String {
         Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
         Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
+        Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),

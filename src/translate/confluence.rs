@@ -313,7 +313,10 @@ fn challenge() -> impl Strategy<Value = Change> {
     });
     let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"]))
         .prop_map(|(secret, by)| Change::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())));
-    prop_oneof![3 => answer, 1 => trouble, 1 => awaited]
+    let unexposed = (pick(NAMESPACES), pick(&["", "refused"])).prop_map(|(namespace, text)| {
+        Change::Unexposed(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned()))
+    });
+    prop_oneof![3 => answer, 1 => trouble, 1 => awaited, 1 => unexposed]
 }
 
 fn parameters(fleet: &str) -> Object {
@@ -383,6 +386,10 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                 }
                 Change::Awaited(secret, _) => {
                     told.insert(format!("awaited {secret}"), change.clone());
+                    continue;
+                }
+                Change::Unexposed(gateway, _) => {
+                    told.insert(format!("Service of {gateway}"), change.clone());
                     continue;
                 }
                 Change::TlsChallenges(_) => {

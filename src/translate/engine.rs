@@ -100,6 +100,8 @@ pub struct Engine {
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
     pub(super) taken: Index<u16, ObjectName>,
+    /// Why Services of Gateways cannot be made or changed as they are to be.
+    pub(super) unexposed: BTreeMap<ObjectName, String>,
     /// The same the other way round.
     pub(super) takes: Index<ObjectName, u16>,
     pub(super) counters: Counters,
@@ -157,6 +159,7 @@ impl Engine {
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
+            unexposed: BTreeMap::new(),
             takes: Index::default(),
             counters: Counters::default(),
         }
@@ -235,6 +238,7 @@ impl Engine {
             Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
+            Change::Unexposed(gateway, text) => return self.set_unexposed(gateway, text, dirty),
         };
         let Some(replaced) = replaced else { return };
         let name = &key.name;

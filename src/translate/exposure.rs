@@ -216,6 +216,15 @@ impl Engine {
         }
     }
 
+    /// Says why a Gateway's Service cannot be as it is to be.
+    pub(super) fn set_unexposed(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
+        dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+        match text {
+            Some(text) => self.unexposed.insert(gateway, text),
+            None => self.unexposed.remove(&gateway),
+        };
+    }
+
     /// The Services that Gateways are to have.
     pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
         &self.exposed
@@ -299,8 +308,15 @@ impl Engine {
         targets
     }
 
-    /// Where a Gateway of the dedicated fleet is reached, or why nowhere.
+    /// Where a Gateway of the dedicated fleet is reached, and why nowhere or not as it is to be.
     pub(super) fn exposed(&self, parent: &Parent, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
+        let (all, verdict) = self.reached_by_service(parent, gateway);
+        let Some(text) = self.unexposed.get(&gateway.meta.name) else { return (all, verdict) };
+        let reason = verdict.err().map_or(Reason::Pending, |(reason, _)| reason);
+        (all, Err((reason, text.clone())))
+    }
+
+    fn reached_by_service(&self, parent: &Parent, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
         let name = service_name(gateway);
         let Some(exposure) = self.exposure(gateway) else {
             let text = match self.store.service(&name) {
@@ -310,6 +326,18 @@ impl Engine {
             return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
         };
         let all = self.store.service(&name).map(|service| service.reached.clone()).unwrap_or_default();
+        let wanted = &parent.stand.reach.service;
+        if let (Some(class), true) = (&wanted.load_balancer_class, exposure.is_balanced())
+            && wanted.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer)
+            && exposure.load_balancer_class.as_ref() != Some(class)
+        {
+            let has = exposure.load_balancer_class.as_deref().map_or("none".to_owned(), |has| format!("{has:?}"));
+            let text = format!(
+                "Service {name} is to have loadBalancerClass {class:?} and has {has}, which Kubernetes does not change: \
+                 delete the Service, and it is made anew, with another address"
+            );
+            return (all, Err((Reason::Invalid, text)));
+        }
         if all.is_empty() {
             let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
             return (all, Err((Reason::AddressNotAssigned, text)));
@@ -332,7 +360,60 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::model::Status;
+    use crate::translate::{Change, Settings, StatusBody};
+
+    /// `Programmed` of the Gateway, and its addresses.
+    fn programmed(engine: &Engine) -> (Status, String, usize) {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
+        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body) else {
+            panic!("a Gateway has a status")
+        };
+        let found = status.conditions.iter().find(|condition| condition.kind == "Programmed").expect("it has one");
+        (found.status, format!("{:?}: {}", found.reason, found.message), status.addresses.len())
+    }
+
+    #[test]
+    fn what_the_server_refuses_is_told_until_it_is_taken() {
+        let envoys = Some(ObjectName::new("ours", "envoy"));
+        let mut engine = Engine::new(Settings { fleet: Fleet::Dedicated, envoys, ..Settings::new("c", vec![]) });
+        let mut apply = |change: Change| {
+            engine.apply(vec![change], SystemTime::UNIX_EPOCH);
+            engine
+                .status(&ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")))
+                .is_some()
+                .then(|| programmed(&engine))
+        };
+        let mut put = |value: Value| apply(Change::Put(Object::parse(value).expect("an object")));
+        put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": "g"}, "spec": {"controllerName": "c"}}));
+        put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}));
+        let refused =
+            |text: &str| Change::Unexposed(ObjectName::new("a", "edge"), (!text.is_empty()).then(|| text.into()));
+        let told = apply(refused("Service a/edge-g: exceeded quota")).expect("a status");
+        assert_eq!(told, (Status::False, "AddressNotAssigned: Service a/edge-g: exceeded quota".to_owned(), 0));
+        let told = apply(refused("")).expect("a status");
+        assert_eq!(told, (Status::False, "AddressNotAssigned: Service a/edge-g is not there yet".to_owned(), 0));
+
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "edge-g",
+            "uid": "u", "labels": {MANAGED_BY: MANAGER}, "annotations": {EXPOSES: "edge"}, "ownerReferences": [{
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "edge", "uid": "g", "controller": true}]},
+            "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": 20_001}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
+        let service = Change::Put(Object::parse(service).expect("an object"));
+        assert_eq!(apply(service).expect("a status").0, Status::True);
+        let told = apply(refused("Service a/edge-g: no more ports")).expect("a status");
+        assert_eq!(told, (Status::False, "Pending: Service a/edge-g: no more ports".to_owned(), 1), "it is served on");
+        assert_eq!(apply(refused("")).expect("a status").0, Status::True);
+    }
 
     #[test]
     fn names_fit_a_label_and_stay_apart() {
