@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::Timestamp;
 use kube::Client;
 use prometheus_client::collector::Collector;
-use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
+use super::body::{Bodies, Body};
 use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
@@ -73,7 +73,6 @@ pub fn kinds_without_tenants() -> Vec<Kind> {
 
 /// The cluster, as we see it.
 pub struct Cluster {
-    client: Client,
     controller: String,
     live: Live,
     view: View,
@@ -94,10 +93,8 @@ pub struct Cluster {
     credentials: BTreeSet<ObjectName>,
     replicas: Replicas,
     damper: Damper<ObjectKey>,
-    fetches: JoinSet<(ObjectName, Option<Object>)>,
-    /// The Secrets whose bodies are being fetched.
-    in_flight: BTreeSet<ObjectName>,
-    /// Objects that refer to one of them: a listener whose certificate is on its way is not broken by a new version
+    bodies: Bodies,
+    /// Objects that refer to a Secret whose body is on its way: a listener whose certificate is on its way is not broken by a new version
     /// of its Gateway that comes a moment sooner.
     deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
@@ -130,7 +127,7 @@ impl Cluster {
             wished: BTreeSet::new(),
             credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
-            client,
+            bodies: Bodies::new(client),
             controller: controller.to_owned(),
             live,
             view: View::new(&KINDS),
@@ -138,8 +135,6 @@ impl Cluster {
             seen: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             damper: Damper::default(),
-            fetches: JoinSet::new(),
-            in_flight: BTreeSet::new(),
             deferred: BTreeMap::new(),
             early: Vec::new(),
             known: Vec::new(),
@@ -209,7 +204,7 @@ impl Cluster {
                         self.see(key.clone(), seen, term);
                     }
                     let fetched_soon = |step: &Step| matches!(step, Step::Fetch(_));
-                    if self.secrets.refers(&key, &self.in_flight) || steps.iter().any(fetched_soon) {
+                    if self.secrets.refers(&key, self.bodies.awaited()) || steps.iter().any(fetched_soon) {
                         self.deferred.insert(key, *object);
                     } else {
                         self.deferred.remove(&key);
@@ -242,10 +237,10 @@ impl Cluster {
         for step in steps {
             match step {
                 Step::Fetch(name) => self.fetch(name),
-                Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
+                Step::Forget(name) => changes.push(self.forget_body(name)),
             }
         }
-        changes.extend(self.ready());
+        changes.extend(self.all_ready());
         self.apply(changes, term);
     }
 
@@ -280,14 +275,8 @@ impl Cluster {
 
     /// Waits for what we asked the API server to do.
     pub async fn next(&mut self) -> Ended {
-        let fetched = async {
-            match self.fetches.join_next().await {
-                Some(fetched) => fetched.ok(),
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            fetched = fetched => Ended(Request::Fetch(fetched)),
+            fetched = self.bodies.next() => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
@@ -558,8 +547,8 @@ impl Cluster {
     }
 
     /// Ends what is being written.
-    pub async fn stop(mut self) {
-        self.fetches.shutdown().await;
+    pub async fn stop(self) {
+        self.bodies.stop().await;
         self.writer.stop().await;
         self.tenants.stop().await;
         self.herald.stop().await;
@@ -576,7 +565,7 @@ impl Cluster {
 pub struct Ended(Request);
 
 enum Request {
-    Fetch(Option<(ObjectName, Option<Object>)>),
+    Fetch(Option<(ObjectName, Body)>),
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),

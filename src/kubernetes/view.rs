@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::inputs::Kind;
 
+/// How many of the Secrets that are waited for are named.
+const NAMED: usize = 3;
+
 /// What is known of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
@@ -84,8 +87,10 @@ impl View {
         let kinds = self.kinds.iter().filter(|(kind, state)| {
             !self.seen.contains(kind) && **state != State::Missing || matches!(state, State::Stale(_))
         });
-        let fetching = self.fetching.iter().map(|name| format!("secret {name}: its body is being fetched"));
-        kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).collect()
+        let fetching = self.fetching.iter().take(NAMED).map(|name| format!("secret {name}: its body is being fetched"));
+        let rest = self.fetching.len().saturating_sub(NAMED);
+        let rest = (rest > 0).then(|| format!("{rest} more secrets: their bodies are being fetched"));
+        kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).chain(rest).collect()
     }
 
     /// Each kind with a word for its state, for metrics.
@@ -142,6 +147,16 @@ mod tests {
         assert!(!view.is_complete());
         view.fetched("a/b");
         assert!(view.is_complete() && view.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_few_of_many_secrets_are_named() {
+        let mut view = View::new(&[]);
+        for number in 0..1000 {
+            view.fetching(format!("a/s{number}"));
+        }
+        let waiting = view.waiting();
+        assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more secrets: their bodies are being fetched"));
     }
 
     /// What was seen once does not become incomplete by a server that is away.
