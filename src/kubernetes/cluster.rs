@@ -176,6 +176,12 @@ impl Cluster {
             News::Trouble(kind, text) => (kind, self.view.trouble(kind, text)),
             News::Missing(kind) => (kind, self.view.missing(kind)),
             News::Listing(kind) => (kind, self.view.listing(kind)),
+            News::Ignored(kinds) => {
+                for line in self.view.ignored(kinds) {
+                    info!("{line}");
+                }
+                return;
+            }
         };
         if let Some(line) = line {
             info!("{line}");
@@ -534,7 +540,7 @@ impl Cluster {
     pub fn metrics(&self, term: Term) -> String {
         let (tenants, troubles) = self.tenants.figures();
         let figures = Figures {
-            kinds: self.view.states().map(|(kind, state)| (kind.as_str(), state)).collect(),
+            kinds: self.view.states().collect(),
             statuses: (self.writes, self.failures.clone()),
             pending: self.writer.pending(),
             tenants,
