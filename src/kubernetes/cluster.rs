@@ -164,6 +164,12 @@ impl Cluster {
         self.serving
     }
 
+    /// Whether Envoys can be told what to serve. Without Gateways and routes there is nothing, and they keep what they have:
+    /// definitions that are not there may be on their way back.
+    pub fn knows_gateways(&self) -> bool {
+        self.serving && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
+    }
+
     /// Takes in what a watch tells.
     pub fn take_in(&mut self, news: News, term: Term) {
         let (kind, line) = match news {
@@ -190,6 +196,7 @@ impl Cluster {
                 self.apply(Vec::new(), term);
             }
             if self.serving {
+                self.look_at_kind(kind, term);
                 self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
             }
         }
@@ -397,6 +404,17 @@ impl Cluster {
         }
     }
 
+    /// Changes of a kind come again, or for the first time: what waited for them is looked at.
+    fn look_at_kind(&mut self, kind: Kind, term: Term) {
+        if !self.view.is_whole(kind) || !self.leads(term) {
+            return;
+        }
+        self.want(self.seen.keys().filter(|key| key.kind == kind).cloned().collect());
+        if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
+            self.services.look_at_everything();
+        }
+    }
+
     fn want(&mut self, keys: BTreeSet<ObjectKey>) {
         let now = Instant::now();
         for key in keys {
@@ -434,7 +452,9 @@ impl Cluster {
         }
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
-        self.services.write(self.live.engine().store(), &self.seen, may_write);
+        // Nobody has a Service any more while it is not known who has a Gateway.
+        let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
+        self.services.write(self.live.engine().store(), &self.seen, may_write && gateways);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {
                 self.writer.nothing(&key);
@@ -472,6 +492,10 @@ impl Cluster {
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         let Some(seen) = self.seen.get(key) else { return Decision::Nothing };
+        // What is known of it may be of yesterday; it is looked at again when changes come.
+        if !self.view.is_whole(key.kind) {
+            return Decision::Nothing;
+        }
         let now = Instant::now();
         let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
