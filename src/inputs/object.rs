@@ -292,7 +292,7 @@ impl Object {
                 Object::Route(route)
             }
             Kind::GRPCRoute => Object::GrpcRoute(GrpcRoute::parse(value, fields)?),
-            Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse(&value)?)),
+            Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse_with(&value, fields)?)),
             Kind::GatewayParameters => Object::GatewayParameters(GatewayParameters::parse(value, fields)?),
             Kind::TLSRoute => {
                 let object: gw::tlsroutes::TlsRoute = read(value, fields)?;
