@@ -53,7 +53,10 @@ mod tests {
         assert!(!absence.lacks(Kind::Gateway, false, true));
         assert!(absence.lacks(Kind::Gateway, false, true));
         assert!(!absence.is_unsure());
-        assert!(absence.lacks(Kind::Gateway, false, false), "it is known, and a restart of the server does not change it");
+        assert!(
+            absence.lacks(Kind::Gateway, false, false),
+            "it is known, and a restart of the server does not change it"
+        );
         absence.has(Kind::Gateway);
         assert!(!absence.lacks(Kind::Gateway, true, true));
     }

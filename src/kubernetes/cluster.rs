@@ -167,7 +167,8 @@ impl Cluster {
     /// Whether Envoys can be told what to serve. Without Gateways and routes there is nothing, and they keep what they have:
     /// definitions that are not there may be on their way back.
     pub fn knows_gateways(&self) -> bool {
-        self.serving && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
+        self.serving
+            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
     }
 
     /// Takes in what a watch tells.

@@ -487,14 +487,20 @@ mod tests {
         let answer = |request: hyper::Request<kube::client::Body>| async move {
             let query = request.uri().query().unwrap_or_default().to_owned();
             let (code, value) = if query.contains("sendInitialEvents") {
-                (422, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
-                    "message": "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"}))
+                (
+                    422,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+                    "message": "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"}),
+                )
             } else if query.contains("watch=true") {
                 (200, Value::Null)
             } else {
                 let items = [serde_json::to_value(route("x", "1")).expect("an object")];
-                (200, json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
-                    "metadata": {"resourceVersion": "7"}, "items": items}))
+                (
+                    200,
+                    json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
+                    "metadata": {"resourceVersion": "7"}, "items": items}),
+                )
             };
             let mut response = hyper::Response::new(kube::client::Body::from(value.to_string().into_bytes()));
             *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");

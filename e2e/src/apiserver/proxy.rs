@@ -72,7 +72,8 @@ impl Weather {
     /// Hides these groups from the next lists of groups, so many of them.
     pub fn hide(&self, groups: &[&str], lists: usize) {
         self.hidden_for.store(lists, Ordering::Relaxed);
-        *self.hidden.lock().expect("nothing panics while it is held") = groups.iter().map(|g| (*g).to_owned()).collect();
+        *self.hidden.lock().expect("nothing panics while it is held") =
+            groups.iter().map(|g| (*g).to_owned()).collect();
     }
 
     /// How many watches were cut.

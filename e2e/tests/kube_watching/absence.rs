@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use e2e::apiserver::proxy::Proxy;
-use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, service};
-use serde_json::json;
+use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, condition, service};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::site::{
@@ -26,7 +26,8 @@ async fn settled() -> Result<Cluster> {
         .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"name": "own", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}}))
         .await?;
-    let parameters = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "own", "namespace": NAMESPACE});
+    let parameters =
+        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "own", "namespace": NAMESPACE});
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "own"},
             "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": parameters}}))
@@ -45,9 +46,13 @@ async fn settled() -> Result<Cluster> {
     server.put(tenant("tenant-a", json!({"apex": "a.example.org"}))).await?;
     server.put(route("tenant-a", "web", "tenant-a", &["web.a.example.org"])).await?;
     until("the tenant has all", async || Ok(owned(server, "tenant-a").await?.len() == 4)).await?;
+    quiet(&cluster, 0).await?;
     program(server, "Gateway", "tenant-a", "cozystack").await?;
     until_ready(&cluster, "tenant-a", "Reconciled").await?;
     until("the Gateway has a Service", async || Ok(services(&cluster).await? == 1)).await?;
+    // No Envoy comes, which is told after a while.
+    let told = |o: &Value| condition(&o["status"], "Programmed").is_some_and(|c| c["status"] == "False");
+    cluster.until(GATEWAY, "Gateway", "default", "edge", told).await?;
     quiet(&cluster, 0).await?;
     Ok(cluster)
 }
@@ -115,16 +120,18 @@ async fn what_a_server_lacks_for_a_moment_is_not_gone_and_what_it_lacks_for_long
     until("they are watched again", async || {
         let log = controller.output();
         let last = |text: &str| log.rfind(text);
-        Ok(["Gateway", "Certificate"].iter().all(|kind| {
-            last(&format!(" {kind}: watched")) > last(&format!(" {kind}: not served by"))
-        }))
+        Ok(["Gateway", "Certificate"]
+            .iter()
+            .all(|kind| last(&format!(" {kind}: watched")) > last(&format!(" {kind}: not served by"))))
     })
     .await?;
     until_ready(&cluster, "tenant-a", "Reconciled").await?;
     assert_eq!(deleted(before)?, 0);
-    for (version, kind, name) in
-        [(GATEWAY, "Gateway", "cozystack"), (CERT_MANAGER, "Issuer", "cozystack-gateway"), (TENANT, "TenantGateway", "cozystack")]
-    {
+    for (version, kind, name) in [
+        (GATEWAY, "Gateway", "cozystack"),
+        (CERT_MANAGER, "Issuer", "cozystack-gateway"),
+        (TENANT, "TenantGateway", "cozystack"),
+    ] {
         cluster.server.api(version, kind, "tenant-a").await?.get(name).await?;
     }
     Ok(())
