@@ -24,7 +24,7 @@ use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
 use crate::kubernetes::keys::{self, Keys};
 use crate::kubernetes::lease::{self, Candidate, Term, leads};
 use crate::kubernetes::replicas::{self, Replica};
-use crate::kubernetes::{Cluster, KINDS, connect, kinds_without_tenants, watch_all};
+use crate::kubernetes::{Cluster, Fence, KINDS, connect, kinds_without_tenants, watch_all};
 use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
@@ -84,7 +84,9 @@ pub fn avoid_huge_pages() {
 /// # Errors
 /// When it cannot start, or a part of it ends by itself.
 pub async fn controller(options: cli::Controller) -> Result<bool> {
-    let client = connect(options.kubeconfig.as_deref()).await?;
+    let (term_sender, mut term) = watch::channel::<Term>(None);
+    let lease = Duration::from_secs(options.lease_seconds);
+    let client = connect(options.kubeconfig.as_deref(), &Fence::new(term.clone(), lease)).await?;
     let (stopper, stop) = watch::channel(false);
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let identity = options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
@@ -102,7 +104,6 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
-    let (term_sender, mut term) = watch::channel::<Term>(None);
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
     let (namespace, issuers) = (options.namespace.clone(), issuers(&options)?);
     let trade = Trade { namespace, issuers, at_once: ORDERS, http_port, places };
@@ -114,7 +115,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         namespace: options.namespace.clone(),
         name: "gatewright-controller".to_owned(),
         identity,
-        duration: Duration::from_secs(options.lease_seconds),
+        duration: lease,
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
     tasks.spawn(async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
@@ -169,7 +170,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let result = loop {
         // Envoys are answered once the first whole translation is done: they never see half of it.
-        if cluster.serving()
+        if cluster.knows_gateways()
             && let Some(xds) = xds.take()
         {
             tasks.spawn(xds.serve(term.clone(), stop.clone()));

@@ -43,12 +43,19 @@ pub struct ApiServer {
     dir: TempDir,
     client: Client,
     audit: audit::Log,
+    /// Further arguments of the server.
+    more: Vec<String>,
 }
 
 impl ApiServer {
     /// Starts both and returns when the server calls itself ready. Start it from the test's own thread: it dies
     /// with that thread.
     pub async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same, with further arguments of kube-apiserver.
+    pub async fn start_with(more: &[&str]) -> Result<Self> {
         // The TLS of kube's client has no provider of its own choice.
         let _installed_already = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
@@ -68,6 +75,7 @@ impl ApiServer {
             dir,
             client,
             audit: audit::Log::default(),
+            more: more.iter().map(|argument| (*argument).to_owned()).collect(),
         };
         all.resume().await?;
         Ok(all)
@@ -143,7 +151,7 @@ impl ApiServer {
     pub async fn resume(&mut self) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
         let file = |name: &str| self.dir.path().join(name).display().to_string();
-        let arguments = [
+        let mut arguments = vec![
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
             format!("--bind-address={}", self.address.ip()),
             format!("--secure-port={}", self.address.port()),
@@ -163,6 +171,7 @@ impl ApiServer {
             "--endpoint-reconciler-type=none".to_owned(),
             "--profiling=false".to_owned(),
         ];
+        arguments.extend(self.more.iter().cloned());
         self.server = Some(Process::start(&binary("kube-apiserver")?, &arguments, dir)?);
         self.until_ready().await
     }

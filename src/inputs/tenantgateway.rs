@@ -213,7 +213,7 @@ impl TenantGateway {
         let name = meta.name.filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
         let namespace = meta.namespace.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
         let spec = if value["spec"].is_null() { Value::Object(serde_json::Map::new()) } else { value["spec"].clone() };
-        let (spec, unreadable) = match read(spec, fields) {
+        let (spec, unreadable) = match read(&spec, fields) {
             Ok(spec) => (spec, None),
             Err(error) if fields == Fields::Any => (Spec::default(), Some(error.to_string())),
             Err(ParseError::UnknownField(field)) => return Err(ParseError::UnknownField(format!("spec.{field}"))),

@@ -3,8 +3,8 @@
 mod bodies;
 mod certificates;
 mod claims;
+mod exposure;
 mod metrics;
-mod news;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
+use super::body::{Bodies, Body};
 use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
@@ -73,7 +73,6 @@ pub fn kinds_without_tenants() -> Vec<Kind> {
 
 /// The cluster, as we see it.
 pub struct Cluster {
-    client: Client,
     controller: String,
     live: Live,
     view: View,
@@ -94,10 +93,8 @@ pub struct Cluster {
     credentials: BTreeSet<ObjectName>,
     replicas: Replicas,
     damper: Damper<ObjectKey>,
-    fetches: JoinSet<(ObjectName, Option<Object>)>,
-    /// The Secrets whose bodies are being fetched.
-    in_flight: BTreeSet<ObjectName>,
-    /// Objects that refer to one of them: a listener whose certificate is on its way is not broken by a new version
+    bodies: Bodies,
+    /// Objects that refer to a Secret whose body is on its way: a listener whose certificate is on its way is not broken by a new version
     /// of its Gateway that comes a moment sooner.
     deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
@@ -130,7 +127,7 @@ impl Cluster {
             wished: BTreeSet::new(),
             credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
-            client,
+            bodies: Bodies::new(client),
             controller: controller.to_owned(),
             live,
             view: View::new(&KINDS),
@@ -138,8 +135,6 @@ impl Cluster {
             seen: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             damper: Damper::default(),
-            fetches: JoinSet::new(),
-            in_flight: BTreeSet::new(),
             deferred: BTreeMap::new(),
             early: Vec::new(),
             known: Vec::new(),
@@ -169,6 +164,13 @@ impl Cluster {
         self.serving
     }
 
+    /// Whether Envoys can be told what to serve. Without Gateways and routes there is nothing, and they keep what they have:
+    /// definitions that are not there may be on their way back.
+    pub fn knows_gateways(&self) -> bool {
+        self.serving
+            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
+    }
+
     /// Takes in what a watch tells.
     pub fn take_in(&mut self, news: News, term: Term) {
         let (kind, line) = match news {
@@ -181,6 +183,12 @@ impl Cluster {
             News::Trouble(kind, text) => (kind, self.view.trouble(kind, text)),
             News::Missing(kind) => (kind, self.view.missing(kind)),
             News::Listing(kind) => (kind, self.view.listing(kind)),
+            News::Ignored(kinds) => {
+                for line in self.view.ignored(kinds) {
+                    info!("{line}");
+                }
+                return;
+            }
         };
         if let Some(line) = line {
             info!("{line}");
@@ -189,6 +197,7 @@ impl Cluster {
                 self.apply(Vec::new(), term);
             }
             if self.serving {
+                self.look_at_kind(kind, term);
                 self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
             }
         }
@@ -209,7 +218,7 @@ impl Cluster {
                         self.see(key.clone(), seen, term);
                     }
                     let fetched_soon = |step: &Step| matches!(step, Step::Fetch(_));
-                    if self.secrets.refers(&key, &self.in_flight) || steps.iter().any(fetched_soon) {
+                    if self.secrets.refers(&key, self.bodies.awaited()) || steps.iter().any(fetched_soon) {
                         self.deferred.insert(key, *object);
                     } else {
                         self.deferred.remove(&key);
@@ -242,10 +251,10 @@ impl Cluster {
         for step in steps {
             match step {
                 Step::Fetch(name) => self.fetch(name),
-                Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
+                Step::Forget(name) => changes.push(self.forget_body(name)),
             }
         }
-        changes.extend(self.ready());
+        changes.extend(self.all_ready());
         self.apply(changes, term);
     }
 
@@ -280,14 +289,8 @@ impl Cluster {
 
     /// Waits for what we asked the API server to do.
     pub async fn next(&mut self) -> Ended {
-        let fetched = async {
-            match self.fetches.join_next().await {
-                Some(fetched) => fetched.ok(),
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            fetched = fetched => Ended(Request::Fetch(fetched)),
+            fetched = self.bodies.next() => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
@@ -402,6 +405,17 @@ impl Cluster {
         }
     }
 
+    /// Changes of a kind come again, or for the first time: what waited for them is looked at.
+    fn look_at_kind(&mut self, kind: Kind, term: Term) {
+        if !self.view.is_whole(kind) || !self.leads(term) {
+            return;
+        }
+        self.want(self.seen.keys().filter(|key| key.kind == kind).cloned().collect());
+        if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
+            self.services.look_at_everything();
+        }
+    }
+
     fn want(&mut self, keys: BTreeSet<ObjectKey>) {
         let now = Instant::now();
         for key in keys {
@@ -439,8 +453,7 @@ impl Cluster {
         }
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
-        self.services.write(self.live.engine().store(), &self.seen, term.filter(|_| may_write));
-        self.hear_of_services(term);
+        self.write_services(may_write, term);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {
                 self.writer.nothing(&key);
@@ -478,6 +491,10 @@ impl Cluster {
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         let Some(seen) = self.seen.get(key) else { return Decision::Nothing };
+        // What is known of it may be of yesterday; it is looked at again when changes come.
+        if !self.view.is_whole(key.kind) {
+            return Decision::Nothing;
+        }
         let now = Instant::now();
         let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -543,8 +560,8 @@ impl Cluster {
     }
 
     /// Ends what is being written.
-    pub async fn stop(mut self) {
-        self.fetches.shutdown().await;
+    pub async fn stop(self) {
+        self.bodies.stop().await;
         self.writer.stop().await;
         self.tenants.stop().await;
         self.herald.stop().await;
@@ -561,7 +578,7 @@ impl Cluster {
 pub struct Ended(Request);
 
 enum Request {
-    Fetch(Option<(ObjectName, Option<Object>)>),
+    Fetch(Option<(ObjectName, Body)>),
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),

@@ -12,7 +12,7 @@ impl Cluster {
         let (tenants, troubles) = self.tenants.figures();
         let (services, service_troubles) = self.services.figures();
         let figures = Figures {
-            kinds: self.view.states().map(|(kind, state)| (kind.as_str(), state)).collect(),
+            kinds: self.view.states().collect(),
             statuses: (self.writes, self.failures.clone()),
             pending: self.writer.pending(),
             tenants,

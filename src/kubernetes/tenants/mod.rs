@@ -356,8 +356,9 @@ impl Tenants {
             }
             return Err(Decision::Nothing);
         }
-        // Of TenantGateways that are not seen nobody knows what they want.
-        if wanted.is_none() && !known.view.is_whole(Kind::TenantGateway) {
+        // Of TenantGateways that are not seen nobody knows what they want, nor without the routes to them.
+        let sources = [Kind::TenantGateway, Kind::HTTPRoute];
+        if wanted.is_none() && !sources.iter().all(|kind| known.view.is_whole(*kind)) {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
