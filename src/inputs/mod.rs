@@ -21,7 +21,7 @@ mod service;
 mod tenantgateway;
 mod tlsroute;
 
-pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER};
+pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
 pub use gateway::{
     Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
     TlsMode,

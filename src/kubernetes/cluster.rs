@@ -3,6 +3,8 @@
 mod bodies;
 mod certificates;
 mod claims;
+mod metrics;
+mod news;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -10,14 +12,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use prometheus_client::collector::Collector;
 use tracing::{debug, info, warn};
 
 use super::body::{Bodies, Body};
 use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
-use super::figures::Figures;
 use super::issuance::{self, Issuance};
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
@@ -307,7 +307,7 @@ impl Cluster {
             Request::Write(written) => self.take_written(written),
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
-            Request::Service(ended) => self.services.take_ended(ended),
+            Request::Service(ended) => self.take_service(ended, term),
             Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
             Request::Claims(ended) => {
@@ -455,7 +455,8 @@ impl Cluster {
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         // Nobody has a Service any more while it is not known who has a Gateway.
         let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
-        self.services.write(self.live.engine().store(), &self.seen, may_write && gateways);
+        self.services.write(self.live.engine().store(), &self.seen, term.filter(|_| may_write && gateways));
+        self.hear_of_services(term);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {
                 self.writer.nothing(&key);
@@ -559,22 +560,6 @@ impl Cluster {
                 }
             }
         }
-    }
-
-    /// The metrics, in the text format of Prometheus.
-    pub fn metrics(&self, term: Term) -> String {
-        let (tenants, troubles) = self.tenants.figures();
-        let figures = Figures {
-            kinds: self.view.states().collect(),
-            statuses: (self.writes, self.failures.clone()),
-            pending: self.writer.pending(),
-            tenants,
-            troubles,
-            services: self.services.writes(),
-            leads: leads(term),
-        };
-        let desk = self.issuance.desk().borrow().as_ref().map(|desk| Box::new(desk.figures()) as Box<dyn Collector>);
-        self.live.metrics(desk.into_iter().chain([Box::new(figures) as Box<dyn Collector>]).collect())
     }
 
     /// Ends what is being written.
