@@ -260,7 +260,7 @@ pub struct Controller {
     pub xds: SocketAddr,
     /// How long each step takes in which the CA of the Envoys' connection is replaced: what was written before must have
     /// reached every Envoy (docs/kubernetes.md)
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(10..=604_800))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(5..=604_800))]
     pub xds_ca_overlap: u64,
     /// Where /livez, /readyz and /metrics are
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]

@@ -4,6 +4,7 @@
 //! It also stands in for what makes Services reachable: every pod finds their names in its `/etc/hosts`, with addresses that
 //! lead to a pod that is ready.
 
+mod mounted;
 mod network;
 mod pod;
 mod services;
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::apiserver::ApiServer;
+pub use mounted::mount;
 use network::Network;
 use pod::Running;
 use services::{Services, forward};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Surroundings;
 use super::network::PodNetwork;
-use super::volume::{field, fill};
+use super::volume::{changes, field, fill};
 use crate::probe::Probe;
 use crate::process::Process;
 
@@ -77,7 +77,10 @@ impl Running {
     pub(super) async fn advance(&mut self, around: &Surroundings, pod: &Pod) -> Result<Option<Value>> {
         let spec = pod.spec.as_ref().context("a pod has a specification")?;
         if !self.filled {
-            self.filled = self.fill(around, pod, spec).await?;
+            self.filled = self.fill(around, pod, spec, |_| true).await?;
+        } else {
+            // What is gone stays as it was.
+            self.fill(around, pod, spec, changes).await?;
         }
         if self.filled && Instant::now() >= self.not_before {
             self.start(around, pod, spec)?;
@@ -92,8 +95,14 @@ impl Running {
         Ok(new.then_some(status))
     }
 
-    async fn fill(&self, around: &Surroundings, pod: &Pod, spec: &PodSpec) -> Result<bool> {
-        for volume in spec.volumes.iter().flatten() {
+    async fn fill(
+        &self,
+        around: &Surroundings,
+        pod: &Pod,
+        spec: &PodSpec,
+        which: impl Fn(&Volume) -> bool,
+    ) -> Result<bool> {
+        for volume in spec.volumes.iter().flatten().filter(|volume| which(volume)) {
             let dir = self.dir.path().join("volumes").join(&volume.name);
             if !fill(&around.client, pod, volume, &dir, user(spec)).await? {
                 return Ok(false);
