@@ -4,6 +4,7 @@
 //! a *value* (a hostname in upper case, a filter we do not know) is kept as a value and becomes a condition on the
 //! object; only what the API server's schema would refuse is an error here.
 
+mod admitted;
 mod exposure;
 mod gateway;
 mod grant;

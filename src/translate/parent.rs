@@ -130,8 +130,8 @@ impl Parent {
 pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now: SystemTime) -> Parent {
     let reach = fleet::reach(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
-    let accepted = if let Some(path) = gateway.unsupported {
-        Err((Reason::Invalid, format!("{path} is not supported; nothing is served, so that nothing is left unguarded")))
+    let accepted = if let Some(text) = &gateway.unsupported {
+        Err((Reason::Invalid, format!("{text}; nothing is served, so that nothing is left unguarded")))
     } else if let Err(wrong) = &reach {
         Err(wrong.clone())
     } else {
@@ -187,7 +187,10 @@ fn parent(
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {
-    let (protocol, mut accepted) = protocol(listener);
+    let (protocol, mut accepted) = match &listener.unreadable {
+        Some(why) => (None, Err((Reason::UnsupportedValue, why.to_string()))),
+        None => protocol(listener),
+    };
     let hostname = match &listener.hostname {
         Ok(hostname) => hostname.clone(),
         Err(error) => {
