@@ -3,7 +3,7 @@
 mod xds;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,12 +40,29 @@ const CHALLENGES: &str = "gatewright-challenges";
 /// The name that Envoys check in our certificate. It says nothing of where we are.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 
-/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys. `tls` holds `tls.crt`,
-/// `tls.key` and `ca.crt`.
+/// An Envoy of the fleet.
+#[derive(Clone, Debug)]
+pub struct FleetEnvoy<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// Where the xDS server is.
+    pub xds: (&'a str, u16),
+    /// Where its `tls.crt`, `tls.key` and `ca.crt` are.
+    pub tls: &'a Path,
+    /// Its admin interface.
+    pub admin: Admin,
+    /// Where it says that it is ready.
+    pub ready: Option<SocketAddr>,
+    /// What it may use, in bytes.
+    pub memory_limit: u64,
+}
+
+/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Path, admin: Admin) -> Result<()> {
+pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
+    let FleetEnvoy { node, xds: (host, port), tls, admin, ready, memory_limit } = envoy;
     let file = std::path::absolute(file).context("--file")?;
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
@@ -58,7 +75,9 @@ pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Pat
             tls: MutualTls { dir: tls.to_owned(), files: folder.clone(), server_name },
         },
         admin,
-        max_heap_bytes: 4 << 30,
+        ready,
+        // The rest is for stacks, and for what the allocator has not given back.
+        max_heap_bytes: memory_limit / 10 * 9,
         max_connections: 50_000,
     });
     let keys = keys_files(tls).map(|(name, value)| (folder.join(name), value));

@@ -137,8 +137,11 @@ async fn look(around: &Surroundings, running: &mut BTreeMap<String, Running>, se
         }
         if pod.metadata.deletion_timestamp.is_some() {
             if let Some(running) = running.get_mut(&uid)
-                && !running.stopped()?
+                && let Some(told) = running.stop(&pod).await?
             {
+                if let Some(status) = told {
+                    api.patch_status(&name, &Default::default(), &Patch::Merge(&json!({"status": status}))).await?;
+                }
                 continue;
             }
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
