@@ -400,8 +400,10 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
         sleep(Duration::from_millis(100)).await;
     };
     let ready = SocketAddr::new(address(&new).await?.ip(), 19003);
-    until_served(&Probe::http(ready, "x").path("/ready"), 503).await?;
     for _ in 0..10 {
+        // Envoy takes connections once its first configuration has come.
+        let told = Probe::http(ready, "x").path("/ready").limit(LATE).send().await;
+        assert!(!told.as_ref().is_ok_and(|answer| answer.status == 200), "{told:?}");
         let all = ready_names(&server).await?;
         assert_eq!(all, [old.clone()], "an Envoy is not ready before it serves");
         sleep(Duration::from_millis(200)).await;

@@ -1,5 +1,6 @@
 //! How a kubelet asks an Envoy whether it is ready: a listener of its own that leads to `/ready` of the admin interface and
-//! nowhere else. It is 200 once the first clusters and listeners have come, and 503 while Envoy drains.
+//! nowhere else. Nobody answers until the first clusters and listeners have come, as Envoy opens no listener before; then it
+//! is 200, and 503 while Envoy drains.
 
 use std::net::SocketAddr;
 
