@@ -204,7 +204,9 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
     server.until((GATEWAY, "Gateway", "default"), "own", LIMIT, programmed).await?;
 
     // Nothing but the program itself issues for this one.
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a"}})).await?;
+    let labels = json!({"namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.example.net"});
+    let namespace = json!({"name": "tenant-a", "labels": labels});
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})).await?;
     let [web, mut slice] = service("tenant-a", "web", echo.address().port());
     slice["endpoints"] = json!([{"addresses": [kubelet.host()]}]);
     for object in [web, slice] {
