@@ -38,5 +38,5 @@ pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec};
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
-    SecretKey, Spec, TenantGateway,
+    SecretKey, Source, Spec, TenantGateway,
 };

@@ -9,7 +9,7 @@ use super::claims::{Claim, ClaimId};
 use super::engine::{Dirty, Finding, Tenancy, Valid};
 use super::held::{Bid, HostId, from_the_end};
 use super::render::HOST_LABEL;
-use super::{ClaimKey, ClaimKind, Mode, names};
+use super::{ClaimKey, ClaimKind, Mode, Source, names};
 use crate::model::{Hostname, Reason};
 
 impl Tenancy {
@@ -119,7 +119,10 @@ impl Tenancy {
             _ if passthrough => {
                 Some((Reason::HostnameConflict, format!("{hostname} belongs to a passthrough service")))
             }
-            _ if hostname.is_wildcard() && valid.mode == Mode::Http01 && key.kind != ClaimKind::ListenerSet => {
+            _ if hostname.is_wildcard()
+                && (valid.mode, valid.source != Source::InternalCa) == (Mode::Http01, true)
+                && key.kind != ClaimKind::ListenerSet =>
+            {
                 let text = format!("{hostname}: HTTP-01 issues no wildcard certificates; use dns01");
                 Some((Reason::WildcardNotIssuable, text))
             }

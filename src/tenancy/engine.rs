@@ -18,7 +18,7 @@ use super::groups::Map;
 use super::held::{Host, HostId, Hosts, Name};
 use super::render::{ATTACHED_BY, Frame, GATEWAY_LABEL};
 use super::todo::{Queue, Todo};
-use super::{Brought, ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, TenantGateway, Verdict, Wish};
+use super::{Brought, ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, Source, TenantGateway, Verdict, Wish};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName, Reason};
 use crate::translate::Index;
@@ -29,6 +29,7 @@ pub(super) struct Valid {
     pub(super) object: TenantGateway,
     pub(super) apex: Hostname,
     pub(super) mode: Mode,
+    pub(super) source: Source,
     /// Who issues its certificates, if not somebody brings them.
     pub(super) issuer: Option<Issuer>,
     pub(super) frame: Frame,

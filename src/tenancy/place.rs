@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::claim::{Rank, within};
-use super::delta::{Certificates, Derived, DerivedKind, Existing};
+use super::delta::{Derived, DerivedKind, Existing};
 use super::engine::{Dirty, Tenancy};
 use super::held::{Held, Host, HostId};
-use super::{ClaimKind, Claimant, Desired, Mode, Wish, names};
+use super::{ClaimKind, Claimant, Desired, Source, Wish, names};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 
@@ -181,7 +181,7 @@ impl Tenancy {
         }
         let (mut certificate, mut wish) = (None, None);
         if let Some(valid) = self.valid.get(&tenant).filter(|valid| placed && valid.mode.per_host()) {
-            let ours = self.settings.certificates == Certificates::Own || valid.mode == Mode::InternalCa;
+            let ours = valid.source != Source::CertManager;
             let name = names.certificate.clone();
             match &valid.issuer {
                 Some(issuer) if ours => {
