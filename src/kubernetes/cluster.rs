@@ -220,7 +220,7 @@ impl Cluster {
                     self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
                     self.tenants.see(derived, held);
                 }
-                Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
+                Update::Secret(name, version, ours) => steps.extend(self.secrets.there(name, version, ours)),
                 Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
                 Update::Delete(key) => {
                     steps.extend(self.secrets.delete(&key));
@@ -245,6 +245,7 @@ impl Cluster {
                 Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
             }
         }
+        self.known.extend(self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Keyed(secret, ours)));
         changes.extend(self.ready());
         self.apply(changes, term);
     }

@@ -153,6 +153,8 @@ pub enum Change {
     Class(Arc<str>, bool),
     /// What is in a Secret of type `kubernetes.io/tls`; `None` where there is none.
     Secret(ObjectName, Option<Brought>),
+    /// Whether we put the key there that is in a Secret.
+    Keyed(ObjectName, bool),
     /// Whether ListenerSets can be written.
     ListenerSets(bool),
     /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start.

@@ -86,6 +86,8 @@ pub struct Tenancy {
     /// TenantGateways by the Secret that they are to be served with, and what is in it.
     pub(super) by_secret: Index<ObjectName, ObjectName>,
     pub(super) brought: BTreeMap<ObjectName, Brought>,
+    /// Secrets with a key of ours.
+    pub(super) keyed: BTreeSet<ObjectName>,
     /// GatewayClasses that are ours.
     pub(super) own: BTreeSet<Arc<str>>,
     pub(super) namespaces: BTreeMap<Arc<str>, Namespace>,
@@ -155,6 +157,7 @@ impl Tenancy {
             by_class: Index::default(),
             by_secret: Index::default(),
             brought: BTreeMap::new(),
+            keyed: BTreeSet::new(),
             own: BTreeSet::new(),
             namespaces: BTreeMap::new(),
             expecting: Index::default(),
@@ -263,6 +266,7 @@ impl Tenancy {
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
             Change::Secret(name, brought) => self.take_secret(name, brought, dirty),
+            Change::Keyed(name, ours) => self.take_key(name, ours, dirty),
             Change::Recorded(hostname, record) => self.take_record(hostname, record, dirty),
             Change::ListenerSets(can) => {
                 self.settings.listener_sets = can;

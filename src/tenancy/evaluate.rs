@@ -63,6 +63,7 @@ impl Tenancy {
     /// What does not depend on claims.
     fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
+        let key = self.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
         let (mut redirect, mut issuer, mut certificate, mut wish) = (None, None, None, None);
         if let Some(valid) = self.valid.get(name) {
             let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
@@ -79,7 +80,7 @@ impl Tenancy {
                 if ours {
                     wish = Some(wish_for(name, &secret, &wanted, from.clone()));
                 } else {
-                    certificate = Some(Desired::wildcard(owner, &secret, wanted));
+                    certificate = Some(Desired::wildcard(owner, &secret, wanted, key));
                 }
             }
         }
@@ -304,6 +305,33 @@ mod tests {
             assert_eq!(gateways(&engine), listeners, "who issues is nothing to a listener");
             engine.apply(vec![tenant(None)]);
             assert_eq!(told(&engine), before, "{default:?} {answers} {issuer:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_over_a_key_of_ours_says_so_and_no_other_does() {
+        for spec in [
+            json!({"apex": "a.org"}),
+            json!({"apex": "a.org", "certMode": "dns01", "dns01": {
+            "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}}),
+        ] {
+            let mut engine = Tenancy::new(Settings::default());
+            let tenant = super::super::confluence::tenant("tenant-a", spec);
+            let route = http("tenant-a", "web", &["x.a.org"]);
+            engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant, route]);
+            let certificate = |engine: &Tenancy| {
+                let mut all = engine.objects().iter().filter(|(derived, _)| derived.kind == DerivedKind::Certificate);
+                let (derived, desired) = all.next().expect("there is one");
+                (derived.name.clone(), desired.document()["spec"]["privateKey"].clone())
+            };
+            let (secret, key) = certificate(&engine);
+            assert_eq!(key, json!(null), "as upstream has it");
+            let delta = engine.apply(vec![Change::Keyed(secret.clone(), true)]);
+            assert_eq!(delta.objects.len(), 1);
+            assert_eq!(certificate(&engine).1, json!({"algorithm": "ECDSA", "size": 256}));
+            assert!(engine.apply(vec![Change::Keyed(secret.clone(), true)]).objects.is_empty());
+            engine.apply(vec![Change::Keyed(secret, false)]);
+            assert_eq!(certificate(&engine).1, json!(null));
         }
     }
 

@@ -57,7 +57,7 @@ impl Tenancy {
     }
 
     /// Marks the host whose Certificate came, went or changed hands.
-    fn touch_certified(&self, key: &Derived, dirty: &mut Dirty) {
+    pub(super) fn touch_certified(&self, key: &Derived, dirty: &mut Dirty) {
         if key.kind != DerivedKind::Certificate {
             return;
         }
@@ -188,7 +188,10 @@ impl Tenancy {
                     let secret = ObjectName::new(tenant.namespace.clone(), name);
                     wish = Some(Wish { secret, names: vec![hostname], issuer: issuer.clone() });
                 }
-                _ => certificate = Some(Desired::certificate(&valid.frame.owner, name, hostname)),
+                _ => {
+                    let key = self.key_in(ObjectName::new(tenant.namespace.clone(), name.clone()));
+                    certificate = Some(Desired::certificate(&valid.frame.owner, name, hostname, key));
+                }
             }
         }
         self.want(ObjectName::new(tenant.namespace.clone(), names.certificate.clone()), wish, dirty);
