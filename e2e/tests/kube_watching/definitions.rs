@@ -30,23 +30,42 @@ fn definition(name: &str) -> Result<Value> {
     anyhow::bail!("no definition of {name}")
 }
 
-/// Removes a kind, and waits until we know.
-async fn remove(server: &ApiServer, controller: &mut Gatewright, kind: &str, name: &str) -> Result<()> {
+/// A kind, and the name of its definition.
+type Defined<'a> = (&'a str, &'a str);
+
+const TLS_ROUTE: Defined<'_> = ("TLSRoute", "tlsroutes.gateway.networking.k8s.io");
+const LISTENER_SET: Defined<'_> = ("ListenerSet", "listenersets.gateway.networking.k8s.io");
+const PARAMETERS: Defined<'_> = ("GatewayParameters", "gatewayparameters.gatewright.io");
+const HTTP_ROUTE: Defined<'_> = ("HTTPRoute", "httproutes.gateway.networking.k8s.io");
+const TENANT_GATEWAY: Defined<'_> = ("TenantGateway", "tenantgateways.gateway.cozystack.io");
+
+/// Removes kinds, and waits until we know.
+async fn remove(server: &ApiServer, controller: &mut Gatewright, kinds: &[Defined<'_>]) -> Result<()> {
     let definitions = server.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
-    definitions.delete(name, &Default::default()).await?;
-    controller.line(&format!("{kind}: not served by this API server")).await?;
-    assert_eq!(controller.state(kind).await?, "missing");
-    until("it is gone", async || Ok(definitions.get_opt(name).await?.is_none())).await
+    for (_, name) in kinds {
+        definitions.delete(name, &Default::default()).await?;
+    }
+    for (kind, name) in kinds {
+        controller.line(&format!("{kind}: not served by this API server")).await?;
+        assert_eq!(controller.state(kind).await?, "missing");
+        until("it is gone", async || Ok(definitions.get_opt(name).await?.is_none())).await?;
+    }
+    Ok(())
 }
 
-/// Installs it again, and waits until we watch it.
-async fn install(server: &ApiServer, controller: &Gatewright, kind: &str, name: &str) -> Result<()> {
-    server.put(definition(name)?).await?;
-    until(&format!("{kind} is watched"), async || {
-        let log = controller.output();
-        Ok(log.rfind(&format!(" {kind}: watched")) > log.rfind(&format!(" {kind}: not served by")))
-    })
-    .await
+/// Installs them again, and waits until we watch them.
+async fn install(server: &ApiServer, controller: &Gatewright, kinds: &[Defined<'_>]) -> Result<()> {
+    for (_, name) in kinds {
+        server.put(definition(name)?).await?;
+    }
+    for (kind, _) in kinds {
+        until(&format!("{kind} is watched"), async || {
+            let log = controller.output();
+            Ok(log.rfind(&format!(" {kind}: watched")) > log.rfind(&format!(" {kind}: not served by")))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Kind and name of everything the TenantGateway has, and its hostnames.
@@ -123,31 +142,27 @@ async fn what_is_removed_and_installed_again_ends_as_it_was() -> Result<()> {
     assert_eq!(controller.state("BackendTLSPolicy").await?, "not_acted_on");
 
     // Kinds that others do without.
-    let gateway_api = |plural: &str| format!("{plural}.gateway.networking.k8s.io");
-    remove(server, &mut controller, "TLSRoute", &gateway_api("tlsroutes")).await?;
-    remove(server, &mut controller, "ListenerSet", &gateway_api("listenersets")).await?;
-    remove(server, &mut controller, "GatewayParameters", "gatewayparameters.gatewright.io").await?;
+    let optional = [TLS_ROUTE, LISTENER_SET, PARAMETERS];
+    remove(server, &mut controller, &optional).await?;
     quiet(&cluster, 0).await?;
     assert_eq!(deleted()?, 0);
     assert_eq!(service_uid(server).await?, uid);
-    install(server, &controller, "TLSRoute", &gateway_api("tlsroutes")).await?;
-    install(server, &controller, "ListenerSet", &gateway_api("listenersets")).await?;
-    install(server, &controller, "GatewayParameters", "gatewayparameters.gatewright.io").await?;
+    install(server, &controller, &optional).await?;
     put_parameters(server).await?;
     until("all is as it was", async || Ok(all(server).await? == before)).await?;
     assert_eq!(service_uid(server).await?, uid);
     assert_eq!(deleted()?, 0);
 
     // All routes go with their kind, and what they led to goes with them.
-    remove(server, &mut controller, "HTTPRoute", &gateway_api("httproutes")).await?;
+    remove(server, &mut controller, &[HTTP_ROUTE]).await?;
     // Served again, and full again at once: as after a restore.
-    server.put(definition(&gateway_api("httproutes"))?).await?;
+    server.put(definition(HTTP_ROUTE.1)?).await?;
     until("routes are taken", async || Ok(put_routes(server).await.is_ok())).await?;
     until("all is as it was", async || Ok(all(server).await? == before)).await?;
 
     // And TenantGateways, with everything that they own.
-    remove(server, &mut controller, "TenantGateway", "tenantgateways.gateway.cozystack.io").await?;
-    install(server, &controller, "TenantGateway", "tenantgateways.gateway.cozystack.io").await?;
+    remove(server, &mut controller, &[TENANT_GATEWAY]).await?;
+    install(server, &controller, &[TENANT_GATEWAY]).await?;
     server.put(tenant(SPACE, json!({"apex": "a.example.org"}))).await?;
     until("it has all again", async || Ok(all(server).await? == before)).await?;
     let gateways = server.api(GATEWAY, "Gateway", SPACE).await?;
