@@ -1,28 +1,28 @@
 //! The controller in a cluster: who is started, who talks to whom, and how it ends. Decides nothing.
 
+mod xds;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use ::xds::{Cache, View};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
-use kube::Client;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
-use tracing::{debug, info, warn};
-use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
+use tracing::{debug, info};
 
+use self::xds::Xds;
 use crate::certificates::{self, IssuerSettings, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use crate::kubernetes::claims::{self, Claims};
 use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
-use crate::kubernetes::keys::{self, Keys};
-use crate::kubernetes::lease::{self, Candidate, Term, leads};
+use crate::kubernetes::lease::{self, Candidate, Term};
 use crate::kubernetes::replicas::{self, Replica};
 use crate::kubernetes::{Cluster, Fence, KINDS, connect, kinds_without_tenants, watch_all};
 use crate::model::ObjectName;
@@ -35,19 +35,34 @@ use crate::translate::{Fleet, Settings};
 const CERTIFICATES: Duration = Duration::from_secs(60);
 /// How many orders may be on their way at a time.
 const ORDERS: usize = 32;
-/// How often our own keys are looked at.
-const KEYS: Duration = Duration::from_secs(3600);
 /// The Service through which questions of HTTP-01 come to us from Envoys that are not ours.
 const CHALLENGES: &str = "gatewright-challenges";
 /// The name that Envoys check in our certificate. It says nothing of where we are.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 
-/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys. `tls` holds `tls.crt`,
-/// `tls.key` and `ca.crt`.
+/// An Envoy of the fleet.
+#[derive(Clone, Debug)]
+pub struct FleetEnvoy<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// Where the xDS server is.
+    pub xds: (&'a str, u16),
+    /// Where its `tls.crt`, `tls.key` and `ca.crt` are.
+    pub tls: &'a Path,
+    /// Its admin interface.
+    pub admin: Admin,
+    /// Where it says that it is ready.
+    pub ready: Option<SocketAddr>,
+    /// What it may use, in bytes.
+    pub memory_limit: u64,
+}
+
+/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Path, admin: Admin) -> Result<()> {
+pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
+    let FleetEnvoy { node, xds: (host, port), tls, admin, ready, memory_limit } = envoy;
     let file = std::path::absolute(file).context("--file")?;
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
@@ -60,7 +75,9 @@ pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Pat
             tls: MutualTls { dir: tls.to_owned(), files: folder.clone(), server_name },
         },
         admin,
-        max_heap_bytes: 4 << 30,
+        ready,
+        // The rest is for stacks, and for what the allocator has not given back.
+        max_heap_bytes: memory_limit / 10 * 9,
         max_connections: 50_000,
     });
     let keys = keys_files(tls).map(|(name, value)| (folder.join(name), value));
@@ -95,11 +112,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
+        bind: options.bind.clone(),
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options);
     let http_port = tenancy.ports.http;
-    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).bind_to(options.bind.clone());
+    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
@@ -227,8 +245,9 @@ fn now(term: &watch::Receiver<Term>) -> Term {
 /// How TenantGateways are carried out in a cluster.
 fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
     let certificates = match options.certificates {
-        cli::CertificateSource::CertManager => tenancy::Certificates::CertManager,
-        cli::CertificateSource::Own => tenancy::Certificates::Own,
+        cli::CertificateSource::CertManager => tenancy::Source::CertManager,
+        cli::CertificateSource::Own => tenancy::Source::Acme,
+        cli::CertificateSource::InternalCa => tenancy::Source::InternalCa,
     };
     let solver = tenancy::SolverService {
         namespace: options.namespace.as_str().into(),
@@ -292,83 +311,4 @@ async fn run_admin(
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
     serve_admin(&path, asks, others, stop).await.with_context(|| format!("admin socket {}", path.display()))
-}
-
-/// The xDS server of the fleet, with keys out of Secrets.
-struct Xds {
-    client: Client,
-    options: cli::Controller,
-    cache: Cache,
-    view: View,
-}
-
-impl Xds {
-    async fn serve(self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
-        let keys = Keys::new(self.client, &self.options.namespace);
-        let authority = tokio::select! {
-            authority = authority(&keys, &term) => authority,
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        };
-        let pair = || authority.issue_server(&[XDS_NAME.to_owned()], keys::SERVER, SystemTime::now());
-        let tls = ServerTls::new(&pair()?, authority.certificate())?;
-        let address: SocketAddr = self.options.xds;
-        let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
-        info!("xDS at {}", listener.local_addr()?);
-        let views = Views::new();
-        views.allow(keys::FLEET, self.view);
-        let server = Server::new(self.cache, Certificates::new(views));
-        let mut stopped = stop.clone();
-        let serving = server.serve_tls(listener, tls.clone(), async move {
-            // An error means that whoever could stop us is gone.
-            let _ = stopped.wait_for(|stop| *stop).await;
-        });
-        let tending = async {
-            let mut told = String::new();
-            let mut since = SystemTime::now();
-            loop {
-                let may_write = leads(*term.borrow());
-                if may_write {
-                    match keys.envoy(&authority).await {
-                        Ok(true) => info!("secret {}/{} is new", self.options.namespace, keys::ENVOY),
-                        Ok(false) => told.clear(),
-                        Err(error) if told != error.to_string() => {
-                            told = error.to_string();
-                            warn!("{told}");
-                        }
-                        Err(_) => {}
-                    }
-                }
-                // Another may lead soon, and what failed is tried again soon.
-                sleep(if may_write && told.is_empty() { KEYS } else { Duration::from_secs(2) }).await;
-                if since.elapsed().unwrap_or_default() > keys::SERVER / 3 {
-                    match pair().and_then(|pair| tls.rotate(&pair, authority.certificate())) {
-                        Ok(()) => since = SystemTime::now(),
-                        Err(error) => warn!("{error}"),
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            () = serving => Ok(()),
-            never = tending => never,
-        }
-    }
-}
-
-/// The authority, as soon as there is one: the holder of the Lease makes it.
-async fn authority(keys: &Keys, term: &watch::Receiver<Term>) -> Authority {
-    let mut told = String::new();
-    loop {
-        let may_write = leads(*term.borrow());
-        match keys.authority(may_write).await {
-            Ok(Some(authority)) => return authority,
-            Ok(None) => {}
-            Err(error) if told != error.to_string() => {
-                told = error.to_string();
-                warn!("{told}");
-            }
-            Err(_) => {}
-        }
-        sleep(Duration::from_millis(500)).await;
-    }
 }

@@ -3,6 +3,8 @@
 mod bodies;
 mod certificates;
 mod claims;
+mod metrics;
+mod news;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -10,20 +12,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use prometheus_client::collector::Collector;
 use tracing::{debug, info, warn};
 
 use super::body::{Bodies, Body};
 use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
-use super::figures::Figures;
 use super::issuance::{self, Issuance};
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
 use super::request::resource;
 use super::secrets::{Secrets, Step};
-use super::seen::Seen;
+use super::seen::{Seen, newer};
 use super::services::{self, Services};
 use super::status::{self, Us};
 use super::tenants::{self, Decided, Herald, Tenants};
@@ -94,8 +94,8 @@ pub struct Cluster {
     replicas: Replicas,
     damper: Damper<ObjectKey>,
     bodies: Bodies,
-    /// Objects that refer to a Secret whose body is on its way: a listener whose certificate is on its way is not broken by a new version
-    /// of its Gateway that comes a moment sooner.
+    /// Objects that refer to a Secret whose body is on its way: its listener is not broken by a new version of its Gateway
+    /// that comes a moment sooner.
     deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
     early: Vec<Change>,
@@ -229,7 +229,7 @@ impl Cluster {
                     self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
                     self.tenants.see(derived, held);
                 }
-                Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
+                Update::Secret(name, version, ours) => steps.extend(self.secrets.there(name, version, ours)),
                 Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
                 Update::Delete(key) => {
                     steps.extend(self.secrets.delete(&key));
@@ -255,6 +255,7 @@ impl Cluster {
             }
         }
         changes.extend(self.all_ready());
+        self.known.extend(self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Keyed(secret, ours)));
         self.apply(changes, term);
     }
 
@@ -307,7 +308,7 @@ impl Cluster {
             Request::Write(written) => self.take_written(written),
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
-            Request::Service(ended) => self.services.take_ended(ended),
+            Request::Service(ended) => self.take_service(ended, term),
             Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
             Request::Claims(ended) => {
@@ -455,7 +456,8 @@ impl Cluster {
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         // Nobody has a Service any more while it is not known who has a Gateway.
         let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
-        self.services.write(self.live.engine().store(), &self.seen, may_write && gateways);
+        self.services.write(self.live.engine().store(), &self.seen, term.filter(|_| may_write && gateways));
+        self.hear_of_services(term);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {
                 self.writer.nothing(&key);
@@ -561,22 +563,6 @@ impl Cluster {
         }
     }
 
-    /// The metrics, in the text format of Prometheus.
-    pub fn metrics(&self, term: Term) -> String {
-        let (tenants, troubles) = self.tenants.figures();
-        let figures = Figures {
-            kinds: self.view.states().collect(),
-            statuses: (self.writes, self.failures.clone()),
-            pending: self.writer.pending(),
-            tenants,
-            troubles,
-            services: self.services.writes(),
-            leads: leads(term),
-        };
-        let desk = self.issuance.desk().borrow().as_ref().map(|desk| Box::new(desk.figures()) as Box<dyn Collector>);
-        self.live.metrics(desk.into_iter().chain([Box::new(figures) as Box<dyn Collector>]).collect())
-    }
-
     /// Ends what is being written.
     pub async fn stop(self) {
         self.bodies.stop().await;
@@ -609,9 +595,4 @@ enum Decision {
     Nothing,
     Later(Instant),
     Write(serde_json::Value),
-}
-
-/// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
-pub(super) fn newer(one: &str, other: &str) -> bool {
-    (one.len(), one) > (other.len(), other)
 }
