@@ -90,6 +90,11 @@ impl Cluster {
         self.start_controller(identity, anywhere, &[], proxy.kubeconfig().to_owned())
     }
 
+    /// Starts a further replica with another kubeconfig.
+    pub fn replica_as(&self, identity: &str, kubeconfig: &Path) -> Result<Gatewright> {
+        self.start_controller(identity, SocketAddr::from(([127, 0, 0, 1], 0)), &[], kubeconfig.to_owned())
+    }
+
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
         self.start_controller(identity, xds, &[], self.server.kubeconfig(ACCOUNT, &[])?)
     }
