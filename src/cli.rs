@@ -192,13 +192,15 @@ pub struct Standalone {
     pub state: State,
 }
 
-/// Who issues the certificates of TenantGateways.
+/// Who issues the certificates of TenantGateways that do not say it themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CertificateSource {
     /// cert-manager, by its Issuers and Certificates
     CertManager,
-    /// This program, into the same Secrets
+    /// This program, by ACME, into the same Secrets
     Own,
+    /// This program, by its internal CA: nobody outside is asked
+    InternalCa,
 }
 
 /// `controller`
@@ -235,7 +237,7 @@ pub struct Controller {
     /// Leave TenantGateways to another controller
     #[arg(long)]
     pub leave_tenant_gateways: bool,
-    /// Who issues the certificates of TenantGateways; those of the internal CA always come from here
+    /// Who issues the certificates of TenantGateways without the annotation gatewright.io/issuer
     #[arg(long, value_enum, default_value_t = CertificateSource::CertManager)]
     pub certificates: CertificateSource,
     /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads

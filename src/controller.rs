@@ -245,8 +245,9 @@ fn now(term: &watch::Receiver<Term>) -> Term {
 /// How TenantGateways are carried out in a cluster.
 fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
     let certificates = match options.certificates {
-        cli::CertificateSource::CertManager => tenancy::Certificates::CertManager,
-        cli::CertificateSource::Own => tenancy::Certificates::Own,
+        cli::CertificateSource::CertManager => tenancy::Source::CertManager,
+        cli::CertificateSource::Own => tenancy::Source::Acme,
+        cli::CertificateSource::InternalCa => tenancy::Source::InternalCa,
     };
     let solver = tenancy::SolverService {
         namespace: options.namespace.as_str().into(),

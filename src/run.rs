@@ -67,7 +67,8 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
 pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
     tenancy::Settings {
         listener_sets: true,
-        certificates: tenancy::Certificates::Own,
+        certificates: tenancy::Source::Acme,
+        cert_manager: false,
         claims: match options.hostname_claims {
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,

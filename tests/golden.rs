@@ -72,14 +72,22 @@ fn abridge(value: &mut Value) {
 /// What tenancy is told by a case's first line.
 fn tenancy(text: &str) -> tenancy::Settings {
     let told = text.lines().next().unwrap_or_default();
-    let own = told.starts_with("# certificates: own");
-    let solver = told.ends_with(", challenges through routes").then(|| tenancy::SolverService {
+    let solver = |answers| tenancy::SolverService {
         namespace: "gatewright-system".into(),
         name: "gatewright-challenges".into(),
         port: 80,
-        answers: true,
-    });
-    let certificates = if own { tenancy::Certificates::Own } else { tenancy::Certificates::CertManager };
+        answers,
+    };
+    let solver = match told {
+        _ if told.ends_with(", challenges through routes") => Some(solver(true)),
+        _ if told.ends_with(", challenges nowhere") => Some(solver(false)),
+        _ => None,
+    };
+    let certificates = match told {
+        _ if told.starts_with("# certificates: own") => tenancy::Source::Acme,
+        _ if told.starts_with("# certificates: internal-ca") => tenancy::Source::InternalCa,
+        _ => tenancy::Source::CertManager,
+    };
     tenancy::Settings { certificates, solver, ..tenancy::Settings::default() }
 }
 

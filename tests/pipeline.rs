@@ -18,8 +18,7 @@ fn object(value: Value) -> Object {
 
 fn pipeline(claims: tenancy::Precedence) -> Pipeline {
     let settings = Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
-    let tenancy =
-        tenancy::Settings { certificates: tenancy::Certificates::Own, claims, ..tenancy::Settings::default() };
+    let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, claims, ..tenancy::Settings::default() };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
     let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "cilium"}, "spec": {"controllerName": "ours"}});

@@ -207,6 +207,11 @@ impl Budget {
         self.told.retain(|_, t| *t > now);
     }
 
+    /// Whether nothing is counted any more: one that begins anew says the same.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.full_at.values().chain(self.told.values()).all(|t| *t <= now)
+    }
+
     /// How many are left of a limit; `None` where there is no limit.
     pub fn left(&self, scope: &Scope, now: Timestamp) -> Option<u32> {
         if self.told.get(scope).is_some_and(|t| *t > now) {

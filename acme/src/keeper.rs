@@ -6,6 +6,7 @@
 mod job;
 mod pass;
 mod run;
+mod sweep;
 mod wishlist;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,6 +65,8 @@ pub struct Keeper {
 struct Shelf {
     held: BTreeMap<CertificateId, Arc<Stored>>,
     windows: BTreeMap<CertificateId, Window>,
+    /// Windows of certificates that are not held yet, by the name of their entry.
+    unclaimed: BTreeMap<String, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
     breakers: Breakers,
     /// What an operator wants anew, whatever is held.
@@ -89,8 +92,10 @@ impl Keeper {
         let ids: BTreeMap<String, CertificateId> =
             shelf.held.keys().map(|id| (Key::new(Kind::Renewal, id.as_str()).name().to_owned(), id.clone())).collect();
         for key in storage.list(Kind::Renewal).await? {
-            if let (Some(id), Some(window)) = (ids.get(key.name()), readable::<Window>(&*storage, &key).await?) {
-                shelf.windows.insert(id.clone(), window);
+            let Some(window) = readable::<Window>(&*storage, &key).await? else { continue };
+            match ids.get(key.name()) {
+                Some(id) => drop(shelf.windows.insert(id.clone(), window)),
+                None => drop(shelf.unclaimed.insert(key.name().to_owned(), window)),
             }
         }
         for key in storage.list(Kind::Attempts).await? {
@@ -188,6 +193,10 @@ impl Keeper {
                     && held.certificate.issuer == stored.certificate.issuer
             });
             if !known {
+                let window = shelf.unclaimed.remove(Key::new(Kind::Renewal, stored.id.as_str()).name());
+                if let Some(window) = window.filter(|w| stored.certificate.ari_id.as_deref() == Some(&w.of)) {
+                    shelf.windows.insert(stored.id.clone(), window);
+                }
                 shelf.held.insert(stored.id.clone(), Arc::new(stored));
             }
             !known
@@ -296,6 +305,10 @@ impl Keeper {
             return;
         }
         let stored = self.read(|s| s.held.iter().map(|(id, h)| (id.clone(), h.certificate.serial.clone())).collect());
+        // At the start not everything that is wanted may be known.
+        if self.read(|s| s.tidied.is_some()) {
+            self.sweep(&wanted, now).await;
+        }
         let known = Known { stored, wanted };
         for issuer in self.issuers() {
             if let Err(failure) = issuer.tidy(&known, now).await {

@@ -73,7 +73,7 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
     secret_deleted_in_use(&cluster).await?;
     terminating_namespace(&cluster, &mut controller).await?;
     missing_right(&cluster, &mut controller).await?;
-    controller = unknown_values(&cluster, controller).await?;
+    let _controller = unknown_values(&cluster, controller).await?;
 
     let good = cluster.until(GATEWAY, "Gateway", "default", "good", is_told).await?;
     assert!(is_true(&good["status"], "Accepted"));

@@ -8,19 +8,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use e2e::certmanager::{CertManager, SOLVER};
+use e2e::certmanager::{CertManager, SOLVER, solver};
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service};
 use e2e::echo::Echo;
+use e2e::kubelet::Kubelet;
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::{Probe, roots_of};
 use kube::api::{DynamicObject, ListParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// Solvers listen at one port of all addresses.
-static SOLVERS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+#[path = "kube_tenancy/site.rs"]
+#[allow(dead_code, reason = "each uses its part")]
+mod site;
 
-const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+use site::{GATEWAY, TENANT, cluster_with_pods as cluster};
+
 const HOST: &str = "shop.example.org";
 /// Where everybody finds the Gateway. The ports are those that cert-manager and browsers ask at.
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 80, 0, 1));
@@ -33,12 +36,6 @@ fn route(name: &str, spec: Value) -> Value {
 async fn site(cluster: &Cluster, pebble: &Pebble, backend: SocketAddr) -> Result<()> {
     let server = &cluster.server;
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).await?;
-    // A controller of Kubernetes makes it for every namespace; no pod is admitted without it.
-    server
-        .put(
-            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "shop"}}),
-        )
-        .await?;
     server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
     for object in service("shop", "web", backend.port()) {
         server.put(object).await?;
@@ -91,11 +88,11 @@ fn twin(route: &DynamicObject) -> Result<Value> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
 async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
-    let _alone = SOLVERS.lock().await;
     let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(ADDRESS), ..Options::default() }).await?;
-    let cluster = Cluster::start().await?.reached_at(ADDRESS);
+    let cluster = cluster().await?.reached_at(ADDRESS);
+    let _kubelet = Kubelet::start(&cluster.server, &[solver()?]).await?;
     let echo = Echo::start_on("shop", BACKEND).await?;
-    let mut cert_manager = CertManager::start(&cluster.server, pebble.nameserver()).await?;
+    let _cert_manager = CertManager::start(&cluster.server, pebble.nameserver()).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -108,7 +105,6 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
     let mut told: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let deadline = Instant::now() + Duration::from_secs(90);
     loop {
-        cert_manager.run_solvers(&cluster.server, "shop").await?;
         for route in routes.list(&ListParams::default().labels(SOLVER)).await? {
             let name = route.metadata.name.clone().context("a route has a name")?;
             if told.is_empty() {
@@ -170,16 +166,14 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
 async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<()> {
-    let _alone = SOLVERS.lock().await;
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 80, 0, 2));
     const SPACE: &str = "tenant-shop";
-    const TENANT: &str = "gateway.cozystack.io/v1alpha1";
     let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(ADDRESS), ..Options::default() }).await?;
-    let cluster = Cluster::start().await?.reached_at(ADDRESS);
+    let cluster = cluster().await?.reached_at(ADDRESS);
+    let _kubelet = Kubelet::start(&cluster.server, &[solver()?]).await?;
     let server = &cluster.server;
-    server.install_crds(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
     let acme::client::Roots::Pem(ca) = pebble.roots() else { anyhow::bail!("Pebble has a root of its own") };
-    let mut cert_manager = CertManager::start_trusting(server, pebble.nameserver(), ca.as_ref()).await?;
+    let _cert_manager = CertManager::start_trusting(server, pebble.nameserver(), ca.as_ref()).await?;
     let echo = Echo::start_on("shop", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
@@ -187,9 +181,6 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
     server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
     let labels = json!({"namespace.cozystack.io/gateway": SPACE, "namespace.cozystack.io/host": "example.org"});
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": labels}})).await?;
-    server
-        .put(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": SPACE}}))
-        .await?;
     for object in service(SPACE, "web", echo.address().port()) {
         server.put(object).await?;
     }
@@ -211,7 +202,6 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
     let deadline = Instant::now() + Duration::from_secs(90);
     let ready = |tenant: &Value| is_true(&tenant["status"], "Ready");
     loop {
-        cert_manager.run_solvers(server, SPACE).await?;
         let tenant = serde_json::to_value(tenants.get("cozystack").await?)?;
         if ready(&tenant) {
             break;

@@ -266,7 +266,7 @@ fn plain(config: &Value, hostname: &str) -> BTreeSet<(String, String)> {
 async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
     let solver =
         tenancy::SolverService { namespace: SYSTEM.into(), name: CHALLENGES.to_owned(), port: 80, answers: true };
-    let certificates = tenancy::Certificates::Own;
+    let certificates = tenancy::Source::Acme;
     let settings = tenancy::Settings { certificates, solver: Some(solver), ..tenancy::Settings::default() };
     let mut site = Site::start_with(json!({"apex": "a.org"}), settings).await?;
     site.server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await?;

@@ -18,7 +18,7 @@ use futures::stream::{StreamExt, TryStreamExt};
 use gatewright::inputs::Object;
 use gatewright::model::ObjectName;
 use gatewright::offline::{self, Offline};
-use gatewright::tenancy;
+use gatewright::tenancy::{self, Source};
 use gatewright::translate::{Fleet, Settings};
 use kube::api::ListParams;
 use serde_json::{Map, Value, json};
@@ -47,6 +47,7 @@ const KINDS: [(&str, &str); 10] = [
 ];
 /// The annotation that names a CA, and one that is nowhere: nobody else's is to be bothered by a test.
 const DIRECTORY: &str = "gatewright.io/acme-directory";
+const ISSUER: &str = "gatewright.io/issuer";
 const NO_CA: &str = "https://127.0.0.1:1/directory";
 /// Objects that the API server does not take: the story, and a word of why.
 const REFUSED: [(&str, &str); 11] = [
@@ -83,7 +84,8 @@ impl Story {
         let classes: BTreeSet<String> =
             objects.iter().filter(|o| o["kind"] == "GatewayClass").filter_map(name_of).collect();
         for object in &mut objects {
-            if object["kind"] == "TenantGateway" && own && object["metadata"]["annotations"][DIRECTORY].is_null() {
+            let asks = own || object["metadata"]["annotations"][ISSUER] == "acme";
+            if object["kind"] == "TenantGateway" && asks && object["metadata"]["annotations"][DIRECTORY].is_null() {
                 object["metadata"]["annotations"][DIRECTORY] = json!(NO_CA);
             }
             // The class that is meant where none is named is as well one of the story's own.
@@ -136,15 +138,25 @@ impl Story {
         let engine = Settings {
             fleet: Fleet::Shared,
             envoys: Some(ObjectName::new(NAMESPACE, "gatewright-envoy")),
-            ..Settings::new(CONTROLLER, vec![address(settings.certificates == tenancy::Certificates::Own)])
+            ..Settings::new(CONTROLLER, vec![address(settings.certificates)])
         };
         Ok(offline::translate(objects, engine, settings.clone(), SystemTime::now())?)
     }
 }
 
+/// Where replicas answer challenges, if they do.
+fn solver(answers: bool) -> tenancy::SolverService {
+    tenancy::SolverService { namespace: NAMESPACE.into(), name: "gatewright-challenges".to_owned(), port: 80, answers }
+}
+
 /// Where the Gateways of our class are reached: the ports are the well-known ones.
-fn address(own: bool) -> IpAddr {
-    IpAddr::from([127, 47, u8::try_from(std::process::id() % 250).expect("below 250"), 1 + u8::from(own)])
+fn address(source: Source) -> IpAddr {
+    let last = match source {
+        Source::CertManager => 1,
+        Source::Acme => 2,
+        Source::InternalCa => 3,
+    };
+    IpAddr::from([127, 47, u8::try_from(std::process::id() % 250).expect("below 250"), last])
 }
 
 fn name_of(object: &Value) -> Option<String> {
@@ -298,19 +310,25 @@ fn differences(story: &Story, paper: &Offline, there: &There) -> Vec<String> {
 }
 
 /// Puts the stories into a cluster, has the controller begin, and waits until everything is as it is on paper.
-async fn check(own: bool, more: &[&str], settings: tenancy::Settings) -> Result<usize> {
+async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
+    let source = settings.certificates;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/tenancy/testdata");
     let mut paths: Vec<_> =
         std::fs::read_dir(&folder)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
     paths.sort();
     let mut stories = Vec::new();
     for (number, path) in paths.iter().filter(|path| path.to_string_lossy().ends_with(".in.yaml")).enumerate() {
-        let of_own = std::fs::read_to_string(path)?.starts_with("# certificates: own");
-        if of_own == own {
-            stories.push(Story::read(path, number, own)?);
+        let told = std::fs::read_to_string(path)?;
+        let of = match told.lines().next().unwrap_or_default() {
+            line if line.starts_with("# certificates: own") => Source::Acme,
+            line if line.starts_with("# certificates: internal-ca") => Source::InternalCa,
+            _ => Source::CertManager,
+        };
+        if of == source {
+            stories.push(Story::read(path, number, of == Source::Acme)?);
         }
     }
-    let cluster = cluster().await?.reached_at(address(own));
+    let cluster = cluster().await?.reached_at(address(source));
     let server = &cluster.server;
     let stories: Vec<Story> =
         futures::stream::iter(stories).map(|story| story.apply(server)).buffered(8).try_collect().await?;
@@ -348,7 +366,8 @@ async fn check(own: bool, more: &[&str], settings: tenancy::Settings) -> Result<
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn every_story_of_tenancy_is_carried_out_beside_cert_manager() -> Result<()> {
-    let count = check(false, &[], tenancy::Settings::default()).await?;
+    let settings = tenancy::Settings { solver: Some(solver(false)), ..tenancy::Settings::default() };
+    let count = check(&[], settings).await?;
     assert!(count > 50, "{count} stories");
     Ok(())
 }
@@ -357,15 +376,18 @@ async fn every_story_of_tenancy_is_carried_out_beside_cert_manager() -> Result<(
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn every_story_of_our_own_certificates_is_carried_out() -> Result<()> {
     let challenges = format!("127.0.0.1:{}", free_port()?);
-    let solver = tenancy::SolverService {
-        namespace: NAMESPACE.into(),
-        name: "gatewright-challenges".to_owned(),
-        port: 80,
-        answers: true,
-    };
-    let certificates = tenancy::Certificates::Own;
-    let settings = tenancy::Settings { certificates, solver: Some(solver), ..tenancy::Settings::default() };
-    let count = check(true, &["--certificates", "own", "--challenges", &challenges], settings).await?;
+    let (certificates, solver) = (Source::Acme, Some(solver(true)));
+    let settings = tenancy::Settings { certificates, solver, ..tenancy::Settings::default() };
+    let count = check(&["--certificates", "own", "--challenges", &challenges], settings).await?;
     assert!(count > 2, "{count} stories");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
+async fn every_story_of_the_internal_ca_for_all_is_carried_out() -> Result<()> {
+    let (certificates, solver) = (Source::InternalCa, Some(solver(false)));
+    let settings = tenancy::Settings { certificates, solver, ..tenancy::Settings::default() };
+    assert!(check(&["--certificates", "internal-ca"], settings).await? > 0, "there are some");
     Ok(())
 }

@@ -15,6 +15,7 @@ use super::settings::IssuerSettings;
 use super::shelf::Shelf;
 use super::wish::{IssuerRef, Wish};
 use crate::model::{Hostname, ObjectName};
+use crate::tenancy::names::issuer as issuer_object;
 use crate::translate::{ChallengeAnswer, Index};
 
 /// The issuer of a wish, as far as planning needs it.
@@ -247,7 +248,11 @@ impl Book {
             let about = entry.names.as_ref().ok().cloned().zip(resolved.as_ref().ok());
             let addressee = about.map(|((names, id), issuer)| {
                 let present = self.present.get(&secret).map(|(present, _)| present.certificate.serial());
-                Addressee { id, names, issuer: issuer.clone(), present }
+                let twin = match &entry.wish.issuer {
+                    IssuerRef::Own { owner, .. } => Some(Arc::from(issuer_object(&owner.name))),
+                    IssuerRef::Named(_) => None,
+                };
+                Addressee { id, names, issuer: issuer.clone(), twin, present }
             });
             if let Some(Addressee { id, names, issuer, .. }) = &addressee {
                 settled.found.extend(self.find(&secret, names, id, issuer));

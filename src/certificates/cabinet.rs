@@ -26,6 +26,8 @@ pub struct Addressee {
     pub names: Names,
     /// The issuer's name with the keeper.
     pub issuer: String,
+    /// cert-manager's Issuer that stands for the same CA: what comes from ours may as well come from that one.
+    pub twin: Option<Arc<str>>,
     /// The serial number of what is there.
     pub present: Option<String>,
 }

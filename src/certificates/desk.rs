@@ -27,6 +27,7 @@ use super::lookout::{Sockets, Where};
 use super::metrics::Figures;
 use super::report::{Check, Report};
 use super::settings::IssuerSettings;
+use super::sweep::hourly;
 use super::wish::{IssuerRef, Wish};
 use crate::model::{Hostname, ObjectName};
 use crate::translate::{INTERNAL_CA, SELF_SIGNED};
@@ -281,7 +282,8 @@ impl Desk {
     /// Keeps both sides in line until `stop` says so.
     pub async fn run(&self, out: mpsc::Sender<Vec<Handout>>, stop: watch::Receiver<bool>) {
         let keeping = self.keeper.run(&self.wishlist, self.report.clone(), stop.clone());
-        tokio::join!(keeping, self.exchange(out, stop));
+        let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
+        tokio::join!(keeping, self.exchange(out, stop.clone()), hourly(&*self.storage, owners, stop));
     }
 
     async fn exchange(&self, out: mpsc::Sender<Vec<Handout>>, mut stop: watch::Receiver<bool>) {

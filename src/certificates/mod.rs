@@ -24,6 +24,7 @@ mod report;
 mod responder;
 mod settings;
 mod shelf;
+mod sweep;
 mod tenant;
 mod visitors;
 mod wish;

@@ -34,10 +34,12 @@ pub use parameters::{
     FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef, ServiceParameters, ServiceType,
 };
 pub use route::{BackendRef, Filters, Gate, ParentRef, Route, RouteKind, RouteRule, Unsupported};
-pub use secret::{CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, Secret, SecretError, issued_by, parse_certificate};
+pub use secret::{
+    CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
+};
 pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec};
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
-    SecretKey, Spec, TenantGateway,
+    SecretKey, Source, Spec, TenantGateway,
 };

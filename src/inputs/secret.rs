@@ -47,11 +47,15 @@ pub const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 /// Who issued what cert-manager put into a Secret, as far as we care.
 pub const CERT_MANAGER: &str = "cert-manager";
 
-/// Who issued what is in a Secret, as its annotations say.
-pub fn issued_by(annotations: Option<&BTreeMap<String, String>>) -> Option<&str> {
+/// The annotation with the serial number of the certificate that we put into a Secret: another one is not ours.
+pub const ISSUED_SERIAL: &str = "gatewright.io/serial";
+
+/// Who issued the certificate that is in a Secret, as its annotations say: what we said holds for the one that we put there.
+pub fn issued_by<'a>(annotations: Option<&'a BTreeMap<String, String>>, certificate: &Certificate) -> Option<&'a str> {
     let annotations = annotations?;
-    let ours = annotations.get(ISSUED_BY).map(String::as_str);
-    ours.or_else(|| annotations.get(CERTIFICATE_NAME).map(|_| CERT_MANAGER))
+    let says = |key: &str| annotations.get(key).map(String::as_str);
+    let is_it = says(ISSUED_SERIAL).is_none_or(|serial| serial == certificate.serial());
+    says(ISSUED_BY).filter(|_| is_it).or_else(|| says(CERTIFICATE_NAME).map(|_| CERT_MANAGER))
 }
 
 /// Larger Secrets hold no credentials of DNS providers, and are not kept.
@@ -99,7 +103,9 @@ impl Secret {
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok().map(Zeroizing::new);
             Arc::new(Credentials(data.into_iter().filter_map(|(key, b)| Some((key, text(b.0)?))).collect()))
         });
-        let issued_by = issued_by(object.metadata.annotations.as_ref()).map(Arc::from);
+        let annotations = object.metadata.annotations.as_ref();
+        let issued_by = certificate.as_ref().ok().and_then(|certificate| issued_by(annotations, certificate));
+        let issued_by = issued_by.map(Arc::from);
         Self { name: meta.name, certificate: certificate.map(Arc::new), issued_by, credentials }
     }
 

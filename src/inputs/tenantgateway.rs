@@ -12,7 +12,7 @@ use super::ParseError;
 use super::object::{Fields, read};
 use crate::model::{Hostname, ObjectName};
 
-/// Chooses the internal CA in place of the Issuer; `spec` stays as upstream's schema wants it.
+/// Says who issues, whatever the installation has others do; `spec` stays as upstream's schema wants it.
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// Names an ACME directory other than those of `spec.issuerName`.
 pub const DIRECTORY: &str = "gatewright.io/acme-directory";
@@ -168,11 +168,9 @@ fn cloudflare() -> String {
 /// Where certificates come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One certificate per host, by HTTP-01.
+    /// One certificate per host; by HTTP-01 where the issuer wants a proof.
     Http01,
-    /// One certificate per host, by the internal CA.
-    InternalCa,
-    /// One wildcard certificate, by DNS-01.
+    /// One wildcard certificate; by DNS-01 where the issuer wants a proof.
     Dns01,
     /// One that somebody else brings.
     ExistingSecret,
@@ -181,7 +179,31 @@ pub enum Mode {
 impl Mode {
     /// Whether every host has a listener and a certificate of its own.
     pub fn per_host(self) -> bool {
-        matches!(self, Mode::Http01 | Mode::InternalCa)
+        self == Mode::Http01
+    }
+}
+
+/// Who issues certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// cert-manager, by its Issuers and Certificates.
+    CertManager,
+    /// We do, from a CA that speaks ACME.
+    Acme,
+    /// We do, by our own CA.
+    InternalCa,
+}
+
+impl Source {
+    const ALL: [Source; 3] = [Source::CertManager, Source::Acme, Source::InternalCa];
+
+    /// As the annotation has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Source::CertManager => "cert-manager",
+            Source::Acme => "acme",
+            Source::InternalCa => "internal-ca",
+        }
     }
 }
 
@@ -232,18 +254,7 @@ impl TenantGateway {
 
     /// Where its certificates come from.
     pub fn mode(&self) -> Result<Mode, Invalid> {
-        let internal = match self.annotations.get(ISSUER).map(String::as_str) {
-            None => false,
-            Some("internal-ca") => true,
-            Some(other) => {
-                return invalid(
-                    format!("metadata.annotations[{ISSUER}]"),
-                    format!("{other:?} is not known: internal-ca is"),
-                );
-            }
-        };
         match self.spec.cert_mode.as_str() {
-            "" | "http01" if internal => Ok(Mode::InternalCa),
             "" | "http01" => Ok(Mode::Http01),
             "dns01" => Ok(Mode::Dns01),
             "existingSecret" => Ok(Mode::ExistingSecret),
@@ -251,8 +262,21 @@ impl TenantGateway {
         }
     }
 
-    /// The parsed apex and mode, or what is wrong.
-    pub fn check(&self) -> Result<(Hostname, Mode), Invalid> {
+    /// Who issues its certificates; `None` where it does not say.
+    pub fn source(&self) -> Result<Option<Source>, Invalid> {
+        let Some(given) = self.annotations.get(ISSUER) else { return Ok(None) };
+        let known = Source::ALL.into_iter().find(|source| source.as_str() == given);
+        match known {
+            Some(source) => Ok(Some(source)),
+            None => invalid(
+                format!("metadata.annotations[{ISSUER}]"),
+                format!("{given:?} is not known: use cert-manager, acme or internal-ca, or leave it out"),
+            ),
+        }
+    }
+
+    /// The parsed apex and mode, or what is wrong. `from` issues where it does not say who does.
+    pub fn check(&self, from: Source) -> Result<(Hostname, Mode), Invalid> {
         if let Some(why) = &self.unreadable {
             return invalid("spec", format!("cannot be read: {why}"));
         }
@@ -269,6 +293,7 @@ impl TenantGateway {
             return invalid("metadata.name", "is longer than 63 characters: make one with a shorter name");
         }
         let mode = self.mode()?;
+        let source = self.source()?.unwrap_or(from);
         if !mode.per_host() && apex.as_str().len() > 251 {
             let fix = format!("is longer than 251 characters, so that *.{apex} is no hostname: use certMode http01");
             return invalid("spec.apex", fix);
@@ -286,7 +311,7 @@ impl TenantGateway {
         if let Err(text) = self.addresses() {
             return invalid(format!("metadata.annotations[{ADDRESSES}]"), text);
         }
-        if mode == Mode::Dns01 {
+        if mode == Mode::Dns01 && source != Source::InternalCa {
             self.check_provider()?;
         }
         let too_many = self.spec.tls_passthrough_services.len().max(self.spec.attached_namespaces.len());
@@ -358,7 +383,7 @@ mod tests {
         let tenant = tenant(json!({"apex": "a.example.org"}));
         assert_eq!(tenant.spec.gateway_class_name, "cilium");
         assert_eq!(tenant.spec.issuer_name, "letsencrypt-prod");
-        assert_eq!(tenant.check().expect("valid").1, Mode::Http01);
+        assert_eq!(tenant.check(Source::CertManager).expect("valid").1, Mode::Http01);
     }
 
     /// A hostname of so many characters.
@@ -373,13 +398,13 @@ mod tests {
         let named = |length: usize| {
             let name = "n".repeat(length);
             let value = json!({"metadata": {"namespace": "a", "name": name}, "spec": {"apex": long(253)}});
-            TenantGateway::parse(&value).expect("of the right shape").check()
+            TenantGateway::parse(&value).expect("of the right shape").check(Source::CertManager)
         };
         assert!(named(63).is_ok());
         let refused = named(64).expect_err("a label has no room").to_string();
         assert!(refused.starts_with("metadata.name: is longer than 63"), "{refused}");
         let spec = json!({"apex": long(251), "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}});
-        assert!(tenant(spec).check().is_ok());
+        assert!(tenant(spec).check(Source::CertManager).is_ok());
     }
 
     #[test]
@@ -398,9 +423,27 @@ mod tests {
             (json!({"apex": long(252), "certMode": "existingSecret"}), "spec.apex: is longer than 251"),
             (json!({"apex": long(254)}), "spec.apex: hostname"),
         ] {
-            let found = tenant(spec.clone()).check().expect_err("invalid").to_string();
+            let found = tenant(spec.clone()).check(Source::Acme).expect_err("invalid").to_string();
             assert!(found.starts_with(message), "{spec}: {found}");
         }
+    }
+
+    #[test]
+    fn the_annotation_goes_before_the_installation_and_our_own_ca_needs_no_provider() {
+        let annotated = |issuer: &str, spec: Value| {
+            let meta = json!({"name": "t", "namespace": "a", "annotations": {ISSUER: issuer}});
+            TenantGateway::parse(&json!({"metadata": meta, "spec": spec})).expect("of the right shape")
+        };
+        let dns01 = || json!({"apex": "a.org", "certMode": "dns01"});
+        for (issuer, source) in Source::ALL.map(|source| (source.as_str(), source)) {
+            assert_eq!(annotated(issuer, dns01()).source(), Ok(Some(source)));
+        }
+        assert_eq!(tenant(dns01()).source(), Ok(None));
+        assert!(annotated("internal-ca", dns01()).check(Source::Acme).is_ok());
+        assert!(tenant(dns01()).check(Source::InternalCa).is_ok());
+        assert!(annotated("acme", dns01()).check(Source::InternalCa).is_err());
+        let refused = annotated("own", dns01()).check(Source::Acme).expect_err("unknown").to_string();
+        assert!(refused.contains("\"own\" is not known: use cert-manager, acme or internal-ca"), "{refused}");
     }
 
     #[test]
@@ -463,7 +506,7 @@ mod tests {
     fn what_a_laxer_schema_admits_is_passed_over_or_told() {
         let admitted = |spec: Value| {
             let value = json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
-            TenantGateway::parse_with(&value, Fields::Any).expect("it has a name").check()
+            TenantGateway::parse_with(&value, Fields::Any).expect("it has a name").check(Source::Acme)
         };
         assert!(admitted(json!({"apex": "a.org", "fieldOfTomorrow": {"x": 1}})).is_ok());
         assert!(admitted(json!({"apex": "a.org", "dns01": {"provider": "cloudflare", "another": 1}})).is_ok());

@@ -23,7 +23,7 @@ use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
 use super::request::resource;
 use super::secrets::{Secrets, Step};
-use super::seen::Seen;
+use super::seen::{Seen, newer};
 use super::services::{self, Services};
 use super::status::{self, Us};
 use super::tenants::{self, Decided, Herald, Tenants};
@@ -94,8 +94,8 @@ pub struct Cluster {
     replicas: Replicas,
     damper: Damper<ObjectKey>,
     bodies: Bodies,
-    /// Objects that refer to a Secret whose body is on its way: a listener whose certificate is on its way is not broken by a new version
-    /// of its Gateway that comes a moment sooner.
+    /// Objects that refer to a Secret whose body is on its way: its listener is not broken by a new version of its Gateway
+    /// that comes a moment sooner.
     deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
     early: Vec<Change>,
@@ -229,7 +229,7 @@ impl Cluster {
                     self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
                     self.tenants.see(derived, held);
                 }
-                Update::Secret(name, version) => steps.extend(self.secrets.there(name, version)),
+                Update::Secret(name, version, ours) => steps.extend(self.secrets.there(name, version, ours)),
                 Update::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
                 Update::Delete(key) => {
                     steps.extend(self.secrets.delete(&key));
@@ -255,6 +255,7 @@ impl Cluster {
             }
         }
         changes.extend(self.all_ready());
+        self.known.extend(self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Keyed(secret, ours)));
         self.apply(changes, term);
     }
 
@@ -594,9 +595,4 @@ enum Decision {
     Nothing,
     Later(Instant),
     Write(serde_json::Value),
-}
-
-/// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
-pub(super) fn newer(one: &str, other: &str) -> bool {
-    (one.len(), one) > (other.len(), other)
 }

@@ -12,6 +12,9 @@ use crate::tenancy::secret_of;
 pub struct Secrets {
     /// Version of every TLS Secret in the cluster.
     there: BTreeMap<ObjectName, String>,
+    /// Those with a key of ours.
+    keyed: BTreeSet<ObjectName>,
+    rekeyed: BTreeMap<ObjectName, bool>,
     by_referrer: BTreeMap<ObjectKey, BTreeSet<ObjectName>>,
     referrers: BTreeSet<(ObjectName, ObjectKey)>,
     /// Version of every body that was asked for.
@@ -56,16 +59,30 @@ impl Secrets {
         self.refer(key.clone(), BTreeSet::new())
     }
 
-    /// A Secret is there in this version.
-    pub fn there(&mut self, name: ObjectName, version: String) -> Vec<Step> {
+    /// A Secret is there in this version, with a key of ours or without.
+    pub fn there(&mut self, name: ObjectName, version: String, ours: bool) -> Vec<Step> {
+        self.key(&name, ours);
         self.there.insert(name.clone(), version);
         self.settle(&name).into_iter().collect()
     }
 
     /// A Secret is gone.
     pub fn gone(&mut self, name: &ObjectName) -> Vec<Step> {
+        self.key(name, false);
         self.there.remove(name);
         self.settle(name).into_iter().collect()
+    }
+
+    /// In which Secrets there is a key of ours since this was last asked, or is none any more.
+    pub fn rekeyed(&mut self) -> impl Iterator<Item = (ObjectName, bool)> {
+        std::mem::take(&mut self.rekeyed).into_iter()
+    }
+
+    fn key(&mut self, name: &ObjectName, ours: bool) {
+        let changed = if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(name) };
+        if changed {
+            self.rekeyed.insert(name.clone(), ours);
+        }
     }
 
     /// Whether an object refers to one of these Secrets.
@@ -135,15 +152,20 @@ mod tests {
     #[test]
     fn a_body_is_fetched_when_it_is_referred_to_and_there() {
         let mut secrets = Secrets::default();
-        assert_eq!(secrets.there(name("x"), "1".into()), []);
+        assert_eq!(secrets.there(name("x"), "1".into(), true), []);
         assert_eq!(secrets.put(&gateway(&["x", "y"])), [Step::Fetch(name("x"))]);
-        assert_eq!(secrets.there(name("x"), "1".into()), [], "a relist brings the same version");
-        assert_eq!(secrets.there(name("y"), "7".into()), [Step::Fetch(name("y"))]);
-        assert_eq!(secrets.there(name("x"), "2".into()), [Step::Fetch(name("x"))], "a new version has a new body");
+        assert_eq!(secrets.there(name("x"), "1".into(), true), [], "a relist brings the same version");
+        assert_eq!(secrets.there(name("y"), "7".into(), false), [Step::Fetch(name("y"))]);
+        assert_eq!(
+            secrets.there(name("x"), "2".into(), true),
+            [Step::Fetch(name("x"))],
+            "a new version has a new body"
+        );
+        assert_eq!(secrets.rekeyed().collect::<Vec<_>>(), [(name("x"), true)], "once, and those alone that matter");
         assert_eq!(secrets.gone(&name("y")), [Step::Forget(name("y"))]);
         assert_eq!(secrets.put(&gateway(&["y"])), [Step::Forget(name("x"))]);
         assert!(!secrets.wanted(&name("x")));
-        assert_eq!(secrets.there(name("y"), "8".into()), [Step::Fetch(name("y"))]);
+        assert_eq!(secrets.there(name("y"), "8".into(), false), [Step::Fetch(name("y"))]);
         assert_eq!(secrets.wish(&name("y"), true), [], "it is there already");
         assert_eq!(secrets.delete(&gateway(&[]).key()), [], "whoever is to put something there wants to know");
         assert_eq!(secrets.wish(&name("y"), false), [Step::Forget(name("y"))]);

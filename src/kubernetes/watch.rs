@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::seen::Seen;
 use super::tenants::{Held, derived};
-use crate::inputs::{Kind, Object, ObjectKey};
+use crate::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::sharing::Sharing;
 use crate::tenancy::{Derived, Existing};
@@ -56,8 +56,8 @@ pub enum Update {
     Put(Box<Object>, Option<Box<Seen>>),
     /// It is there under a name that a TenantGateway may lead to.
     Held(Derived, Box<Held>, Existing),
-    /// A Secret is there in this version. Its body was not asked for.
-    Secret(ObjectName, String),
+    /// A Secret is there in this version, and whether we put its key there. Its body was not asked for.
+    Secret(ObjectName, String, bool),
     /// It is gone.
     Delete(ObjectKey),
     /// It is there, and we cannot read it.
@@ -302,7 +302,8 @@ fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
 fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> Option<Update> {
     match key.kind {
         Kind::Secret => {
-            return Some(Update::Secret(key.name, object.metadata.resource_version.unwrap_or_default()));
+            let ours = object.metadata.annotations.is_some_and(|all| all.contains_key(ISSUED_BY));
+            return Some(Update::Secret(key.name, object.metadata.resource_version.unwrap_or_default(), ours));
         }
         // What they lead to is not ours to read.
         Kind::Issuer | Kind::Certificate => return None,

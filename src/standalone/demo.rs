@@ -124,7 +124,7 @@ mod tests {
         });
         assert_eq!(slice.expect("it is there").ports[0].1, 9);
         let settings = Settings::new(crate::run::CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]);
-        let tenancy = tenancy::Settings { certificates: tenancy::Certificates::Own, ..Default::default() };
+        let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, ..Default::default() };
         let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
         pipeline.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);
         let wanted = pipeline.tenancy().wishes().values();

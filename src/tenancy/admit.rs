@@ -10,7 +10,7 @@ use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Finding, Tenancy, Valid};
 use super::held::{Bid, HostId, from_the_end};
 use super::render::HOST_LABEL;
-use super::{ClaimKey, ClaimKind, Mode, names};
+use super::{ClaimKey, ClaimKind, Mode, Source, names};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
@@ -142,7 +142,10 @@ impl Tenancy {
             _ if passthrough => {
                 Some((Reason::HostnameConflict, format!("{hostname} belongs to a passthrough service")))
             }
-            _ if hostname.is_wildcard() && valid.mode == Mode::Http01 && key.kind != ClaimKind::ListenerSet => {
+            _ if hostname.is_wildcard()
+                && (valid.mode, valid.source != Source::InternalCa) == (Mode::Http01, true)
+                && key.kind != ClaimKind::ListenerSet =>
+            {
                 let text = format!("{hostname}: HTTP-01 issues no wildcard certificates; use dns01");
                 Some((Reason::WildcardNotIssuable, text))
             }

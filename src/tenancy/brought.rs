@@ -2,8 +2,10 @@
 //!
 //! Nothing depends on it but what a TenantGateway says: its Gateway is written all the same, and serves what it can.
 
-use super::TenantGateway;
+use super::delta::{Derived, DerivedKind};
+use super::desired::KeyKind;
 use super::engine::{Dirty, Tenancy, Valid};
+use super::{TenantGateway, names};
 use crate::inputs::{Mode, Secret, SecretError};
 use crate::model::{Hostname, ObjectName};
 
@@ -61,6 +63,21 @@ impl Tenancy {
             Some(new) => drop(self.brought.insert(name, new)),
             None => drop(self.brought.remove(&name)),
         }
+    }
+
+    /// Takes in whether the key in a Secret is ours: cert-manager's Certificate for it then says so, or it would be issued anew.
+    pub(super) fn take_key(&mut self, name: ObjectName, ours: bool, dirty: &mut Dirty) {
+        let changed = if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(&name) };
+        if changed {
+            let wildcard = |tenant: &&ObjectName| *name.name == *names::wildcard_certificate(&tenant.name);
+            dirty.tenants.extend(self.tenants_in.of(&name.namespace).filter(wildcard).cloned());
+            self.touch_certified(&Derived { kind: DerivedKind::Certificate, name }, dirty);
+        }
+    }
+
+    /// The key that stands in a Secret.
+    pub(super) fn key_in(&self, secret: ObjectName) -> KeyKind {
+        if self.keyed.contains(&secret) { KeyKind::Ours } else { KeyKind::Theirs }
     }
 
     /// Remembers which Secret a TenantGateway names, or forgets it.

@@ -49,6 +49,7 @@ pub(super) fn gone(change: Change) -> Change {
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
         Change::Secret(name, _) => Change::Secret(name, None),
+        Change::Keyed(name, _) => Change::Keyed(name, false),
         Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("these do not go"),
     }
 }
@@ -305,7 +306,15 @@ fn event() -> impl Strategy<Value = Change> {
         json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
         json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}}),
     ]);
-    prop_oneof![5 => routes, 2 => spaces, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
+    let keys = (prop_oneof![Just("x.a.org"), Just("a.org"), Just("*")], any::<bool>()).prop_map(|(host, ours)| {
+        let secret = if host == "*" {
+            names::wildcard_certificate("cozystack")
+        } else {
+            names::host_certificate("cozystack", host)
+        };
+        Change::Keyed(ObjectName::new("tenant-a", secret), ours)
+    });
+    prop_oneof![5 => routes, 2 => spaces, 1 => keys, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
 }
 
 pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
@@ -352,6 +361,7 @@ proptest! {
                 Change::TenantGateway(name, _) => format!("t{name}"),
                 Change::Namespace(name, _) => format!("n{name}"),
                 Change::Secret(name, _) => format!("s{name}"),
+                Change::Keyed(name, _) => format!("k{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
                 Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("none is made"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Brought, ClaimKey, Claimant, Desired, TenantGateway, Wish};
-use crate::inputs::{Gate, ParentRef};
+use crate::inputs::{Gate, ParentRef, Source};
 use crate::model::{Hostname, ObjectName, Reason};
 
 /// What an installation decides.
@@ -12,8 +12,11 @@ use crate::model::{Hostname, ObjectName, Reason};
 pub struct Settings {
     /// Whether ListenerSets can be written.
     pub listener_sets: bool,
-    /// Who gets certificates.
-    pub certificates: Certificates,
+    /// Who issues where a TenantGateway does not say. cert-manager's Issuers and Certificates are among the desired objects;
+    /// what we issue is wished for.
+    pub certificates: Source,
+    /// Whether somebody takes what is written for cert-manager.
+    pub cert_manager: bool,
     /// Who of several claimants goes first.
     pub claims: Precedence,
     /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
@@ -31,7 +34,8 @@ impl Default for Settings {
         let ports = Ports { http: 80, https: 443 };
         Self {
             listener_sets: true,
-            certificates: Certificates::CertManager,
+            certificates: Source::CertManager,
+            cert_manager: true,
             claims: Precedence::Smallest,
             ports,
             class: "cilium".to_owned(),
@@ -61,15 +65,6 @@ pub struct Ports {
     pub http: u16,
     /// Of TLS.
     pub https: u16,
-}
-
-/// Who gets certificates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Certificates {
-    /// cert-manager: Issuers and Certificates are among the desired objects. Only the internal CA's are wishes.
-    CertManager,
-    /// We do: every certificate is a wish.
-    Own,
 }
 
 /// Who of several claimants goes first.
@@ -158,6 +153,8 @@ pub enum Change {
     Class(Arc<str>, bool),
     /// What is in a Secret of type `kubernetes.io/tls`; `None` where there is none.
     Secret(ObjectName, Option<Brought>),
+    /// Whether we put the key there that is in a Secret.
+    Keyed(ObjectName, bool),
     /// Whether ListenerSets can be written.
     ListenerSets(bool),
     /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start.

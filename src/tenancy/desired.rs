@@ -33,15 +33,24 @@ enum Content {
     Gateway(Arc<Gateway>),
     ListenerSet(Arc<ListenerSet>),
     /// A Certificate for one host, which has the name of its Secret.
-    Certificate(Arc<str>, Hostname),
+    Certificate(Arc<str>, Hostname, KeyKind),
     /// The certificate of the wildcard listeners, and its names.
-    Wildcard(String, Vec<String>),
+    Wildcard(String, Vec<String>, KeyKind),
     /// The route that sends plain HTTP to HTTPS.
     Redirect(Plain),
     /// cert-manager's Issuer, and what its challenges attach to.
     Issuer(Plain, Arc<AcmeIssuer>),
     /// A route that leads challenges to us.
     Challenges(Plain, Arc<SolverRoute>),
+}
+
+/// Whose key a Certificate's Secret has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyKind {
+    /// One that cert-manager made, or will: as its defaults have it.
+    Theirs,
+    /// One of ours, of P-256. Without a word of it cert-manager would issue anew, for a key of RSA.
+    Ours,
 }
 
 /// How plain HTTP is reached, and what it is sent to.
@@ -61,12 +70,12 @@ impl Desired {
         Self { owner: owner.clone(), content: Content::ListenerSet(Arc::new(set)) }
     }
 
-    pub(super) fn certificate(owner: &Arc<Owner>, name: Arc<str>, hostname: Hostname) -> Self {
-        Self { owner: owner.clone(), content: Content::Certificate(name, hostname) }
+    pub(super) fn certificate(owner: &Arc<Owner>, name: Arc<str>, hostname: Hostname, key: KeyKind) -> Self {
+        Self { owner: owner.clone(), content: Content::Certificate(name, hostname, key) }
     }
 
-    pub(super) fn wildcard(owner: &Arc<Owner>, name: &str, names: Vec<String>) -> Self {
-        Self { owner: owner.clone(), content: Content::Wildcard(name.to_owned(), names) }
+    pub(super) fn wildcard(owner: &Arc<Owner>, name: &str, names: Vec<String>, key: KeyKind) -> Self {
+        Self { owner: owner.clone(), content: Content::Wildcard(name.to_owned(), names, key) }
     }
 
     pub(super) fn redirect(owner: &Arc<Owner>, plain: Plain) -> Self {
@@ -97,13 +106,13 @@ impl Desired {
                 let meta = meta(owner, &set.meta.name.name, &[tenant]);
                 object("gateway.networking.k8s.io/v1", "ListenerSet", meta, spec)
             }
-            Content::Certificate(name, hostname) => {
+            Content::Certificate(name, hostname, key) => {
                 let labels = [tenant, ("cozystack.io/per-listener-cert", "true")];
-                certificate(owner, name, &labels, &[hostname.as_str()])
+                certificate(owner, name, &labels, &[hostname.as_str()], *key)
             }
-            Content::Wildcard(name, names) => {
+            Content::Wildcard(name, names, key) => {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                certificate(owner, name, &[], &names)
+                certificate(owner, name, &[], &names, *key)
             }
             Content::Redirect(plain) => {
                 let mut redirect = json!({"scheme": "https", "statusCode": 301});
@@ -180,9 +189,12 @@ fn object(api_version: &str, kind: &str, meta: Value, spec: Value) -> Value {
 }
 
 /// cert-manager's Certificate, which has the name of its Secret.
-fn certificate(owner: &Owner, name: &str, labels: &[(&str, &str)], dns_names: &[&str]) -> Value {
+fn certificate(owner: &Owner, name: &str, labels: &[(&str, &str)], dns_names: &[&str], key: KeyKind) -> Value {
     let issuer = json!({"kind": "Issuer", "name": names::issuer(&owner.name.name)});
-    let spec = json!({"secretName": name, "issuerRef": issuer, "dnsNames": dns_names});
+    let mut spec = json!({"secretName": name, "issuerRef": issuer, "dnsNames": dns_names});
+    if key == KeyKind::Ours {
+        spec["privateKey"] = json!({"algorithm": "ECDSA", "size": 256});
+    }
     object("cert-manager.io/v1", "Certificate", meta(owner, name, labels), spec)
 }
 

@@ -18,7 +18,7 @@ use super::groups::Map;
 use super::held::{Host, HostId, Hosts, Name};
 use super::render::{ATTACHED_BY, Frame, GATEWAY_LABEL};
 use super::todo::{Queue, Todo};
-use super::{Brought, ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, TenantGateway, Verdict, Wish};
+use super::{Brought, ClaimKey, Claimant, Desired, Issuer, Mode, Readiness, Source, TenantGateway, Verdict, Wish};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName, Reason};
 use crate::translate::Index;
@@ -29,6 +29,7 @@ pub(super) struct Valid {
     pub(super) object: TenantGateway,
     pub(super) apex: Hostname,
     pub(super) mode: Mode,
+    pub(super) source: Source,
     /// Who issues its certificates, if not somebody brings them.
     pub(super) issuer: Option<Issuer>,
     pub(super) frame: Frame,
@@ -85,6 +86,8 @@ pub struct Tenancy {
     /// TenantGateways by the Secret that they are to be served with, and what is in it.
     pub(super) by_secret: Index<ObjectName, ObjectName>,
     pub(super) brought: BTreeMap<ObjectName, Brought>,
+    /// Secrets with a key of ours.
+    pub(super) keyed: BTreeSet<ObjectName>,
     /// GatewayClasses that are ours.
     pub(super) own: BTreeSet<Arc<str>>,
     pub(super) namespaces: BTreeMap<Arc<str>, Namespace>,
@@ -157,6 +160,7 @@ impl Tenancy {
             by_class: Index::default(),
             by_secret: Index::default(),
             brought: BTreeMap::new(),
+            keyed: BTreeSet::new(),
             own: BTreeSet::new(),
             namespaces: BTreeMap::new(),
             expecting: Index::default(),
@@ -281,6 +285,7 @@ impl Tenancy {
     fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
             Change::Secret(name, brought) => self.take_secret(name, brought, dirty),
+            Change::Keyed(name, ours) => self.take_key(name, ours, dirty),
             Change::Recorded(hostname, record) => self.take_record(hostname, record, dirty),
             Change::ListenerSets(can) => {
                 self.settings.listener_sets = can;

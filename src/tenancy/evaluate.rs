@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use super::admit::lower_case;
 use super::claim::within;
-use super::delta::{Certificates, Derived, DerivedKind};
+use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Tenancy, Valid};
 use super::held::Host;
 use super::render::{self, ATTACHED_BY, Frame, GATEWAY_LABEL, HOST_LABEL};
 use super::solver::Solving;
 use super::wish::{Issuer, Wish};
-use super::{Desired, Readiness, TenantGateway, issuer, names};
+use super::{Desired, Mode, Readiness, Source, TenantGateway, issuer, names};
+use crate::inputs::ISSUER;
 use crate::model::{Hostname, ObjectName};
+
+/// What is in the way: the reason, and the fix.
+type Obstacle = (&'static str, String);
 
 /// Names on one certificate: Let's Encrypt takes no more.
 pub(super) const NAMES: usize = 100;
@@ -105,11 +109,12 @@ impl Tenancy {
     /// What does not depend on claims.
     fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
+        let key = self.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
         let (mut redirect, mut issuer, mut certificate, mut wish) = (None, None, None, None);
         if let Some(valid) = self.valid.get(name) {
             let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
             redirect = Some(Desired::redirect(owner, plain));
-            let ours = self.settings.certificates == Certificates::Own;
+            let ours = valid.source != Source::CertManager;
             let from = valid.issuer.as_ref();
             if let Some(Issuer::Acme(acme)) = from.filter(|_| !ours) {
                 issuer = Some(Desired::issuer(owner, plain, acme));
@@ -121,7 +126,7 @@ impl Tenancy {
                 if ours {
                     wish = Some(wish_for(name, &secret, &wanted, from.clone()));
                 } else {
-                    certificate = Some(Desired::wildcard(owner, &secret, wanted));
+                    certificate = Some(Desired::wildcard(owner, &secret, wanted, key));
                 }
             }
         }
@@ -148,8 +153,11 @@ impl Tenancy {
         }
     }
 
-    fn check(&self, tenant: &TenantGateway) -> Result<Valid, (&'static str, String)> {
-        let (apex, mode) = tenant.check().map_err(|error| ("InvalidSpec", error.to_string()))?;
+    fn check(&self, tenant: &TenantGateway) -> Result<Valid, Obstacle> {
+        let default = self.settings.certificates;
+        let (apex, mode) = tenant.check(default).map_err(|error| ("InvalidSpec", error.to_string()))?;
+        let told = tenant.source().expect("checked just now");
+        let source = told.unwrap_or(default);
         let namespace = &tenant.name.namespace;
         if self.first_in(namespace) != Some(&tenant.name) {
             let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
@@ -180,9 +188,13 @@ impl Tenancy {
             }
             _ => {
                 let own = self.own.contains(render::class(tenant, &self.settings));
-                let solving = Solving::new(mode, own, uid, &self.settings);
+                if let Some(lack) = told.and_then(|source| self.issues_not(mode, source, own)) {
+                    return Err((lack.0, format!("metadata.annotations[{ISSUER}]: {}", lack.1)));
+                }
+                let solving = Solving::new((mode, source), own, uid, &self.settings);
                 let frame = Frame::new(tenant, &apex, mode, own, solving.map(Arc::new), &self.settings);
-                Ok(Valid { object: tenant.clone(), apex, mode, issuer: issuer::issuer(tenant, mode), frame })
+                let issuer = issuer::issuer(tenant, mode, source);
+                Ok(Valid { object: tenant.clone(), apex, mode, source, issuer, frame })
             }
         }
     }
@@ -197,6 +209,25 @@ impl Tenancy {
         let created = |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
         let all = self.tenants_in.of(namespace);
         all.min_by_key(|name| (!lives(name), created(name), !self.valid.contains_key(*name), *name))
+    }
+
+    /// Why nobody would issue: what that needs is not there.
+    pub(super) fn issues_not(&self, mode: Mode, source: Source, own: bool) -> Option<Obstacle> {
+        let settings = &self.settings;
+        let answered = own || settings.solver.as_ref().is_none_or(|service| service.answers);
+        match (mode, source) {
+            (Mode::ExistingSecret, _) => None,
+            (_, Source::CertManager) if !settings.cert_manager => {
+                let text = "cert-manager is not made use of here: use acme or internal-ca, or leave it out";
+                Some(("NoCertManager", text.to_owned()))
+            }
+            (Mode::Http01, Source::Acme) if !answered => {
+                let text = "acme with HTTP-01 is not answered at Gateways that somebody else serves: start the \
+                            controller with --challenges, or use certMode dns01, or another issuer";
+                Some(("ChallengesNotAnswered", text.to_owned()))
+            }
+            _ => None,
+        }
     }
 
     /// The wildcards of the child apexes on the certificate of a TenantGateway in wildcard mode.
@@ -263,4 +294,108 @@ impl Tenancy {
 fn wish_for(tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> Wish {
     let names = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
     Wish { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::confluence::{http, namespace};
+    use super::super::*;
+
+    /// A TenantGateway whose annotation says who issues.
+    fn tenant(issuer: Option<&str>) -> Change {
+        let annotations = issuer.map(|issuer| json!({"gatewright.io/issuer": issuer}));
+        let meta = json!({"namespace": "tenant-a", "name": "cozystack", "uid": "a", "annotations": annotations});
+        let tenant =
+            TenantGateway::parse(&json!({"metadata": meta, "spec": {"apex": "a.org"}})).expect("a TenantGateway");
+        Change::TenantGateway(tenant.name.clone(), Some(tenant))
+    }
+
+    /// Who issues, by what there is: an Issuer and Certificates, or wishes; and what is told.
+    fn told(engine: &Tenancy) -> (usize, Vec<String>, &'static str) {
+        let of_cert_manager =
+            |derived: &&Derived| matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate);
+        let wishes = engine.wishes().values().map(|wish| wish.issuer.to_string()).collect();
+        let name = engine.tenants().next().expect("there is one").clone();
+        let status = engine.status(&name, &|_| None).expect("it has a status");
+        (engine.objects().keys().filter(of_cert_manager).count(), wishes, status.reason)
+    }
+
+    #[test]
+    fn an_issuer_goes_to_and_fro_and_one_that_cannot_issue_changes_nothing() {
+        const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
+        let solver = |answers| SolverService { namespace: "g".into(), name: "c".to_owned(), port: 80, answers };
+        for (default, answers, issuer, objects, wish, reason) in [
+            (Source::CertManager, false, None, 2, None, "GatewayNotAccepted"),
+            (Source::CertManager, true, Some("acme"), 0, Some(PRODUCTION), "GatewayNotAccepted"),
+            (Source::CertManager, false, Some("acme"), 2, None, "ChallengesNotAnswered"),
+            (Source::CertManager, true, Some("internal-ca"), 0, Some("internal-ca"), "GatewayNotAccepted"),
+            (Source::CertManager, true, Some("magic"), 2, None, "InvalidSpec"),
+            (Source::Acme, true, Some("cert-manager"), 2, None, "GatewayNotAccepted"),
+            (Source::Acme, true, Some("acme"), 0, Some(PRODUCTION), "GatewayNotAccepted"),
+            // Nobody asked for it: the installation is told, and goes on.
+            (Source::Acme, false, None, 0, Some(PRODUCTION), "ChallengesNotAnswered"),
+            (Source::InternalCa, false, None, 0, Some("internal-ca"), "GatewayNotAccepted"),
+            (Source::InternalCa, false, Some("acme"), 0, Some("internal-ca"), "ChallengesNotAnswered"),
+            (Source::InternalCa, false, Some("cert-manager"), 2, None, "GatewayNotAccepted"),
+        ] {
+            let settings = Settings { certificates: default, solver: Some(solver(answers)), ..Settings::default() };
+            let mut engine = Tenancy::new(settings);
+            let Change::Namespace(name, Some(space)) = namespace("tenant-a", "tenant-a", "a.org") else { panic!() };
+            let space = Namespace { uid: "n".to_owned(), ..space };
+            let route = http("tenant-a", "web", &["x.a.org"]);
+            engine.apply(vec![Change::Namespace(name, Some(space)), tenant(None), route]);
+            let before = told(&engine);
+            let gateways = |engine: &Tenancy| {
+                let all = engine.objects().iter().filter(|(derived, _)| derived.kind == DerivedKind::Gateway);
+                all.flat_map(|(_, gateway)| gateway.listeners().to_vec())
+                    .filter(|l| l.tls.is_some())
+                    .collect::<Vec<_>>()
+            };
+            let listeners = gateways(&engine);
+            assert_eq!(listeners.len(), 1);
+            engine.apply(vec![tenant(issuer)]);
+            let wishes: Vec<String> = wish.into_iter().map(str::to_owned).collect();
+            assert_eq!(told(&engine), (objects, wishes, reason), "{default:?} {answers} {issuer:?}");
+            assert_eq!(gateways(&engine), listeners, "who issues is nothing to a listener");
+            engine.apply(vec![tenant(None)]);
+            assert_eq!(told(&engine), before, "{default:?} {answers} {issuer:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_over_a_key_of_ours_says_so_and_no_other_does() {
+        for spec in [
+            json!({"apex": "a.org"}),
+            json!({"apex": "a.org", "certMode": "dns01", "dns01": {
+            "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}}),
+        ] {
+            let mut engine = Tenancy::new(Settings::default());
+            let tenant = super::super::confluence::tenant("tenant-a", spec);
+            let route = http("tenant-a", "web", &["x.a.org"]);
+            engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant, route]);
+            let certificate = |engine: &Tenancy| {
+                let mut all = engine.objects().iter().filter(|(derived, _)| derived.kind == DerivedKind::Certificate);
+                let (derived, desired) = all.next().expect("there is one");
+                (derived.name.clone(), desired.document()["spec"]["privateKey"].clone())
+            };
+            let (secret, key) = certificate(&engine);
+            assert_eq!(key, json!(null), "as upstream has it");
+            let delta = engine.apply(vec![Change::Keyed(secret.clone(), true)]);
+            assert_eq!(delta.objects.len(), 1);
+            assert_eq!(certificate(&engine).1, json!({"algorithm": "ECDSA", "size": 256}));
+            assert!(engine.apply(vec![Change::Keyed(secret.clone(), true)]).objects.is_empty());
+            engine.apply(vec![Change::Keyed(secret, false)]);
+            assert_eq!(certificate(&engine).1, json!(null));
+        }
+    }
+
+    #[test]
+    fn cert_manager_is_not_asked_where_nobody_takes_what_is_written() {
+        let settings = Settings { certificates: Source::Acme, cert_manager: false, ..Settings::default() };
+        let mut engine = Tenancy::new(settings);
+        engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant(Some("cert-manager"))]);
+        assert_eq!(told(&engine), (0, Vec::new(), "NoCertManager"));
+    }
 }

@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 use super::names;
 use super::wish::{AcmeIssuer, Issuer, Provider, Solver};
-use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, TenantGateway};
+use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, Source, TenantGateway};
 use crate::model::ObjectName;
 
 /// Let's Encrypt, as `spec.issuerName` names it.
 const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
 const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// Who issues; `None` where somebody brings the certificate.
-pub(super) fn issuer(tenant: &TenantGateway, mode: Mode) -> Option<Issuer> {
-    let solver = match mode {
-        Mode::ExistingSecret => return None,
-        Mode::InternalCa => return Some(Issuer::InternalCa),
-        Mode::Http01 => Solver::Http01,
-        Mode::Dns01 => Solver::Dns01(provider(tenant)?),
+/// Who issues; `None` where somebody brings the certificate. What cert-manager issues comes from the same CA as ours.
+pub(super) fn issuer(tenant: &TenantGateway, mode: Mode, source: Source) -> Option<Issuer> {
+    let solver = match (mode, source) {
+        (Mode::ExistingSecret, _) => return None,
+        (_, Source::InternalCa) => return Some(Issuer::InternalCa),
+        (Mode::Http01, _) => Solver::Http01,
+        (Mode::Dns01, _) => Solver::Dns01(provider(tenant)?),
     };
     let known = if tenant.spec.issuer_name == "letsencrypt-stage" { STAGING } else { PRODUCTION };
     let directory = tenant.annotations.get(DIRECTORY).cloned().unwrap_or_else(|| known.to_owned());

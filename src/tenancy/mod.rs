@@ -32,14 +32,14 @@ mod status;
 mod todo;
 mod wish;
 
-pub use crate::inputs::{Mode, TenantGateway};
+pub use crate::inputs::{Mode, Source, TenantGateway};
 pub use brought::Brought;
 pub(crate) use brought::secret_of;
 pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
-    Certificates, Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness,
-    Record, Settings, SolverService, Verdict,
+    Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness, Record, Settings,
+    SolverService, Verdict,
 };
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};

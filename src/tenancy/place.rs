@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::claim::{Rank, within};
-use super::delta::{Certificates, Derived, DerivedKind, Existing};
+use super::delta::{Derived, DerivedKind, Existing};
 use super::engine::{Dirty, Tenancy};
 use super::held::{Held, Host, HostId};
-use super::{ClaimKind, Claimant, Desired, Mode, Wish, names};
+use super::{ClaimKind, Claimant, Desired, Source, Wish, names};
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 
@@ -62,7 +62,7 @@ impl Tenancy {
     }
 
     /// Marks the host whose Certificate came, went or changed hands.
-    fn touch_certified(&self, key: &Derived, dirty: &mut Dirty) {
+    pub(super) fn touch_certified(&self, key: &Derived, dirty: &mut Dirty) {
         if key.kind != DerivedKind::Certificate {
             return;
         }
@@ -187,14 +187,17 @@ impl Tenancy {
         }
         let (mut certificate, mut wish) = (None, None);
         if let Some(valid) = self.valid.get(&tenant).filter(|valid| placed && valid.mode.per_host()) {
-            let ours = self.settings.certificates == Certificates::Own || valid.mode == Mode::InternalCa;
+            let ours = valid.source != Source::CertManager;
             let name = names.certificate.clone();
             match &valid.issuer {
                 Some(issuer) if ours => {
                     let secret = ObjectName::new(tenant.namespace.clone(), name);
                     wish = Some(Wish { secret, names: vec![hostname], issuer: issuer.clone() });
                 }
-                _ => certificate = Some(Desired::certificate(&valid.frame.owner, name, hostname)),
+                _ => {
+                    let key = self.key_in(ObjectName::new(tenant.namespace.clone(), name.clone()));
+                    certificate = Some(Desired::certificate(&valid.frame.owner, name, hostname, key));
+                }
             }
         }
         self.want(ObjectName::new(tenant.namespace.clone(), names.certificate.clone()), wish, dirty);

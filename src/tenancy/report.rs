@@ -178,6 +178,7 @@ impl Tenancy {
                 let text = format!("more than {CHILDREN} child apexes: a certificate has room for {NAMES} names");
                 findings.push(("TooManyNames", text));
             }
+            findings.extend(self.issues_not(valid.mode, valid.source, valid.frame.own));
             findings.extend(self.lacks(valid));
             let reason = findings.first().map_or("Reconciled", |(reason, _)| *reason);
             let message = findings.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ");

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::claims::{Claim, ClaimId};
-use super::delta::{Certificates, Derived, DerivedKind, Settings, SolverService};
+use super::delta::{Derived, DerivedKind, Settings, SolverService};
 use super::desired::Desired;
 use super::engine::{Dirty, Tenancy};
-use super::{ClaimKey, ClaimKind, Mode, names};
+use super::{ClaimKey, ClaimKind, Mode, Source, names};
 use crate::model::{Hostname, ObjectName};
 
 /// RFC 8555, 8.3.
@@ -31,8 +31,13 @@ pub(super) struct Solving {
 
 impl Solving {
     /// `None` where nobody asks on port 80, or we serve the Gateway, or somebody else issues.
-    pub(super) fn new(mode: Mode, own: bool, namespace_uid: &str, settings: &Settings) -> Option<Self> {
-        let ours = settings.certificates == Certificates::Own && mode == Mode::Http01 && !own;
+    pub(super) fn new(
+        (mode, source): (Mode, Source),
+        own: bool,
+        namespace_uid: &str,
+        settings: &Settings,
+    ) -> Option<Self> {
+        let ours = source == Source::Acme && mode == Mode::Http01 && !own;
         let service = settings.solver.clone().filter(|to| to.answers && ours && !namespace_uid.is_empty())?;
         Some(Self { service, namespace_uid: namespace_uid.to_owned() })
     }
@@ -163,7 +168,7 @@ mod tests {
 
     fn engine() -> Tenancy {
         let service = SolverService { namespace: OURS.into(), name: "challenges".to_owned(), port: 80, answers: true };
-        let certificates = Certificates::Own;
+        let certificates = Source::Acme;
         Tenancy::new(Settings { certificates, solver: Some(service), ..Settings::default() })
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
 use bytes::Bytes;
 use hyper::Method;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -72,6 +72,9 @@ struct Record {
     url: Option<String>,
     /// A rollover on its way: the CA knows this key, or `key`, or is about to.
     next_key: Option<StoredKey>,
+    /// Since when nobody has used it, as [`retire`] found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle: Option<Timestamp>,
 }
 
 #[derive(Clone)]
@@ -118,8 +121,36 @@ pub async fn thumbprint(storage: &dyn Storage, name: &str, directory_url: &str) 
     Ok(record.key.load()?.thumbprint())
 }
 
+/// Takes note that nobody uses an account, and forgets it when that has been so for long enough. Whether it is gone.
+///
+/// Whoever opens it meanwhile has it as it was.
+///
+/// # Errors
+/// When it cannot be read or written, or changes meanwhile.
+pub async fn retire(
+    storage: &dyn Storage,
+    key: &Key,
+    now: Timestamp,
+    after: SignedDuration,
+) -> Result<bool, AccountError> {
+    let _lock = storage.lock(key).await?;
+    let Some((mut record, version)) = read_json::<Record>(storage, key).await? else { return Ok(true) };
+    match record.idle {
+        None => {
+            record.idle = Some(now);
+            write_json(storage, key, &record, &Expect::Version(version)).await?;
+            Ok(false)
+        }
+        Some(since) if now < since + after => Ok(false),
+        Some(_) => {
+            storage.remove(key).await?;
+            Ok(true)
+        }
+    }
+}
+
 async fn load_or_make(storage: &dyn Storage, key: &Key, directory_url: &str) -> Result<Record, AccountError> {
-    if let Some((record, _)) = read_json::<Record>(storage, key).await? {
+    if let Some((mut record, version)) = read_json::<Record>(storage, key).await? {
         if record.directory != directory_url {
             return Err(AccountError::OtherDirectory {
                 account: key.name().to_owned(),
@@ -127,10 +158,19 @@ async fn load_or_make(storage: &dyn Storage, key: &Key, directory_url: &str) -> 
                 wanted: directory_url.to_owned(),
             });
         }
+        if record.idle.take().is_some() {
+            write_json(storage, key, &record, &Expect::Version(version)).await?;
+        }
         return Ok(record);
     }
     let made = SigningKey::generate()?;
-    let record = Record { directory: directory_url.to_owned(), key: StoredKey::of(&made), url: None, next_key: None };
+    let record = Record {
+        directory: directory_url.to_owned(),
+        key: StoredKey::of(&made),
+        url: None,
+        next_key: None,
+        idle: None,
+    };
     write_json(storage, key, &record, &Expect::Absent).await?;
     Ok(record)
 }

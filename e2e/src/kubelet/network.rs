@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 use std::process::Command;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +12,8 @@ use anyhow::{Context, Result, ensure};
 use crate::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(10);
+/// How many networks this process made.
+static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The network of a node.
 pub(super) struct Network {
@@ -32,7 +34,9 @@ pub(super) struct PodNetwork {
 
 impl Network {
     pub(super) fn new() -> Result<Self> {
-        let part = u8::try_from(std::process::id() % 250 + 1).expect("at most 250");
+        // Tests of one process have networks apart.
+        let before = NETWORKS.fetch_add(1, Ordering::Relaxed);
+        let part = u8::try_from((std::process::id() % 250 + before * 83) % 250 + 1).expect("at most 250");
         let node = hold()?;
         let (pid, link) = (node.pid().to_string(), format!("gw{}", node.pid()));
         run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "up0", "netns", &pid])?;

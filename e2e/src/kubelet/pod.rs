@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -21,6 +21,8 @@ use crate::process::Process;
 /// How long a pod has to end by itself when it does not say.
 const GRACE: i64 = 30;
 const AGAIN: Duration = Duration::from_secs(1);
+/// The user of images that name one.
+const NOBODY: u32 = 65532;
 
 /// A pod of ours.
 pub(super) struct Running {
@@ -180,7 +182,8 @@ impl Running {
             ["setpriv", &format!("--reuid={id}"), &format!("--regid={group}"), "--clear-groups", "--no-new-privs"]
                 .map(str::to_owned),
         );
-        arguments.extend(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL", "/program"].map(str::to_owned));
+        arguments.extend(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"].map(str::to_owned));
+        arguments.push(inside(program)?);
         let given = container.command.iter().chain(&container.args).flatten();
         arguments.extend(given.map(|argument| expand(argument, &environment)));
         Process::start(Path::new("nsenter"), &arguments, dir)
@@ -191,6 +194,7 @@ impl Running {
         let root = dir.join("root");
         std::fs::create_dir(&root)?;
         let root = root.display();
+        let inside = inside(program)?;
         let mut script = format!("mount -t tmpfs -o mode=755 tmpfs {root}\n");
         script += &format!(
             "for d in usr bin lib lib64 dev proc; do [ -e /$d ] || continue; if [ -L /$d ]; then ln -s $(readlink /$d) {root}/$d; else mkdir {root}/$d; mount --rbind /$d {root}/$d; fi; done\n"
@@ -198,8 +202,8 @@ impl Running {
         let bind = |from: &Path, to: &str, options: &str| {
             format!("mount --bind {from} {root}{to}\n{options}", from = from.display())
         };
-        script += &format!("mkdir -p {root}/etc {root}/tmp; touch {root}/program\n");
-        script += &bind(&program.canonicalize()?, "/program", "");
+        script += &format!("mkdir -p {root}/etc {root}/tmp; touch {root}{inside}\n");
+        script += &bind(&program.canonicalize()?, &inside, "");
         script += &bind(&self.dir.path().join("etc"), "/etc", "");
         for mount in container.volume_mounts.iter().flatten() {
             let from = self.dir.path().join("volumes").join(&mount.name);
@@ -291,9 +295,21 @@ impl Running {
 /// What nodes call themselves does not matter to pods.
 const NODE_ADDRESS: &str = "127.0.0.1";
 
+/// Where a container finds its program: some do what their name says.
+fn inside(program: &Path) -> Result<String> {
+    let name = program.file_name().and_then(|name| name.to_str()).context("a program has a name")?;
+    Ok(format!("/{name}"))
+}
+
+fn security_of(spec: &PodSpec) -> Option<&PodSecurityContext> {
+    spec.security_context.as_ref()
+}
+
 fn user(spec: &PodSpec) -> u32 {
-    let id = spec.security_context.as_ref().and_then(|security| security.run_as_user);
-    id.and_then(|id| u32::try_from(id).ok()).unwrap_or_default()
+    let id = security_of(spec).and_then(|security| security.run_as_user);
+    let no_root = security_of(spec).and_then(|security| security.run_as_non_root) == Some(true);
+    // Who is not to be root, and is not said to be anybody, is whom the image says.
+    id.and_then(|id| u32::try_from(id).ok()).unwrap_or(if no_root { NOBODY } else { 0 })
 }
 
 fn environment(around: &Surroundings, pod: &Pod, container: &Container) -> Result<Vec<(String, String)>> {

@@ -11,3 +11,4 @@ mod replicas;
 #[allow(dead_code, reason = "each of the two uses its part")]
 mod site;
 mod storage;
+mod to_and_fro;

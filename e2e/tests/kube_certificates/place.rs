@@ -39,12 +39,17 @@ impl Place {
 
     /// A place beside such a Pebble.
     pub(crate) async fn with(last: u8, options: Options) -> Result<Self> {
+        Self::over(cluster().await?, last, options).await
+    }
+
+    /// A place in a cluster.
+    pub(crate) async fn over(cluster: Cluster, last: u8, options: Options) -> Result<Self> {
         let address: IpAddr = format!("127.46.{}.{last}", std::process::id() % 250).parse()?;
         let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(address), ..options }).await?;
         let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble has a root of its own") };
         let bundle = NamedTempFile::new()?;
         std::fs::write(bundle.path(), ca)?;
-        let cluster = cluster().await?.reached_at(address);
+        let cluster = cluster.reached_at(address);
         let server = &cluster.server;
         let echo = Echo::start_on("web", BACKEND).await?;
         server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;

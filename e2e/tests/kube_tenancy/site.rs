@@ -36,12 +36,25 @@ const KINDS: [(&str, &str); 5] = [
 
 /// An API server with all kinds.
 pub(crate) async fn cluster() -> Result<Cluster> {
-    let mut server = ApiServer::start().await?;
+    let mut server = server().await?;
+    server.start_controllers()?;
+    Cluster::over(server).await
+}
+
+/// The same, where a kubelet runs pods.
+#[allow(dead_code, reason = "cert-manager alone needs some")]
+pub(crate) async fn cluster_with_pods() -> Result<Cluster> {
+    let mut server = server().await?;
+    server.start_controllers_of_pods()?;
+    Cluster::over(server).await
+}
+
+async fn server() -> Result<ApiServer> {
+    let server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     install_cert_manager(&server).await?;
     install_tenants(&server).await?;
-    server.start_controllers()?;
-    Cluster::over(server).await
+    Ok(server)
 }
 
 /// The kinds that are written for cert-manager.

@@ -72,7 +72,7 @@ mod tests {
         let names = |host: &str| Names::parse([host]).expect("a name");
         let addressee = |host: &str| {
             let (id, issuer) = (CertificateId::of("t", &names(host)), "ca".to_owned());
-            Addressee { id, names: names(host), issuer, present: None }
+            Addressee { id, names: names(host), issuer, twin: None, present: None }
         };
         let mut all = Addressees::default();
         let (one, twin) = (ObjectName::new("t", "one"), ObjectName::new("t", "twin"));

@@ -144,6 +144,7 @@ impl ObjectStorage {
         }
         let object = || format!("Secret {name}");
         self.may_write(object)?;
+        let who = self.addressees(|all| all.get(name).cloned());
         let api = self.secrets(&name.namespace);
         let there = in_time(api.get_opt(&name.name)).await.map_err(|e| failed("reading", object(), e))?;
         let written = match there {
@@ -154,10 +155,10 @@ impl ObjectStorage {
                 if let Some(why) = secret::foreign(&there, name) {
                     return Err(StorageError::Foreign { object: object(), why });
                 }
-                let wanted = secret::with(Some(there), name, stored);
+                let wanted = secret::with(Some(there), name, stored, who.as_ref());
                 in_time(api.replace(&name.name, &PostParams::default(), &wanted)).await
             }
-            None => in_time(api.create(&PostParams::default(), &secret::with(None, name, stored))).await,
+            None => in_time(api.create(&PostParams::default(), &secret::with(None, name, stored, who.as_ref()))).await,
         };
         match written {
             Ok(_) => Ok(()),

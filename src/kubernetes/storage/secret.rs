@@ -8,10 +8,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
-use crate::certificates::Present;
-use crate::inputs::{CERTIFICATE_NAME, ISSUED_BY, issued_by, parse_certificate};
+use crate::certificates::{Addressee, Present};
+use crate::inputs::{CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, issued_by, parse_certificate};
 use crate::model::ObjectName;
 
+/// By these annotations cert-manager knows whose certificate stands in a Secret: the name of the issuer, its kind and its
+/// group (`SecretIssuerAnnotationsMismatch` in cert-manager's `internal/controller/certificates/policies`).
+const CERT_MANAGER_ISSUER: [&str; 3] =
+    ["cert-manager.io/issuer-name", "cert-manager.io/issuer-kind", "cert-manager.io/issuer-group"];
 const TLS: &str = "kubernetes.io/tls";
 
 /// Why a Secret stays as it is; `None` where we may put a certificate into it: it is ours, or cert-manager's for this name.
@@ -34,12 +38,12 @@ pub(super) fn foreign(secret: &Secret, name: &ObjectName) -> Option<String> {
 pub(super) fn present(secret: &Secret) -> Option<Present> {
     let data = secret.data.as_ref()?;
     let certificate = parse_certificate(&data.get("tls.crt")?.0, &data.get("tls.key")?.0).ok()?;
-    let issued_by = issued_by(secret.metadata.annotations.as_ref()).map(Arc::from);
+    let issued_by = issued_by(secret.metadata.annotations.as_ref(), &certificate).map(Arc::from);
     Some(Present { certificate: Arc::new(certificate), issued_by })
 }
 
 /// The Secret with a certificate in it; in place of `there`, of which labels and annotations stay.
-pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored) -> Secret {
+pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, who: Option<&Addressee>) -> Secret {
     let certificate = &stored.certificate;
     let mut metadata = match there {
         Some(there) => ObjectMeta { managed_fields: None, ..there.metadata },
@@ -50,7 +54,19 @@ pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored) ->
             ..ObjectMeta::default()
         },
     };
-    metadata.annotations.get_or_insert_default().insert(ISSUED_BY.to_owned(), certificate.issuer.clone());
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(ISSUED_BY.to_owned(), certificate.issuer.clone());
+    annotations.insert(ISSUED_SERIAL.to_owned(), certificate.serial.clone());
+    let twin = who.filter(|who| who.issuer == certificate.issuer).and_then(|who| who.twin.as_deref());
+    let issuer = match twin {
+        Some(twin) => {
+            annotations.insert(CERTIFICATE_NAME.to_owned(), name.name.to_string());
+            [twin, "Issuer", "cert-manager.io"]
+        }
+        // No Issuer of cert-manager is called so: one that comes to stand for this Secret issues anew.
+        None => [&certificate.issuer, "Gatewright", "gatewright.io"],
+    };
+    annotations.extend(CERT_MANAGER_ISSUER.map(str::to_owned).into_iter().zip(issuer.map(str::to_owned)));
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     let data = [("tls.crt", bytes(&certificate.chain_pem)), ("tls.key", bytes(certificate.key_pem.expose()))];
     Secret {
@@ -64,6 +80,9 @@ pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use acme::bootstrap::self_signed;
+    use acme::{CertificateId, DnsName, IssuedCertificate, Names};
+    use jiff::Timestamp;
 
     fn secret(kind: &str, annotations: &[(&str, &str)]) -> Secret {
         let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -71,6 +90,45 @@ mod tests {
             metadata: ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() },
             type_: Some(kind.to_owned()),
             ..Secret::default()
+        }
+    }
+
+    #[test]
+    fn cert_manager_takes_what_came_from_its_ca_for_its_own_and_nothing_else() {
+        let name = ObjectName::new("t", "shop-tls");
+        let host = DnsName::parse("a.example.org").expect("a name");
+        let made = self_signed(&host, Timestamp::now()).expect("made");
+        let (names, tenant) = (Names::one(host), "t".to_owned());
+        let id = CertificateId::of("t", &names);
+        let stored = |issuer: &str| {
+            let certificate = IssuedCertificate { issuer: issuer.to_owned(), ..made.clone() };
+            Stored { id: id.clone(), tenant: tenant.clone(), certificate }
+        };
+        let who = |twin: Option<&str>| Addressee {
+            id: id.clone(),
+            names: names.clone(),
+            issuer: "t/x@ca".to_owned(),
+            twin: twin.map(Arc::from),
+            present: None,
+        };
+        for (issuer, who, says) in [
+            ("t/x@ca", Some(who(Some("x-gateway"))), ["x-gateway", "Issuer", "cert-manager.io"]),
+            ("internal-ca", Some(who(Some("x-gateway"))), ["internal-ca", "Gatewright", "gatewright.io"]),
+            ("t/x@ca", Some(who(None)), ["t/x@ca", "Gatewright", "gatewright.io"]),
+            ("t/x@ca", None, ["t/x@ca", "Gatewright", "gatewright.io"]),
+        ] {
+            // Whatever cert-manager said of the certificate before.
+            let before = secret(TLS, &[(CERTIFICATE_NAME, "shop-tls"), (CERT_MANAGER_ISSUER[0], "x-gateway")]);
+            let made = with(Some(before), &name, &stored(issuer), who.as_ref());
+            let annotations = made.metadata.annotations.as_ref().expect("there are some");
+            assert_eq!(CERT_MANAGER_ISSUER.map(|key| annotations[key].as_str()), says);
+            assert_eq!(annotations[CERTIFICATE_NAME], "shop-tls");
+            assert_eq!(present(&made).expect("a certificate").issued_by.as_deref(), Some(issuer));
+            // cert-manager puts another one there: what we said was of ours.
+            let mut renewed = made.clone();
+            let serial = ("gatewright.io/serial".to_owned(), "00".to_owned());
+            renewed.metadata.annotations.get_or_insert_default().extend([serial]);
+            assert_eq!(present(&renewed).expect("a certificate").issued_by.as_deref(), Some("cert-manager"));
         }
     }
 

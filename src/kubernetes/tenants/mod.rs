@@ -491,7 +491,7 @@ impl Tenants {
                 if let (Task::Object(derived), Some(object)) = (&task, object) {
                     let held = Box::new(Held::new(&object).0);
                     let newer =
-                        self.held.get(derived).is_none_or(|old| super::cluster::newer(&held.version, &old.version));
+                        self.held.get(derived).is_none_or(|old| super::seen::newer(&held.version, &old.version));
                     if newer {
                         self.held.insert(derived.clone(), held);
                         // Once more compared, it is remembered by its digest.

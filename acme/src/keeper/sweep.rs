@@ -1,0 +1,217 @@
+//! What is kept about certificates that nobody wants any more goes, a month after it was last of use: a host that comes
+//! back until then finds it. No certificate goes that is still good, so that nothing is got anew for it.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Keeper, readable};
+use crate::failure::Attempts;
+use crate::issuer::CertificateId;
+use crate::renewal::Window;
+use crate::storage::{Key, Kind, StorageError};
+
+/// Whoever is wanted is looked at much oftener: a window is asked for twice a day, what failed is tried every day.
+const IDLE: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// So many go at a time; the others an hour later.
+const AT_ONCE: usize = 500;
+
+impl Keeper {
+    /// Removes what nobody needs any more, and says how much that was.
+    pub(super) async fn sweep(&self, wanted: &BTreeSet<CertificateId>, now: Timestamp) -> usize {
+        let needed: BTreeSet<CertificateId> =
+            self.read(|shelf| wanted.iter().chain(shelf.held.keys()).chain(&shelf.forced).cloned().collect());
+        let names: BTreeSet<String> =
+            needed.iter().map(|id| Key::new(Kind::Renewal, id.as_str()).name().to_owned()).collect();
+        self.write(|shelf| shelf.windowless.retain(|id, _| needed.contains(id)));
+        let ended = self.read(|shelf| {
+            let all = shelf.held.values().filter(|s| !wanted.contains(&s.id) && s.certificate.not_after + IDLE <= now);
+            all.map(|stored| stored.id.clone()).take(AT_ONCE).collect::<Vec<_>>()
+        });
+        let mut gone = 0;
+        for id in ended {
+            match self.forget(&id).await {
+                Ok(()) => gone += 1,
+                Err(failure) => tracing::debug!(%id, %failure, "an old certificate stays for now"),
+            }
+        }
+        for kind in [Kind::Renewal, Kind::Attempts] {
+            let listed = self.storage.list(kind).await.unwrap_or_default();
+            for key in listed.into_iter().filter(|key| !names.contains(key.name())) {
+                if gone >= AT_ONCE {
+                    return gone;
+                }
+                match self.sweep_one(&key, now).await {
+                    Ok(went) => gone += usize::from(went),
+                    // It changed just now, or is looked at again.
+                    Err(error) => tracing::debug!(%key, %error, "an old entry stays for now"),
+                }
+            }
+        }
+        gone
+    }
+
+    async fn sweep_one(&self, key: &Key, now: Timestamp) -> Result<bool, StorageError> {
+        let (last, id) = match key.kind() {
+            Kind::Renewal => (readable::<Window>(&*self.storage, key).await?.map(|window| window.poll_at), None),
+            _ => match readable::<(CertificateId, Attempts)>(&*self.storage, key).await? {
+                Some((id, attempts)) => (Some(attempts.at.max(attempts.not_before)), Some(id)),
+                None => (None, None),
+            },
+        };
+        // What cannot be read is left to whoever is told of it.
+        if last.is_none_or(|last| now < last + IDLE) {
+            return Ok(false);
+        }
+        self.storage.remove(key).await?;
+        self.write(|shelf| match id {
+            Some(id) => drop(shelf.attempts.remove(&id)),
+            None => drop(shelf.unclaimed.remove(key.name())),
+        });
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+
+    use super::super::Stored;
+    use super::*;
+    use crate::bootstrap::self_signed;
+    use crate::certificate::IssuedCertificate;
+    use crate::failure::{Class, Failure};
+    use crate::issuer::{IssueRequest, Issuer};
+    use crate::names::Names;
+    use crate::plan::Wanted;
+    use crate::storage::Storage;
+    use crate::storage::dir::Directory;
+
+    /// Gives certificates of ninety days, but to hosts called `bad`, and says when it wants them renewed.
+    #[derive(Default)]
+    struct Ca(AtomicUsize);
+
+    #[async_trait]
+    impl Issuer for Ca {
+        fn name(&self) -> &str {
+            "ca"
+        }
+
+        async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let name = request.names.first();
+            if name.as_str().starts_with("bad") {
+                return Err(Failure::new(Class::Config, "it is bad"));
+            }
+            let made = self_signed(name, request.now).expect("made");
+            let (from, days) = (request.now, SignedDuration::from_hours(24 * 90));
+            let ari_id = Some(format!("ari.{}", made.serial));
+            Ok(IssuedCertificate { issuer: "ca".to_owned(), not_before: from, not_after: from + days, ari_id, ..made })
+        }
+
+        async fn renewal_window(
+            &self,
+            held: &IssuedCertificate,
+            previous: Option<&Window>,
+            now: Timestamp,
+        ) -> Result<Option<Window>, Failure> {
+            let window = (held.not_after - SignedDuration::from_hours(24 * 30), held.not_after);
+            let of = held.ari_id.as_deref().unwrap_or_default();
+            let life = (held.not_before, held.not_after);
+            Ok(Some(Window::answered(previous, of, window, None, life, None, now).expect("it makes sense")))
+        }
+    }
+
+    fn wanted(names: &[String]) -> Vec<Wanted> {
+        let wish = |name: &String| {
+            let names = Names::parse([name]).expect("a name");
+            Wanted {
+                id: CertificateId::of("t", &names),
+                tenant: "t".to_owned(),
+                issuer: "ca".to_owned(),
+                names,
+                validity: None,
+                may_share: false,
+                renew_now: false,
+                hold: None,
+            }
+        };
+        names.iter().map(wish).collect()
+    }
+
+    async fn count(storage: &dyn Storage) -> [usize; 3] {
+        let mut all = [0; 3];
+        for (kind, count) in [Kind::Certificate, Kind::Renewal, Kind::Attempts].into_iter().zip(&mut all) {
+            *count = storage.list(kind).await.expect("listed").len();
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_of_hosts_that_went_goes_and_what_is_wanted_is_never_touched() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let ca = Arc::new(Ca::default());
+        let keeper = Keeper::open(storage.clone(), [ca.clone() as Arc<dyn Issuer>], 8).await.expect("opened");
+        let hosts: Vec<String> = (0..30)
+            .map(|i| format!("h{i}.example.org"))
+            .chain((0..10).map(|i| format!("bad{i}.example.org")))
+            .collect();
+        let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
+        let day = |n: i64| start + SignedDuration::from_hours(24 * n);
+        keeper.pass(&wanted(&hosts), day(0)).await;
+        keeper.pass(&wanted(&hosts), day(0)).await;
+        assert_eq!(count(&*storage).await, [30, 30, 10]);
+
+        // Five of each stay. Of the others, ten take their Secrets along, as in a cluster.
+        let stay: Vec<String> = hosts[..5].iter().chain(&hosts[30..35]).cloned().collect();
+        for wish in wanted(&hosts[10..20]) {
+            keeper.unlearn(&wish.id);
+        }
+        for n in 1..=28 {
+            keeper.pass(&wanted(&stay), day(n)).await;
+            assert_eq!(count(&*storage).await, [30, 30, 10], "day {n}: whoever comes back finds it");
+        }
+        let issued = ca.0.load(Ordering::Relaxed);
+        keeper.pass(&wanted(&stay), day(32)).await;
+        assert_eq!(count(&*storage).await, [30, 20, 5], "what is held is looked after, wanted or not");
+        assert_eq!(ca.0.load(Ordering::Relaxed), issued + 5, "those alone that fail are tried, as every day");
+
+        // What ended long ago goes altogether; a host that comes back gets a new one, as it would have in any case.
+        for n in 33..=125 {
+            keeper.pass(&wanted(&stay), day(n)).await;
+        }
+        // Ten of the thirty are no more held by anybody, and theirs are not ours to take.
+        assert_eq!(count(&*storage).await, [15, 5, 5]);
+        for host in &stay[..5] {
+            let id = &wanted(std::slice::from_ref(host))[0].id;
+            assert!(keeper.held_as(id).is_some_and(|held| held.certificate.not_after > day(125)), "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_window_is_found_again_by_whoever_learns_of_its_certificate() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let host = wanted(&["a.example.org".to_owned()]);
+        let now: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
+        let open = || async {
+            let ca: Arc<dyn Issuer> = Arc::new(Ca::default());
+            Keeper::open(storage.clone(), [ca], 8).await.expect("opened")
+        };
+        let first = open().await;
+        first.pass(&host, now).await;
+        first.pass(&host, now).await;
+        let stored = first.held_as(&host[0].id).expect("held");
+        let window = first.held()[0].window.clone().expect("there is one");
+        storage.remove(&Key::new(Kind::Certificate, host[0].id.as_str())).await.expect("removed");
+        // As in a cluster, where certificates stand elsewhere.
+        let second = open().await;
+        assert!(second.held().is_empty());
+        second.learn(Stored::clone(&stored));
+        assert_eq!(second.held()[0].window, Some(window));
+    }
+}
