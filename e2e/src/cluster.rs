@@ -46,7 +46,7 @@ impl Cluster {
     /// Applies what has to be there before the controller, the Gateway API aside.
     pub async fn over(server: ApiServer) -> Result<Self> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["namespace.yaml", "rbac.yaml"] {
+        for file in ["namespace.yaml", "rbac.yaml", "certificates/rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
         Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)), address: Ipv4Addr::LOCALHOST.into() })
