@@ -47,7 +47,7 @@ impl Cluster {
     /// Applies what has to be there before the controller, the Gateway API aside.
     pub async fn over(server: ApiServer) -> Result<Self> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["namespace.yaml", "rbac.yaml"] {
+        for file in ["namespace.yaml", "rbac.yaml", "certificates/rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
         Ok(Self {
@@ -99,6 +99,11 @@ impl Cluster {
     pub fn replica_through(&self, identity: &str, proxy: &Proxy) -> Result<Gatewright> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         self.start_controller(identity, anywhere, &[], proxy.kubeconfig().to_owned())
+    }
+
+    /// Starts a further replica with another kubeconfig.
+    pub fn replica_as(&self, identity: &str, kubeconfig: &Path) -> Result<Gatewright> {
+        self.start_controller(identity, SocketAddr::from(([127, 0, 0, 1], 0)), &[], kubeconfig.to_owned())
     }
 
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
