@@ -50,6 +50,10 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
     assert!(text.starts_with("Service alice/edge-own: refused: "), "{text}");
     server.put(gateway("bob", "own", 443, &["web.example.org"])).await?;
     cluster.until("v1", "Service", "bob", "edge-own", |o| target(o).is_some()).await?;
+    let (_, metrics) = controller.probe("/metrics").await?;
+    let is = |line: &str| metrics.lines().any(|told| told == line);
+    assert!(is("gatewright_service_troubles 1"), "Alice's alone: {metrics}");
+    assert!(metrics.contains("gatewright_service_write_failures_total{class=\"refused\"}"), "{metrics}");
     server.api("v1", "ResourceQuota", "alice").await?.delete("none", &Default::default()).await?;
     cluster.until("v1", "Service", "alice", "edge-own", |o| target(o).is_some()).await?;
     let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
@@ -123,6 +127,8 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
     roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&rules)).await?;
     cluster.until("v1", "Service", "carol", "edge-own", |o| target(o).is_some()).await?;
     cluster.until(GATEWAY, "Gateway", "carol", "edge", no_address).await?;
+    let (_, metrics) = controller.probe("/metrics").await?;
+    assert!(metrics.lines().any(|line| line == "gatewright_service_troubles 0"), "all is well again: {metrics}");
     Ok(())
 }
 
