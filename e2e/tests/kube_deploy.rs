@@ -309,8 +309,28 @@ fn cases() -> Vec<Case> {
         ),
         case("a tenant's host", tenant(Some("evil.org")), Some("spec.host can only be set")),
         case("no host", tenant(None), None),
+        case("a Service that looks like ours", dedicated("new", 20_001), Some("belongs to its controller")),
+        case("the port of one", dedicated("edge", 20_002), Some("belongs to its controller")),
+        case("something else of one", labelled(dedicated("edge", 20_001), "team", "blue"), None),
+        case("what makes it ours", labelled(dedicated("edge", 20_001), MANAGED_BY, "x"), Some("belongs to its")),
+        case("any other Service", labelled(dedicated("new", 20_001), MANAGED_BY, "Helm"), None),
+        by("system:serviceaccounts:gatewright-system", "a Service by the controller", dedicated("edge", 20_003), None),
         by("system:serviceaccounts:cozy-system", "host by the platform", tenant(Some("good.org")), None),
     ]
+}
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// The Service of a dedicated Gateway.
+fn dedicated(name: &str, target: u16) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "tenant-a",
+        "labels": {MANAGED_BY: "gatewright"}, "annotations": {"gatewright.io/gateway": "edge"}},
+        "spec": {"ports": [{"name": "p443", "port": 443, "targetPort": target, "protocol": "TCP"}]}})
+}
+
+fn labelled(mut object: Value, name: &str, value: &str) -> Value {
+    object["metadata"]["labels"][name] = json!(value);
+    object
 }
 
 /// A route whose parentRef says more.
@@ -346,6 +366,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
     ] {
         server.put(namespace(name, labels)).await?;
     }
+    server.put(dedicated("edge", 20_001)).await?;
     // Whoever tries may do anything as far as RBAC is concerned.
     server
         .put(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
