@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use acme::Denied;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use kube::Client;
@@ -16,7 +17,7 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
 
-use crate::certificates::{self, IssuerSettings, Where};
+use crate::certificates::{self, IssuerSettings, TenantIssuers, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use crate::kubernetes::claims::{self, Claims};
@@ -95,7 +96,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
-    let tenancy = tenancy_settings(&options);
+    let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
     let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).bind_to(options.bind.clone());
     let replica =
@@ -103,8 +104,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
     let (term_sender, mut term) = watch::channel::<Term>(None);
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
-    let (namespace, issuers) = (options.namespace.clone(), issuers(&options)?);
-    let trade = Trade { namespace, issuers, at_once: ORDERS, http_port, places };
+    let denied = Denied::new(options.tenant_denied_networks.iter().copied());
+    let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied };
+    let trade = Trade { namespace: options.namespace.clone(), issuers, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), trade, term.clone());
     let (desk, answered) = (issuance.desk(), issuance.answered());
     let mut cluster = Cluster::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
@@ -224,7 +226,7 @@ fn now(term: &watch::Receiver<Term>) -> Term {
 }
 
 /// How TenantGateways are carried out in a cluster.
-fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
+fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, IssuerSettings>) -> tenancy::Settings {
     let certificates = match options.certificates {
         cli::CertificateSource::CertManager => tenancy::Source::CertManager,
         cli::CertificateSource::Own => tenancy::Source::Acme,
@@ -243,6 +245,10 @@ fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
             cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
         },
         certificates,
+        directories: match options.tenant_acme_directories {
+            cli::TenantDirectories::Any => None,
+            cli::TenantDirectories::Known => Some(issuers.values().map(|known| known.directory.clone()).collect()),
+        },
         class: options.gateway_class.clone(),
         cert_manager_namespace: options.cert_manager_namespace.clone(),
         ..tenancy::Settings::default()

@@ -175,7 +175,7 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
     let acme::client::Roots::Pem(ca) = pebble.roots() else { anyhow::bail!("Pebble has a root of its own") };
     let _cert_manager = CertManager::start_trusting(server, pebble.nameserver(), ca.as_ref()).await?;
     let echo = Echo::start_on("shop", BACKEND).await?;
-    let mut controller = cluster.controller("one")?;
+    let mut controller = cluster.controller_with("one", &["--tenant-acme-directories", "any"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
