@@ -51,6 +51,8 @@ pub enum Command {
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere
     Bootstrap(Bootstrap),
+    /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
+    Drain(Drain),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
@@ -283,6 +285,10 @@ pub struct Controller {
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
+    /// How long each step takes in which the CA of the Envoys' connection is replaced: what was written before must have
+    /// reached every Envoy (docs/kubernetes.md)
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(5..=604_800))]
+    pub xds_ca_overlap: u64,
     /// Where /livez, /readyz and /metrics are
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub probes: SocketAddr,
@@ -422,7 +428,7 @@ pub struct Explain {
 Example:
   gatewright bootstrap > bootstrap.json && envoy -c bootstrap.json
   gatewright bootstrap --xds gatewright-xds.gatewright-system.svc:18000 --tls-dir /tls \\
-    --envoy-admin /run/admin.sock --file /run/bootstrap.json")]
+    --envoy-admin /run/admin.sock --ready 0.0.0.0:19003 --memory-limit 2147483648 --file /run/bootstrap.json")]
 pub struct Bootstrap {
     /// The Envoy's name in statuses and logs
     #[arg(long, default_value = "envoy")]
@@ -436,6 +442,13 @@ pub struct Bootstrap {
     /// Directory with the Envoy's tls.crt, tls.key and ca.crt
     #[arg(long, value_name = "DIR", requires = "xds")]
     pub tls_dir: Option<PathBuf>,
+    /// Where it says over HTTP that it is ready, at /ready, for a readiness probe: once its first configuration has come, and
+    /// until it drains. No Gateway can have that port [default: nowhere]
+    #[arg(long, value_name = "ADDRESS", requires = "xds")]
+    pub ready: Option<SocketAddr>,
+    /// What its container may use, in bytes: close below nine tenths of it on the heap it takes no more requests
+    #[arg(long, value_name = "BYTES", requires = "xds", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1 << 26..))]
+    pub memory_limit: u64,
     /// Write it to this file, and xds-keys.json and xds-roots.json beside it, instead of printing it
     #[arg(long, value_name = "FILE", requires = "xds")]
     pub file: Option<PathBuf>,
@@ -515,4 +528,28 @@ mod tests {
         assert!(Cli::try_parse_from(["gatewright", "standalone", "--envoy", "x", "--no-envoy"]).is_err());
         assert!(Cli::try_parse_from(["gatewright", "translate", "-", "-o", "json"]).is_ok());
     }
+}
+
+/// `drain`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Runs until it is told to end (SIGTERM), as everything in a pod is that is deleted. Then:
+  1. Envoy serves on as before for --serve seconds, while nodes and load balancers take the pod out.
+  2. It is ready no more and asks its clients to connect elsewhere, until no connection is left, for at most --drain seconds.
+  3. Envoy ends.
+Envoy ends at once when it is told to itself: put that off for as long as both take (preStop: sleep), and let the pod have as
+much time (terminationGracePeriodSeconds). deploy/envoy.yaml does.
+
+Example:
+  gatewright drain --envoy-admin /run/envoy/admin.sock --serve 15 --drain 25")]
+pub struct Drain {
+    /// Where Envoy's admin socket is
+    #[arg(long, value_name = "SOCKET")]
+    pub envoy_admin: PathBuf,
+    /// How long Envoy serves on as before
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub serve: u64,
+    /// How long connections have to end after that; not less than Envoy's --drain-time-s
+    #[arg(long, value_name = "SECONDS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub drain: u64,
 }

@@ -1,31 +1,31 @@
 //! The controller in a cluster: who is started, who talks to whom, and how it ends. Decides nothing.
 
+mod xds;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use ::xds::{Cache, View};
 use acme::Denied;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
-use kube::Client;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
-use tracing::{debug, info, warn};
-use xds::{Authority, Cache, Certificates, Server, ServerTls, View, Views};
+use tracing::{debug, info};
 
+use self::xds::Xds;
 use crate::certificates::{self, IssuerSettings, TenantIssuers, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use crate::kubernetes::claims::{self, Claims};
 use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
-use crate::kubernetes::keys::{self, Keys};
-use crate::kubernetes::lease::{self, Candidate, Term, leads};
+use crate::kubernetes::lease::{self, Candidate, Term};
 use crate::kubernetes::replicas::{self, Replica};
-use crate::kubernetes::{Cluster, KINDS, connect, kinds_without_tenants, watch_all};
+use crate::kubernetes::{Cluster, Fence, KINDS, connect, kinds_without_tenants, watch_all};
 use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
@@ -36,19 +36,34 @@ use crate::translate::{Fleet, Settings};
 const CERTIFICATES: Duration = Duration::from_secs(60);
 /// How many orders may be on their way at a time.
 const ORDERS: usize = 32;
-/// How often our own keys are looked at.
-const KEYS: Duration = Duration::from_secs(3600);
 /// The Service through which questions of HTTP-01 come to us from Envoys that are not ours.
 const CHALLENGES: &str = "gatewright-challenges";
 /// The name that Envoys check in our certificate. It says nothing of where we are.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 
-/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys. `tls` holds `tls.crt`,
-/// `tls.key` and `ca.crt`.
+/// An Envoy of the fleet.
+#[derive(Clone, Debug)]
+pub struct FleetEnvoy<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// Where the xDS server is.
+    pub xds: (&'a str, u16),
+    /// Where its `tls.crt`, `tls.key` and `ca.crt` are.
+    pub tls: &'a Path,
+    /// Its admin interface.
+    pub admin: Admin,
+    /// Where it says that it is ready.
+    pub ready: Option<SocketAddr>,
+    /// What it may use, in bytes.
+    pub memory_limit: u64,
+}
+
+/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Path, admin: Admin) -> Result<()> {
+pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
+    let FleetEnvoy { node, xds: (host, port), tls, admin, ready, memory_limit } = envoy;
     let file = std::path::absolute(file).context("--file")?;
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
@@ -61,7 +76,9 @@ pub fn write_bootstrap(file: &Path, node: &str, host: &str, port: u16, tls: &Pat
             tls: MutualTls { dir: tls.to_owned(), files: folder.clone(), server_name },
         },
         admin,
-        max_heap_bytes: 4 << 30,
+        ready,
+        // The rest is for stacks, and for what the allocator has not given back.
+        max_heap_bytes: memory_limit / 10 * 9,
         max_connections: 50_000,
     });
     let keys = keys_files(tls).map(|(name, value)| (folder.join(name), value));
@@ -85,7 +102,9 @@ pub fn avoid_huge_pages() {
 /// # Errors
 /// When it cannot start, or a part of it ends by itself.
 pub async fn controller(options: cli::Controller) -> Result<bool> {
-    let client = connect(options.kubeconfig.as_deref()).await?;
+    let (term_sender, mut term) = watch::channel::<Term>(None);
+    let lease = Duration::from_secs(options.lease_seconds);
+    let client = connect(options.kubeconfig.as_deref(), &Fence::new(term.clone(), lease)).await?;
     let (stopper, stop) = watch::channel(false);
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let identity = options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
@@ -94,15 +113,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
+        bind: options.bind.clone(),
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
-    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).bind_to(options.bind.clone());
+    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
-    let (term_sender, mut term) = watch::channel::<Term>(None);
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
     let denied = Denied::new(options.tenant_denied_networks.iter().copied());
     let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied };
@@ -115,7 +134,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         namespace: options.namespace.clone(),
         name: "gatewright-controller".to_owned(),
         identity,
-        duration: Duration::from_secs(options.lease_seconds),
+        duration: lease,
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
     tasks.spawn(async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
@@ -170,7 +189,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let result = loop {
         // Envoys are answered once the first whole translation is done: they never see half of it.
-        if cluster.serving()
+        if cluster.knows_gateways()
             && let Some(xds) = xds.take()
         {
             tasks.spawn(xds.serve(term.clone(), stop.clone()));
@@ -298,83 +317,4 @@ async fn run_admin(
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
     serve_admin(&path, asks, others, stop).await.with_context(|| format!("admin socket {}", path.display()))
-}
-
-/// The xDS server of the fleet, with keys out of Secrets.
-struct Xds {
-    client: Client,
-    options: cli::Controller,
-    cache: Cache,
-    view: View,
-}
-
-impl Xds {
-    async fn serve(self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
-        let keys = Keys::new(self.client, &self.options.namespace);
-        let authority = tokio::select! {
-            authority = authority(&keys, &term) => authority,
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        };
-        let pair = || authority.issue_server(&[XDS_NAME.to_owned()], keys::SERVER, SystemTime::now());
-        let tls = ServerTls::new(&pair()?, authority.certificate())?;
-        let address: SocketAddr = self.options.xds;
-        let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
-        info!("xDS at {}", listener.local_addr()?);
-        let views = Views::new();
-        views.allow(keys::FLEET, self.view);
-        let server = Server::new(self.cache, Certificates::new(views));
-        let mut stopped = stop.clone();
-        let serving = server.serve_tls(listener, tls.clone(), async move {
-            // An error means that whoever could stop us is gone.
-            let _ = stopped.wait_for(|stop| *stop).await;
-        });
-        let tending = async {
-            let mut told = String::new();
-            let mut since = SystemTime::now();
-            loop {
-                let may_write = leads(*term.borrow());
-                if may_write {
-                    match keys.envoy(&authority).await {
-                        Ok(true) => info!("secret {}/{} is new", self.options.namespace, keys::ENVOY),
-                        Ok(false) => told.clear(),
-                        Err(error) if told != error.to_string() => {
-                            told = error.to_string();
-                            warn!("{told}");
-                        }
-                        Err(_) => {}
-                    }
-                }
-                // Another may lead soon, and what failed is tried again soon.
-                sleep(if may_write && told.is_empty() { KEYS } else { Duration::from_secs(2) }).await;
-                if since.elapsed().unwrap_or_default() > keys::SERVER / 3 {
-                    match pair().and_then(|pair| tls.rotate(&pair, authority.certificate())) {
-                        Ok(()) => since = SystemTime::now(),
-                        Err(error) => warn!("{error}"),
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            () = serving => Ok(()),
-            never = tending => never,
-        }
-    }
-}
-
-/// The authority, as soon as there is one: the holder of the Lease makes it.
-async fn authority(keys: &Keys, term: &watch::Receiver<Term>) -> Authority {
-    let mut told = String::new();
-    loop {
-        let may_write = leads(*term.borrow());
-        match keys.authority(may_write).await {
-            Ok(Some(authority)) => return authority,
-            Ok(None) => {}
-            Err(error) if told != error.to_string() => {
-                told = error.to_string();
-                warn!("{told}");
-            }
-            Err(_) => {}
-        }
-        sleep(Duration::from_millis(500)).await;
-    }
 }

@@ -3,6 +3,7 @@
 pub mod certificates;
 pub mod cli;
 pub mod controller;
+pub mod drain;
 pub mod envoy;
 pub mod gateway_api;
 pub mod inputs;

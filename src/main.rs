@@ -10,7 +10,6 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use gatewright::certificates::{self, Check, Report};
 use gatewright::cli::{self, CertsVerb, Cli, Command, Document, Output};
-use gatewright::controller;
 use gatewright::envoy::Admin;
 use gatewright::inputs::Object;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
@@ -19,6 +18,7 @@ use gatewright::run::{self, CONTROLLER, table};
 use gatewright::standalone::{ask, tell};
 use gatewright::tenancy;
 use gatewright::translate::{Change, Settings};
+use gatewright::{controller, drain};
 use serde_json::{Value, json};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -69,18 +69,29 @@ fn perform(command: Command) -> Result<bool> {
             tls_dir: Some(tls),
             envoy_admin: Some(admin),
             file: Some(file),
+            ready,
+            memory_limit,
             ..
         }) => {
             let (host, port) = xds.rsplit_once(':').context("--xds: expected HOST:PORT")?;
             let port = port.parse().context("--xds: the port")?;
             let host = host.trim_start_matches('[').trim_end_matches(']');
-            controller::write_bootstrap(&file, &node, host, port, &tls, Admin::Pipe(admin))?;
+            let envoy = controller::FleetEnvoy {
+                node: &node,
+                xds: (host, port),
+                tls: &tls,
+                admin: Admin::Pipe(admin),
+                ready,
+                memory_limit,
+            };
+            controller::write_bootstrap(&file, envoy)?;
             Ok(true)
         }
         Command::Bootstrap(options) => {
             let dir = run::state_dir(&options.state)?;
             print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)
         }
+        Command::Drain(options) => runtime()?.block_on(drain::drain(options)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "gatewright", &mut io::stdout());
             Ok(true)

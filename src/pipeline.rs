@@ -252,8 +252,10 @@ impl Pipeline {
         let mut claims: BTreeSet<ObjectKey> = decided.verdicts.keys().map(|(claim, _)| claim.object()).collect();
         claims.extend(batch.changes.keys().filter(|key| ClaimKey::of(key).is_some()).cloned());
         // Whether tenancy has a say at all changes with the Gateway.
-        for derived in decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Gateway) {
-            let tenant = &derived.name;
+        let made = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Gateway).map(|made| &made.name);
+        let there = batch.changes.keys().filter(|key| key.kind == Kind::Gateway).map(|key| &key.name);
+        let concerned: BTreeSet<&ObjectName> = made.chain(decided.tenants.keys()).chain(there).collect();
+        for tenant in concerned {
             let governs = self.tenancy.governs(tenant);
             let changed = if governs { self.governed.insert(tenant.clone()) } else { self.governed.remove(tenant) };
             if changed {
@@ -339,7 +341,8 @@ impl Pipeline {
             // In a cluster anybody may take such a name.
             Written::ToTheCluster => {
                 let derived = Derived { kind: DerivedKind::ListenerSet, name: set.clone() };
-                !self.tenancy.objects().contains_key(&derived)
+                let tenant = self.tenancy.tenant_of(&derived);
+                !tenant.is_some_and(|tenant| self.tenancy.is_made(tenant, &derived))
             }
         }
     }

@@ -58,6 +58,7 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
         node_cluster: "standalone".to_owned(),
         ads: AdsServer::Pipe(dir.join("xds.sock")),
         admin: Admin::Pipe(admin.unwrap_or_else(|| dir.join("envoy-admin.sock"))),
+        ready: None,
         max_heap_bytes: 4 << 30,
         max_connections: 50_000,
     })

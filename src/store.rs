@@ -309,6 +309,11 @@ impl Store {
         self.secrets.get(name)
     }
 
+    /// A slice by name.
+    pub fn slice(&self, name: &ObjectName) -> Option<&Arc<EndpointSlice>> {
+        self.slices.get(name)
+    }
+
     /// The slices of a Service, by name.
     pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
         self.slices_by_service.of(service).filter_map(|name| self.slices.get(name))

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -43,12 +44,19 @@ pub struct ApiServer {
     dir: TempDir,
     client: Client,
     audit: audit::Log,
+    /// Further arguments of the server.
+    more: Vec<String>,
 }
 
 impl ApiServer {
     /// Starts both and returns when the server calls itself ready. Start it from the test's own thread: it dies
     /// with that thread.
     pub async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same, with further arguments of kube-apiserver.
+    pub async fn start_with(more: &[&str]) -> Result<Self> {
         // The TLS of kube's client has no provider of its own choice.
         let _installed_already = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
@@ -68,6 +76,7 @@ impl ApiServer {
             dir,
             client,
             audit: audit::Log::default(),
+            more: more.iter().map(|argument| (*argument).to_owned()).collect(),
         };
         all.resume().await?;
         Ok(all)
@@ -143,7 +152,7 @@ impl ApiServer {
     pub async fn resume(&mut self) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
         let file = |name: &str| self.dir.path().join(name).display().to_string();
-        let arguments = [
+        let mut arguments = vec![
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
             format!("--bind-address={}", self.address.ip()),
             format!("--secure-port={}", self.address.port()),
@@ -163,6 +172,7 @@ impl ApiServer {
             "--endpoint-reconciler-type=none".to_owned(),
             "--profiling=false".to_owned(),
         ];
+        arguments.extend(self.more.iter().cloned());
         self.server = Some(Process::start(&binary("kube-apiserver")?, &arguments, dir)?);
         self.until_ready().await
     }
@@ -202,6 +212,15 @@ impl ApiServer {
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         let path = self.dir.path().join(format!("{}.kubeconfig", user.replace(':', "-")));
         std::fs::write(&path, self.authority.kubeconfig(self.address, user, groups)?)?;
+        Ok(path)
+    }
+
+    /// Writes a kubeconfig of whoever has the token that is in a file whenever it is read.
+    pub fn kubeconfig_with_token(&self, token: &Path) -> Result<PathBuf> {
+        let mut config: Value = serde_json::from_str(&self.authority.kubeconfig(self.address, "token", &[])?)?;
+        config["users"][0]["user"] = json!({"tokenFile": token});
+        let path = self.dir.path().join("token.kubeconfig");
+        std::fs::write(&path, config.to_string())?;
         Ok(path)
     }
 

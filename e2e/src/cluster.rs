@@ -15,6 +15,7 @@ use crate::apiserver::proxy::Proxy;
 use crate::apiserver::{ApiServer, Request, is_write};
 use crate::envoy::Envoy;
 use crate::gatewright::Gatewright;
+use crate::kubelet::mount;
 use crate::world::free_port;
 
 /// The namespace of the deployment.
@@ -45,7 +46,7 @@ impl Cluster {
     /// Applies what has to be there before the controller, the Gateway API aside.
     pub async fn over(server: ApiServer) -> Result<Self> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["namespace.yaml", "rbac.yaml"] {
+        for file in ["namespace.yaml", "rbac.yaml", "certificates/rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
         Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)), address: Ipv4Addr::LOCALHOST.into() })
@@ -87,6 +88,11 @@ impl Cluster {
     pub fn replica_through(&self, identity: &str, proxy: &Proxy) -> Result<Gatewright> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         self.start_controller(identity, anywhere, &[], proxy.kubeconfig().to_owned())
+    }
+
+    /// Starts a further replica with another kubeconfig.
+    pub fn replica_as(&self, identity: &str, kubeconfig: &Path) -> Result<Gatewright> {
+        self.start_controller(identity, SocketAddr::from(([127, 0, 0, 1], 0)), &[], kubeconfig.to_owned())
     }
 
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
@@ -157,14 +163,14 @@ impl Cluster {
         Ok((Envoy::start(&std::fs::read_to_string(file)?).await?, tls))
     }
 
-    /// Deletes the keys of Envoys; the controller makes new ones when it starts, else within an hour.
+    /// Deletes the keys of Envoys; the controller makes new ones.
     pub async fn forget_keys(&self) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.server.client(), NAMESPACE);
         secrets.delete(ENVOY_SECRET, &Default::default()).await?;
         Ok(())
     }
 
-    /// Puts the keys of Envoys where one finds them, as a kubelet does: moved into place.
+    /// Puts the keys of Envoys where one finds them, as a kubelet does.
     pub async fn bring_keys(&self, tls: &Path) -> Result<()> {
         self.bring_keys_of(NAMESPACE, tls).await
     }
@@ -179,11 +185,8 @@ impl Cluster {
             ensure!(Instant::now() < deadline, "the controller made no keys for Envoy");
             sleep(Duration::from_millis(50)).await;
         };
-        for (name, bytes) in secret.data.context("the secret has no data")? {
-            let new = tls.join(format!(".{name}.new"));
-            std::fs::write(&new, bytes.0)?;
-            std::fs::rename(new, tls.join(name))?;
-        }
+        let data = secret.data.context("the secret has no data")?;
+        mount(tls, &data.into_iter().map(|(name, bytes)| (name, bytes.0)).collect(), None)?;
         Ok(())
     }
 

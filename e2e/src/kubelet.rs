@@ -4,6 +4,7 @@
 //! It also stands in for what makes Services reachable: every pod finds their names in its `/etc/hosts`, with addresses that
 //! lead to a pod that is ready.
 
+mod mounted;
 mod network;
 mod pod;
 mod services;
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::apiserver::ApiServer;
+pub use mounted::mount;
 use network::Network;
 use pod::Running;
 use services::{Services, forward};
@@ -135,8 +137,11 @@ async fn look(around: &Surroundings, running: &mut BTreeMap<String, Running>, se
         }
         if pod.metadata.deletion_timestamp.is_some() {
             if let Some(running) = running.get_mut(&uid)
-                && !running.stopped()?
+                && let Some(told) = running.stop(&pod).await?
             {
+                if let Some(status) = told {
+                    api.patch_status(&name, &Default::default(), &Patch::Merge(&json!({"status": status}))).await?;
+                }
                 continue;
             }
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });

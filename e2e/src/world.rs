@@ -63,6 +63,7 @@ impl World {
             node_cluster: "test".into(),
             ads: AdsServer::Pipe(socket),
             admin: Admin::Loopback(0),
+            ready: None,
             max_heap_bytes: 4 << 30,
             max_connections: 50_000,
         };

@@ -73,6 +73,7 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
     secret_deleted_in_use(&cluster).await?;
     terminating_namespace(&cluster, &mut controller).await?;
     missing_right(&cluster, &mut controller).await?;
+    let _controller = unknown_values(&cluster, controller).await?;
 
     let good = cluster.until(GATEWAY, "Gateway", "default", "good", is_told).await?;
     assert!(is_true(&good["status"], "Accepted"));
@@ -119,6 +120,45 @@ async fn older_schema(cluster: &Cluster, crds: &Path) -> Result<()> {
     let told = condition(&old["status"], "Accepted").context("it has one")?["message"].to_string();
     assert!(told.contains("GatewayParameters default/old") && told.contains("Orbital"), "{told}");
     Ok(())
+}
+
+/// A value that a newer definition admits takes down what it stands in, and what was made stays; after a restart as well.
+async fn unknown_values(cluster: &Cluster, controller: Gatewright) -> Result<Gatewright> {
+    let server = &cluster.server;
+    server.put(gateway("default", "new", "own")).await?;
+    cluster.until("v1", "Service", "default", "new-own", |o| o["spec"]["ports"][1]["targetPort"].is_u64()).await?;
+    let deleted = || {
+        let requests = cluster.writes()?.into_iter();
+        anyhow::Ok(requests.filter(|request| request.verb == "delete" && request.resource == "services").count())
+    };
+    let before = deleted()?;
+    let mut partly = gateway("default", "new", "own");
+    partly["spec"]["listeners"][1]["allowedRoutes"] = json!({"namespaces": {"from": "Orbit"}});
+    server.admit_anything("gateways.gateway.networking.k8s.io", partly).await?;
+    let told = |o: &Value, index: usize| condition(&o["status"]["listeners"][index], "Accepted").cloned();
+    let new = cluster
+        .until(GATEWAY, "Gateway", "default", "new", |o| {
+            is_told(o) && told(o, 1).is_some_and(|accepted| accepted["reason"] == "UnsupportedValue")
+        })
+        .await?;
+    assert!(told(&new, 0).is_some_and(|accepted| accepted["status"] == "True"), "the one beside it is as it was");
+    assert!(told(&new, 1).is_some_and(|accepted| accepted["message"].to_string().contains("Orbit")));
+
+    let mut wholly = gateway("default", "new", "own");
+    wholly["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Orbit"}});
+    server.put(wholly).await?;
+    let is_invalid = |o: &Value| is_told(o) && reason(o, "Accepted") == "Invalid";
+    cluster.until(GATEWAY, "Gateway", "default", "new", is_invalid).await?;
+    drop(controller);
+    let mut controller = cluster.controller("three")?;
+    controller.line("the view is complete").await?;
+    controller.line("holding the lease").await?;
+    cluster.quiet().await?;
+    let new = cluster.until(GATEWAY, "Gateway", "default", "new", is_invalid).await?;
+    assert!(!is_true(&new["status"], "Programmed"));
+    assert_eq!(deleted()?, before, "its address is kept until it is mended");
+    assert!(server.api("v1", "Service", "default").await?.get_opt("new-own").await?.is_some());
+    Ok(controller)
 }
 
 /// The listener says so, the one beside it serves on, and all is well when the Secret is back.

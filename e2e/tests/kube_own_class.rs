@@ -129,8 +129,6 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     // New keys are made for Envoy where they are missing, and Envoy takes them without a restart.
     let before = envoy.admin("/certs").await?;
     cluster.forget_keys().await?;
-    drop(controller);
-    let mut controller = cluster.controller("one")?;
     controller.line("secret gatewright-system/gatewright-envoy is new").await?;
     cluster.bring_keys(tls.path()).await?;
     until("Envoy takes its new keys", async || Ok(envoy.admin("/certs").await? != before)).await?;

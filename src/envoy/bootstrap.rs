@@ -1,12 +1,12 @@
 //! The bootstrap: what an Envoy must know before it can ask us for the rest.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::REFUSED;
-use super::limits;
+use super::{limits, readiness};
 
 /// What differs between Envoys.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct BootstrapOptions {
     pub ads: AdsServer,
     /// Where Envoy's admin interface is.
     pub admin: Admin,
+    /// Where Envoy says over HTTP whether it is ready, if anywhere but at its admin interface.
+    pub ready: Option<SocketAddr>,
     /// Heap at which Envoy defends itself, in bytes.
     pub max_heap_bytes: u64,
     /// Downstream connections over all listeners.
@@ -97,7 +99,13 @@ pub fn bootstrap(options: &BootstrapOptions) -> Value {
 
 /// As [`bootstrap`], with listeners of its own in proto JSON, e.g. one for readiness.
 pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) -> Value {
-    let BootstrapOptions { node_id, node_cluster, ads, admin, max_heap_bytes, max_connections } = options;
+    let BootstrapOptions { node_id, node_cluster, ads, admin, ready, max_heap_bytes, max_connections } = options;
+    let mut clusters = vec![ads_cluster(ads), refused()];
+    let mut listeners = listeners.to_vec();
+    if let Some(ready) = ready {
+        clusters.push(readiness::cluster(&upstream(admin)));
+        listeners.push(readiness::listener(*ready));
+    }
     json!({
         "node": { "id": node_id, "cluster": node_cluster },
         "admin": { "address": admin_address(admin) },
@@ -112,7 +120,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             "lds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
             "cds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
         },
-        "static_resources": { "clusters": [ads_cluster(ads), refused()], "listeners": listeners },
+        "static_resources": { "clusters": clusters, "listeners": listeners },
         "cluster_manager": {},
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
         "stats_config": { "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } } },
@@ -133,6 +141,14 @@ fn admin_address(admin: &Admin) -> Value {
     match admin {
         Admin::Pipe(path) => json!({ "pipe": { "path": path, "mode": 0o600 } }),
         Admin::Loopback(port) => json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } }),
+    }
+}
+
+/// The same for who connects to it.
+fn upstream(admin: &Admin) -> Value {
+    match admin {
+        Admin::Pipe(path) => json!({ "pipe": { "path": path } }),
+        Admin::Loopback(_) => admin_address(admin),
     }
 }
 
@@ -244,6 +260,7 @@ mod tests {
             node_cluster: "gatewright".into(),
             ads,
             admin,
+            ready: None,
             max_heap_bytes: 1 << 30,
             max_connections: 10_000,
         }
@@ -257,6 +274,20 @@ mod tests {
         assert_eq!(clusters[1]["name"], REFUSED);
         let text = made.to_string();
         assert!(text.contains("/run/x/xds.sock") && !text.contains("0.0.0.0") && !text.contains("transport_socket\""));
+    }
+
+    #[test]
+    fn readiness_is_the_only_thing_of_the_admin_interface_that_is_reached_from_outside() {
+        let mut options = options(AdsServer::Pipe("/run/x/xds.sock".into()), Admin::Pipe("/run/x/admin".into()));
+        assert_eq!(bootstrap(&options)["static_resources"]["listeners"], json!([]));
+        options.ready = Some("0.0.0.0:19003".parse().expect("an address"));
+        let made = bootstrap(&options);
+        let listener = &made["static_resources"]["listeners"][0];
+        assert_eq!(listener["address"]["socket_address"]["port_value"], 19003);
+        let routes =
+            &listener["filter_chains"][0]["filters"][1]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"];
+        assert_eq!(routes.as_array().map(Vec::len), Some(1));
+        assert_eq!((&routes[0]["match"]["path"], &routes[0]["match"]["prefix"]), (&json!("/ready"), &Value::Null));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod misdirected;
 mod name;
 mod path;
 mod proto;
+mod readiness;
 mod render;
 mod request_match;
 mod retry;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::model::ObjectName;
@@ -14,6 +15,8 @@ pub const EXPOSES: &str = "gatewright.io/gateway";
 pub const MANAGER: &str = "gatewright";
 /// The label with that value.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The label that tells the controllers of Kubernetes who manages a slice (`discovery.k8s.io/v1`, `LabelManagedBy`).
+pub const SLICES_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// What we need to know of such a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +41,31 @@ pub struct Exposure {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// What we need to know of a slice of endpoints that we made for a Gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeSlice {
+    /// `metadata.uid` of the slice.
+    pub uid: String,
+    /// The UID of the Gateway that it was made for.
+    pub owner: String,
+}
+
+impl MadeSlice {
+    /// Reads one; `None` for a slice that is somebody else's.
+    pub(super) fn read(meta: &ObjectMeta) -> Option<Box<Self>> {
+        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let ours = meta.labels.as_ref()?.get(SLICES_BY).is_some_and(|manager| manager == MANAGER);
+        let made = || Self { uid: meta.uid.clone().unwrap_or_default(), owner: owner.uid.clone() };
+        (ours && owner.kind == "Gateway").then(|| Box::new(made()))
+    }
+}
+
 impl Exposure {
+    /// Whether it is a load balancer's.
+    pub fn is_balanced(&self) -> bool {
+        self.kind == "LoadBalancer"
+    }
+
     /// Reads one; `None` for a Service that is somebody else's.
     pub(super) fn read(object: &Service) -> Option<Box<Self>> {
         let meta = &object.metadata;

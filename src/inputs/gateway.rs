@@ -50,8 +50,8 @@ pub struct Gateway {
     pub allowed_listeners: NamespaceRule,
     /// Its own listeners: shared, so that one that changes leaves the others as they are.
     pub listeners: Vec<Arc<Listener>>,
-    /// A part of the specification that is not supported, by its path.
-    pub unsupported: Option<&'static str>,
+    /// What of the specification makes it one that nothing may be served of.
+    pub unsupported: Option<String>,
     /// `spec.infrastructure`.
     pub infrastructure: Option<Box<Infrastructure>>,
 }
@@ -106,6 +106,8 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// Which routes it takes: mostly what the others of its parent take.
     pub allowed: Arc<AllowedRoutes>,
+    /// Why it is not served: a newer or laxer schema admitted what we cannot read.
+    pub unreadable: Option<Box<str>>,
 }
 
 /// TLS settings of a listener.
@@ -152,8 +154,8 @@ impl Gateway {
     pub(super) fn read(meta: Meta, spec: GatewaySpec) -> Result<Self, ParseError> {
         let addresses = spec.addresses.unwrap_or_default().into_iter().map(Address::read).collect();
         let unsupported = spec.tls.as_ref().map(|tls| match tls.backend {
-            Some(_) => "spec.tls.backend",
-            None => "spec.tls.frontend",
+            Some(_) => "spec.tls.backend is not supported".to_owned(),
+            None => "spec.tls.frontend is not supported".to_owned(),
         });
         let allowed_listeners = match spec.allowed_listeners.and_then(|allowed| allowed.namespaces) {
             None => NamespaceRule::None,
@@ -289,6 +291,7 @@ impl Listener {
             hostname: Hostname::parse(listener.hostname.as_deref().unwrap_or_default()),
             tls,
             allowed: Arc::new(allowed),
+            unreadable: None,
         })
     }
 }

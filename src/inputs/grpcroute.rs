@@ -43,7 +43,7 @@ struct Spec {
 }
 
 impl GrpcRoute {
-    pub(super) fn parse(value: Value, fields: Fields) -> Result<Self, ParseError> {
+    pub(super) fn parse(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let written: Written = read(value, fields)?;
         Ok(Self {
             meta: Meta::read(Kind::GRPCRoute, &written.metadata)?,

@@ -35,6 +35,7 @@ impl Route {
             kind: RouteKind::Http,
             challenge: false,
             gates: Vec::new(),
+            unreadable: Vec::new(),
             meta,
         })
     }

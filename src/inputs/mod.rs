@@ -4,6 +4,7 @@
 //! a *value* (a hostname in upper case, a filter we do not know) is kept as a value and becomes a condition on the
 //! object; only what the API server's schema would refuse is an error here.
 
+mod admitted;
 mod exposure;
 mod gateway;
 mod grant;
@@ -20,7 +21,7 @@ mod service;
 mod tenantgateway;
 mod tlsroute;
 
-pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER};
+pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
 pub use gateway::{
     Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
     TlsMode,

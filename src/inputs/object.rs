@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::admitted::salvage;
 use super::{
     EndpointSlice, Gateway, GatewayClass, GatewayParameters, GrpcRoute, ListenerSet, Namespace, ReferenceGrant, Route,
     Secret, Service, TenantGateway,
@@ -121,7 +122,7 @@ impl Kind {
 pub(crate) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// The label of routes by which cert-manager answers challenges (`acme.cert-manager.io/http01-solver`).
-const SOLVER: &str = "acme.cert-manager.io/http01-solver";
+pub(super) const SOLVER: &str = "acme.cert-manager.io/http01-solver";
 
 /// Kind and name: what identifies an object. Printed as `httproute default/web`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -233,18 +234,24 @@ impl Object {
     /// Reads one object. Unknown fields, wrong types and missing required fields are errors, as with strict
     /// validation by an API server.
     pub fn parse(value: Value) -> Result<Self, ParseError> {
-        Self::parse_with(value, Fields::Known)
+        Self::parse_with(&value, Fields::Known)
     }
 
     /// Reads one object that an API server has admitted. Its schema may be newer than ours, or of the experimental
-    /// channel: fields that we do not know are passed over.
+    /// channel: fields that we do not know are passed over, and of what holds a value that we do not know the rest is
+    /// read.
     pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
+        Self::admitted(&value).or_else(|why| salvage(&value, why))
+    }
+
+    /// The same, as a whole.
+    pub(super) fn admitted(value: &Value) -> Result<Self, ParseError> {
         Self::parse_with(value, Fields::Any)
     }
 
-    fn parse_with(value: Value, fields: Fields) -> Result<Self, ParseError> {
-        let api_version = text(&value, "apiVersion").ok_or(ParseError::NoType("apiVersion"))?;
-        let kind = text(&value, "kind").ok_or(ParseError::NoType("kind"))?;
+    fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
+        let api_version = text(value, "apiVersion").ok_or(ParseError::NoType("apiVersion"))?;
+        let kind = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let Some(known) = Kind::ALL.into_iter().find(|k| k.as_str() == kind && k.group() == group) else {
             return Err(ParseError::UnknownKind {
@@ -292,7 +299,7 @@ impl Object {
                 Object::Route(route)
             }
             Kind::GRPCRoute => Object::GrpcRoute(GrpcRoute::parse(value, fields)?),
-            Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse(&value)?)),
+            Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse_with(value, fields)?)),
             Kind::GatewayParameters => Object::GatewayParameters(GatewayParameters::parse(value, fields)?),
             Kind::TLSRoute => {
                 let object: gw::tlsroutes::TlsRoute = read(value, fields)?;
@@ -357,9 +364,9 @@ pub(super) enum Fields {
     Any,
 }
 
-pub(super) fn read<T: DeserializeOwned>(value: Value, fields: Fields) -> Result<T, ParseError> {
+pub(super) fn read<T: DeserializeOwned>(value: &Value, fields: Fields) -> Result<T, ParseError> {
     if fields == Fields::Any {
-        return serde_json::from_value(value).map_err(|e| ParseError::Schema(e.to_string()));
+        return T::deserialize(value).map_err(|e| ParseError::Schema(e.to_string()));
     }
     let mut unknown = None;
     let mut note = |path: serde_ignored::Path<'_>| {

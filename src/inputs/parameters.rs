@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -95,15 +96,15 @@ impl ParametersRef {
 }
 
 impl GatewayParameters {
-    pub(super) fn parse(mut value: Value, fields: Fields) -> Result<Self, ParseError> {
+    pub(super) fn parse(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         if text(&value["metadata"], "name").is_none() {
             return Err(ParseError::NoName);
         }
-        let meta = serde_json::from_value(value["metadata"].take()).map_err(|e| ParseError::Schema(e.to_string()))?;
+        let meta = ObjectMeta::deserialize(&value["metadata"]).map_err(|e| ParseError::Schema(e.to_string()))?;
         let meta = Meta::read(super::Kind::GatewayParameters, &meta)?;
-        let spec = match value["spec"].take() {
+        let spec = match &value["spec"] {
             Value::Null => Ok(Parameters::default()),
-            spec => serde_json::from_value(spec).map_err(|error| format!("spec: {error}")),
+            spec => Parameters::deserialize(spec).map_err(|error| format!("spec: {error}")),
         };
         match (spec, fields) {
             (Err(text), Fields::Known) => Err(ParseError::Schema(text)),

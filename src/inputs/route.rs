@@ -44,6 +44,8 @@ pub struct Route {
     /// For each parentRef what tenancy grants there; none, or not there, where it has no say. Never written in a
     /// manifest.
     pub gates: Vec<Option<Gate>>,
+    /// What of it is left out, and why: a newer or laxer schema admitted what we cannot read.
+    pub unreadable: Vec<String>,
 }
 
 impl Route {

@@ -79,6 +79,9 @@ pub enum SecretError {
     /// They do not belong together.
     #[error("tls.key does not match the first certificate in tls.crt")]
     Mismatch,
+    /// We could not look into it.
+    #[error("cannot be read: {0}")]
+    Unread(String),
 }
 
 impl Secret {
@@ -109,6 +112,11 @@ impl Secret {
     /// A Secret with a certificate.
     pub fn with_certificate(name: ObjectName, certificate: Arc<Certificate>) -> Self {
         Self { name, certificate: Ok(certificate), issued_by: None, credentials: None }
+    }
+
+    /// A Secret in which there is no certificate, and why.
+    pub fn without(name: ObjectName, why: SecretError) -> Self {
+        Self { name, certificate: Err(why), issued_by: None, credentials: None }
     }
 
     /// The text under a key of a Secret that is no certificate.

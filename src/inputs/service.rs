@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 
-use super::{Exposure, Meta, ParseError};
+use super::{Exposure, MadeSlice, Meta, ParseError};
 use crate::model::{AppProtocol, ObjectName, Reached};
 
 /// A Service.
@@ -84,6 +84,8 @@ pub struct EndpointSlice {
     pub ports: Vec<(Arc<str>, u16)>,
     /// Ready addresses. `conditions.ready` absent counts as ready, as the API says.
     pub addresses: Vec<IpAddr>,
+    /// What is to be known of one that we made for a Gateway.
+    pub made: Option<Box<MadeSlice>>,
 }
 
 impl EndpointSlice {
@@ -111,6 +113,6 @@ impl EndpointSlice {
                 }
             }
         }
-        Ok(Self { meta, service, ports, addresses })
+        Ok(Self { meta, service, ports, addresses, made: MadeSlice::read(&object.metadata) })
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::ParseError;
+use super::object::{Fields, read};
 use crate::model::{Hostname, ObjectName};
 
 /// Says who issues, whatever the installation has others do; `spec` stays as upstream's schema wants it.
@@ -28,15 +30,19 @@ pub struct TenantGateway {
     pub uid: String,
     /// `metadata.generation`.
     pub generation: i64,
+    /// `metadata.creationTimestamp` in seconds; 0 where nobody gave it one.
+    pub created: i64,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
     /// What is asked for.
     pub spec: Spec,
+    /// Why `spec` is not what is asked for but what nothing leads to: a laxer or newer schema admitted what we cannot read.
+    pub unreadable: Option<String>,
 }
 
 /// `spec`, with upstream's defaults.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Spec {
     /// The hostname below which everything lives.
     #[serde(default)]
@@ -64,7 +70,6 @@ pub struct Spec {
 
 /// `spec.dns01`: a provider and its block. Blocks go into the Issuer key by key.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Dns01 {
     /// `cloudflare`, `route53`, `digitalocean` or `rfc2136`.
     #[serde(default = "cloudflare")]
@@ -81,7 +86,7 @@ pub struct Dns01 {
 
 /// `spec.dns01.cloudflare`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Cloudflare {
     /// The API token.
     pub api_token_secret_ref: SecretKey,
@@ -89,7 +94,7 @@ pub struct Cloudflare {
 
 /// `spec.dns01.route53`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Route53 {
     /// The region.
     pub region: String,
@@ -102,7 +107,7 @@ pub struct Route53 {
 
 /// `spec.dns01.digitalocean`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct DigitalOcean {
     /// The API token.
     pub token_secret_ref: SecretKey,
@@ -110,7 +115,7 @@ pub struct DigitalOcean {
 
 /// `spec.dns01.rfc2136`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Rfc2136 {
     /// The server.
     pub nameserver: String,
@@ -125,7 +130,6 @@ pub struct Rfc2136 {
 
 /// A key of a Secret.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct SecretKey {
     /// The Secret.
     #[serde(default)]
@@ -139,7 +143,6 @@ pub struct SecretKey {
 
 /// An object of the same namespace.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LocalObject {
     /// Its name.
     #[serde(default)]
@@ -221,24 +224,31 @@ fn invalid<T>(field: impl Into<String>, fix: impl Into<String>) -> Result<T, Inv
 impl TenantGateway {
     /// Reads a manifest. What only the schema refuses is an error here; what can never work is told by [`Self::check`].
     pub fn parse(value: &Value) -> Result<Self, ParseError> {
-        let meta = &value["metadata"];
-        let text = |field: &str| meta[field].as_str().unwrap_or_default();
-        if text("name").is_empty() {
-            return Err(ParseError::NoName);
-        }
-        let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
+        Self::parse_with(value, Fields::Known)
+    }
+
+    /// Reads one. What only the schema refuses is an error where no other fields than ours may be, and told by
+    /// [`Self::check`] of one that an API server has admitted.
+    pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
+        let meta: ObjectMeta =
+            ObjectMeta::deserialize(&value["metadata"]).map_err(|error| ParseError::Schema(error.to_string()))?;
+        let name = meta.name.filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
+        let namespace = meta.namespace.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
         let spec = if value["spec"].is_null() { Value::Object(serde_json::Map::new()) } else { value["spec"].clone() };
-        let annotations = match &meta["annotations"] {
-            Value::Null => BTreeMap::new(),
-            given => BTreeMap::deserialize(given)
-                .map_err(|error| ParseError::Schema(format!("metadata.annotations: {error}")))?,
+        let (spec, unreadable) = match read(&spec, fields) {
+            Ok(spec) => (spec, None),
+            Err(error) if fields == Fields::Any => (Spec::default(), Some(error.to_string())),
+            Err(ParseError::UnknownField(field)) => return Err(ParseError::UnknownField(format!("spec.{field}"))),
+            Err(error) => return Err(ParseError::Schema(format!("spec: {error}"))),
         };
         Ok(Self {
-            name: ObjectName::new(namespace, text("name")),
-            uid: text("uid").to_owned(),
-            generation: meta["generation"].as_i64().unwrap_or(1),
-            annotations,
-            spec: Spec::deserialize(spec).map_err(|error| ParseError::Schema(format!("spec: {error}")))?,
+            name: ObjectName::new(namespace, name),
+            uid: meta.uid.unwrap_or_default(),
+            generation: meta.generation.unwrap_or(1),
+            created: meta.creation_timestamp.map_or(0, |time| time.0.as_second()),
+            annotations: meta.annotations.unwrap_or_default(),
+            spec,
+            unreadable,
         })
     }
 
@@ -267,6 +277,9 @@ impl TenantGateway {
 
     /// The parsed apex and mode, or what is wrong. `from` issues where it does not say who does.
     pub fn check(&self, from: Source) -> Result<(Hostname, Mode), Invalid> {
+        if let Some(why) = &self.unreadable {
+            return invalid("spec", format!("cannot be read: {why}"));
+        }
         if self.spec.apex.is_empty() {
             return invalid("spec.apex", "is empty: write the hostname below which everything is published");
         }
@@ -457,11 +470,54 @@ mod tests {
         }
     }
 
-    /// The fields that a type reads, as it tells when it is given another one.
+    /// Takes note of the fields that a type asks for.
+    struct Asked<'a>(&'a mut &'static [&'static str]);
+
+    impl<'de> serde::Deserializer<'de> for Asked<'_> {
+        type Error = serde::de::value::Error;
+
+        fn deserialize_any<V: serde::de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(serde::de::Error::custom("only structs are asked"))
+        }
+
+        fn deserialize_struct<V: serde::de::Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
+            newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
     fn fields<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
-        let told = serde_json::from_value::<T>(json!({"another": 1})).expect_err("unknown").to_string();
-        let (_, told) = told.split_once("expected").expect("it says what it expects");
-        told.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+        let mut fields: &[&str] = &[];
+        T::deserialize(Asked(&mut fields)).expect_err("nothing is given");
+        fields.iter().map(|field| (*field).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_a_laxer_schema_admits_is_passed_over_or_told() {
+        let admitted = |spec: Value| {
+            let value = json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
+            TenantGateway::parse_with(&value, Fields::Any).expect("it has a name").check(Source::Acme)
+        };
+        assert!(admitted(json!({"apex": "a.org", "fieldOfTomorrow": {"x": 1}})).is_ok());
+        assert!(admitted(json!({"apex": "a.org", "dns01": {"provider": "cloudflare", "another": 1}})).is_ok());
+        let refused = admitted(json!({"apex": "a.org", "attachedNamespaces": "x"})).expect_err("no list").to_string();
+        assert!(refused.starts_with("spec: cannot be read: "), "{refused}");
+        let strict = |spec: Value| {
+            let value = json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
+            TenantGateway::parse(&value).expect_err("in a file it is a mistake").to_string()
+        };
+        assert!(strict(json!({"apex": "a.org", "dns01": {"another": 1}})).contains("spec.dns01.another"));
+        assert!(strict(json!({"apex": 1})).contains("spec: "));
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl Route {
             rules,
             challenge: false,
             gates: Vec::new(),
+            unreadable: Vec::new(),
         })
     }
 }

@@ -1,43 +1,251 @@
-//! The body of a Secret, which is asked for when something refers to it.
+//! The bodies of Secrets, which are asked for one by one when something refers to them: a few at a time, and again and
+//! again when the API server refuses.
 
-use kube::api::Api;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use kube::Client;
+use kube::api::{Api, ApiResource};
 use kube::core::DynamicObject;
-use tokio::time::sleep;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::failure::Failure;
+use super::queue::Queue;
+use super::request::{ended_or_due, in_time};
 use crate::inputs::Object;
 use crate::model::ObjectName;
 
-/// Fetches a Secret; `None` when it is gone.
-pub(super) async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Option<Object> {
-    let mut told = false;
-    for failures in 0.. {
-        match api.get_opt(&name.name).await {
-            Ok(found) => {
-                let mut object = found?;
-                object.metadata.managed_fields = None;
-                let value = serde_json::to_value(object).ok()?;
-                return match Object::parse_admitted(value) {
-                    Ok(object) => Some(object),
-                    Err(error) => {
-                        warn!("secret {name} is passed over: {error}");
-                        None
-                    }
-                };
+/// How many are asked for at the same time. Each takes a connection of its own.
+const AT_ONCE: usize = 16;
+/// After so many refusals in a row nobody waits for a body any more.
+const REFUSALS: u32 = 2;
+const NOT_ALLOWED: &str = "gatewright is not allowed to: give its service account the verb get on secrets";
+
+/// What came of asking for a body.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// It is here.
+    There(Box<Object>),
+    /// There is no such Secret any more.
+    Gone,
+    /// It cannot be read, and why. It is asked for again.
+    Refused(String),
+}
+
+type Answer = Result<Option<Box<Object>>, Failure>;
+
+/// Bodies that are asked for.
+pub(super) struct Bodies {
+    client: Client,
+    queue: Queue<ObjectName>,
+    tasks: JoinSet<(ObjectName, Answer)>,
+    /// Those that somebody waits for.
+    awaited: BTreeSet<ObjectName>,
+}
+
+impl Bodies {
+    /// None yet.
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, queue: Queue::default(), tasks: JoinSet::new(), awaited: BTreeSet::new() }
+    }
+
+    /// Asks for one, as it is from now on.
+    pub(super) fn ask(&mut self, name: ObjectName) {
+        // One that is refused is asked for again in its turn.
+        if self.queue.failures(&name) < REFUSALS {
+            self.awaited.insert(name.clone());
+        }
+        self.queue.want(name, Instant::now());
+    }
+
+    /// Nobody refers to it any more.
+    pub(super) fn forget(&mut self, name: &ObjectName) {
+        self.awaited.remove(name);
+        self.queue.drop(name);
+    }
+
+    /// Those that were asked for, and may come any moment.
+    pub(super) fn awaited(&self) -> &BTreeSet<ObjectName> {
+        &self.awaited
+    }
+
+    /// Waits until one has come or not; `None` when the next one's turn has come.
+    pub(super) async fn next(&mut self) -> Option<(ObjectName, Body)> {
+        while self.tasks.len() < AT_ONCE
+            && let Some(name) = self.queue.take(Instant::now())
+        {
+            let secrets = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
+            let api = Api::namespaced_with(self.client.clone(), &name.namespace, &secrets);
+            self.tasks.spawn(async move {
+                let answer = body(&api, &name).await;
+                (name, answer)
+            });
+        }
+        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
+        let (name, answer) = ended_or_due(&mut self.tasks, due).await?;
+        Some((name.clone(), self.take_in(&name, answer, Instant::now())?))
+    }
+
+    /// What an answer means; `None` while the server may still answer otherwise.
+    fn take_in(&mut self, name: &ObjectName, answer: Answer, now: Instant) -> Option<Body> {
+        let failure = match answer {
+            Ok(object) => {
+                self.queue.done(name);
+                // Else it is another by now, and the next answer counts.
+                if !self.queue.is_wanted(name) {
+                    self.awaited.remove(name);
+                }
+                return Some(object.map_or(Body::Gone, Body::There));
             }
-            Err(error) => {
-                let failure = Failure::of(&error);
-                if !std::mem::replace(&mut told, true) {
-                    warn!("reading secret {name}: {failure}");
-                }
-                // Without the right it is as good as gone; the next version of the Secret is asked for again.
-                if failures > 2 && matches!(failure, Failure::Forbidden(_) | Failure::Refused(_)) {
-                    return None;
-                }
-                sleep(failure.pause(failures)?).await;
+            Err(failure) => failure,
+        };
+        let mut before = 0;
+        self.queue.failed(name, now, |failures| {
+            before = failures;
+            failure.pause(failures)
+        });
+        if before == 0 {
+            warn!("reading secret {name}: {failure}");
+        }
+        let text = match failure {
+            Failure::Forbidden(_) => NOT_ALLOWED.to_owned(),
+            Failure::Refused(text) => text,
+            Failure::Gone => {
+                self.awaited.remove(name);
+                return Some(Body::Gone);
+            }
+            // Once it answers again, it does so for all of them.
+            Failure::Conflict | Failure::Throttled(_) | Failure::Unavailable(_) => return None,
+        };
+        (before + 1 >= REFUSALS && self.awaited.remove(name)).then_some(Body::Refused(text))
+    }
+
+    /// Ends; what is being read is of no use any more.
+    pub(super) async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Fetches a Secret; `None` when it is gone.
+async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
+    let Some(mut object) = in_time(api.get_opt(&name.name)).await? else { return Ok(None) };
+    object.metadata.managed_fields = None;
+    let value = serde_json::to_value(object).map_err(|error| Failure::Refused(error.to_string()))?;
+    match Object::parse_admitted(value) {
+        Ok(object) => Ok(Some(Box::new(object))),
+        Err(error) => Err(Failure::Refused(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use hyper::{Request, Response, StatusCode};
+    use kube::client::Body as KubeBody;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A client of a server that answers like this.
+    fn client<F: Future<Output = (StatusCode, Value)> + Send + 'static>(
+        answer: impl Fn(String) -> F + Clone + Send + 'static,
+    ) -> Client {
+        let service = tower::service_fn(move |request: Request<KubeBody>| {
+            let answer = answer(request.uri().path().to_owned());
+            async move {
+                let (code, value) = answer.await;
+                let mut response = Response::new(KubeBody::from(value.to_string().into_bytes()));
+                *response.status_mut() = code;
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn secret(path: &str) -> Value {
+        let name = path.rsplit('/').next();
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": name, "namespace": "a"}, "data": {}})
+    }
+
+    #[tokio::test]
+    async fn many_are_asked_for_a_few_at_a_time_and_all_come() {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (running, peak) = (now, most.clone());
+        let client = client(move |path| {
+            let (running, peak) = (running.clone(), peak.clone());
+            async move {
+                peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                // The others have their turn.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                (StatusCode::OK, secret(&path))
+            }
+        });
+        let mut bodies = Bodies::new(client);
+        for number in 0..300 {
+            bodies.ask(ObjectName::new("a", format!("s{number}")));
+        }
+        let mut came = BTreeSet::new();
+        while came.len() < 300 {
+            if let Some((name, Body::There(object))) = bodies.next().await {
+                assert_eq!(object.key().name, name);
+                assert!(came.insert(name));
             }
         }
+        assert!(bodies.awaited().is_empty());
+        assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
     }
-    None
+
+    #[tokio::test]
+    async fn what_is_refused_is_waited_for_twice_and_asked_for_until_it_comes() {
+        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))));
+        let name = ObjectName::new("a", "x");
+        bodies.ask(name.clone());
+        let refused = || Err(Failure::Forbidden(String::new()));
+        let mut now = Instant::now();
+        let mut answered = |bodies: &mut Bodies, answer| {
+            now = bodies.queue.next().expect("it is asked for").max(now);
+            assert!(bodies.queue.take(now).is_some());
+            bodies.take_in(&name, answer, now)
+        };
+        assert!(answered(&mut bodies, refused()).is_none());
+        assert!(bodies.awaited().contains(&name));
+        let told = answered(&mut bodies, refused());
+        assert!(matches!(told, Some(Body::Refused(text)) if text.contains("the verb get on secrets")));
+        assert!(bodies.awaited().is_empty());
+        // It is told once, nobody waits for it, and it is asked for all the same.
+        bodies.ask(name.clone());
+        assert!(bodies.awaited().is_empty());
+        for _ in 0..50 {
+            assert!(answered(&mut bodies, refused()).is_none());
+        }
+        let long = bodies.queue.next().expect("once more") - Instant::now();
+        let Ok(object) = Object::parse_admitted(secret("x")) else { panic!("a Secret") };
+        let there = answered(&mut bodies, Ok(Some(Box::new(object))));
+        assert!(matches!(there, Some(Body::There(_))) && bodies.queue.next().is_none());
+        assert!(long <= Duration::from_secs(52 * 60), "each time at most a minute later");
+    }
+
+    #[tokio::test]
+    async fn what_changed_while_it_was_read_is_still_awaited() {
+        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))));
+        let name = ObjectName::new("a", "x");
+        bodies.ask(name.clone());
+        let now = Instant::now();
+        bodies.queue.take(now);
+        bodies.ask(name.clone());
+        assert!(matches!(bodies.take_in(&name, Ok(None), now), Some(Body::Gone)));
+        assert!(bodies.awaited().contains(&name));
+        bodies.queue.take(Instant::now());
+        bodies.take_in(&name, Ok(None), now);
+        assert!(bodies.awaited().is_empty());
+        bodies.ask(name.clone());
+        bodies.forget(&name);
+        assert!(bodies.awaited().is_empty() && bodies.queue.next().is_none());
+    }
 }

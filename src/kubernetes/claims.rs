@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::FIELD_MANAGER;
-use super::cluster::newer;
 use super::failure::Failure;
 use super::follow::{self, follow};
 use super::queue::Queue;
 use super::request::{ended_or_due, in_time};
+use super::seen::newer;
 use crate::model::Hostname;
 use crate::tenancy::{Change, Record, Tenancy};
 

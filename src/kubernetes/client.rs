@@ -9,7 +9,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::util::MapRequestLayer;
 
+use super::fence::Fence;
+
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long a connection may bring or take nothing in the middle of an answer. Watches bring something every minute: kube
+/// asks for bookmarks.
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// Why there is no connection to an API server.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +39,7 @@ pub enum ClientError {
 ///
 /// # Errors
 /// When neither is there or usable. The server itself is not asked yet.
-pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
+pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client, ClientError> {
     // One provider for all TLS of the program. Somebody may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = match kubeconfig {
@@ -48,8 +53,12 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
         None => Config::infer().await.map_err(|error| ClientError::Find(error.to_string()))?,
     };
     config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    config.write_timeout = Some(SILENCE);
+    // The time that a connection waits for its next request is no silence.
+    config.reset_reader_on_write = true;
     let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))?;
-    Ok(builder.with_layer(&MapRequestLayer::new(with_everything)).build())
+    Ok(builder.with_layer(&MapRequestLayer::new(with_everything)).with_layer(fence).build())
 }
 
 /// Has a streaming list hold everything that was written before it was asked for. kube asks for version 0, which is whatever

@@ -3,6 +3,8 @@
 mod bodies;
 mod certificates;
 mod claims;
+mod metrics;
+mod news;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -10,20 +12,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use kube::Client;
-use prometheus_client::collector::Collector;
-use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
+use super::body::{Bodies, Body};
 use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
-use super::figures::Figures;
 use super::issuance::{self, Issuance};
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
 use super::request::resource;
 use super::secrets::{Secrets, Step};
-use super::seen::Seen;
+use super::seen::{Seen, newer};
 use super::services::{self, Services};
 use super::status::{self, Us};
 use super::tenants::{self, Decided, Herald, Tenants};
@@ -73,7 +73,6 @@ pub fn kinds_without_tenants() -> Vec<Kind> {
 
 /// The cluster, as we see it.
 pub struct Cluster {
-    client: Client,
     controller: String,
     live: Live,
     view: View,
@@ -94,11 +93,9 @@ pub struct Cluster {
     credentials: BTreeSet<ObjectName>,
     replicas: Replicas,
     damper: Damper<ObjectKey>,
-    fetches: JoinSet<(ObjectName, Option<Object>)>,
-    /// The Secrets whose bodies are being fetched.
-    in_flight: BTreeSet<ObjectName>,
-    /// Objects that refer to one of them: a listener whose certificate is on its way is not broken by a new version
-    /// of its Gateway that comes a moment sooner.
+    bodies: Bodies,
+    /// Objects that refer to a Secret whose body is on its way: its listener is not broken by a new version of its Gateway
+    /// that comes a moment sooner.
     deferred: BTreeMap<ObjectKey, Object>,
     /// Changes that wait for the first complete view.
     early: Vec<Change>,
@@ -130,7 +127,7 @@ impl Cluster {
             wished: BTreeSet::new(),
             credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
-            client,
+            bodies: Bodies::new(client),
             controller: controller.to_owned(),
             live,
             view: View::new(&KINDS),
@@ -138,8 +135,6 @@ impl Cluster {
             seen: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             damper: Damper::default(),
-            fetches: JoinSet::new(),
-            in_flight: BTreeSet::new(),
             deferred: BTreeMap::new(),
             early: Vec::new(),
             known: Vec::new(),
@@ -169,6 +164,13 @@ impl Cluster {
         self.serving
     }
 
+    /// Whether Envoys can be told what to serve. Without Gateways and routes there is nothing, and they keep what they have:
+    /// definitions that are not there may be on their way back.
+    pub fn knows_gateways(&self) -> bool {
+        self.serving
+            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
+    }
+
     /// Takes in what a watch tells.
     pub fn take_in(&mut self, news: News, term: Term) {
         let (kind, line) = match news {
@@ -181,6 +183,12 @@ impl Cluster {
             News::Trouble(kind, text) => (kind, self.view.trouble(kind, text)),
             News::Missing(kind) => (kind, self.view.missing(kind)),
             News::Listing(kind) => (kind, self.view.listing(kind)),
+            News::Ignored(kinds) => {
+                for line in self.view.ignored(kinds) {
+                    info!("{line}");
+                }
+                return;
+            }
         };
         if let Some(line) = line {
             info!("{line}");
@@ -189,6 +197,7 @@ impl Cluster {
                 self.apply(Vec::new(), term);
             }
             if self.serving {
+                self.look_at_kind(kind, term);
                 self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
             }
         }
@@ -209,7 +218,7 @@ impl Cluster {
                         self.see(key.clone(), seen, term);
                     }
                     let fetched_soon = |step: &Step| matches!(step, Step::Fetch(_));
-                    if self.secrets.refers(&key, &self.in_flight) || steps.iter().any(fetched_soon) {
+                    if self.secrets.refers(&key, self.bodies.awaited()) || steps.iter().any(fetched_soon) {
                         self.deferred.insert(key, *object);
                     } else {
                         self.deferred.remove(&key);
@@ -242,11 +251,11 @@ impl Cluster {
         for step in steps {
             match step {
                 Step::Fetch(name) => self.fetch(name),
-                Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
+                Step::Forget(name) => changes.push(self.forget_body(name)),
             }
         }
+        changes.extend(self.all_ready());
         self.known.extend(self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Keyed(secret, ours)));
-        changes.extend(self.ready());
         self.apply(changes, term);
     }
 
@@ -281,14 +290,8 @@ impl Cluster {
 
     /// Waits for what we asked the API server to do.
     pub async fn next(&mut self) -> Ended {
-        let fetched = async {
-            match self.fetches.join_next().await {
-                Some(fetched) => fetched.ok(),
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            fetched = fetched => Ended(Request::Fetch(fetched)),
+            fetched = self.bodies.next() => Ended(Request::Fetch(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
@@ -305,7 +308,7 @@ impl Cluster {
             Request::Write(written) => self.take_written(written),
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
-            Request::Service(ended) => self.services.take_ended(ended),
+            Request::Service(ended) => self.take_service(ended, term),
             Request::Issued(told) => self.take_issued(told, term),
             Request::Record => {}
             Request::Claims(ended) => {
@@ -403,6 +406,17 @@ impl Cluster {
         }
     }
 
+    /// Changes of a kind come again, or for the first time: what waited for them is looked at.
+    fn look_at_kind(&mut self, kind: Kind, term: Term) {
+        if !self.view.is_whole(kind) || !self.leads(term) {
+            return;
+        }
+        self.want(self.seen.keys().filter(|key| key.kind == kind).cloned().collect());
+        if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
+            self.services.look_at_everything();
+        }
+    }
+
     fn want(&mut self, keys: BTreeSet<ObjectKey>) {
         let now = Instant::now();
         for key in keys {
@@ -440,7 +454,10 @@ impl Cluster {
         }
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
-        self.services.write(self.live.engine().store(), &self.seen, may_write);
+        // Nobody has a Service any more while it is not known who has a Gateway.
+        let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
+        self.services.write(self.live.engine().store(), &self.seen, term.filter(|_| may_write && gateways));
+        self.hear_of_services(term);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {
                 self.writer.nothing(&key);
@@ -478,6 +495,10 @@ impl Cluster {
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         let Some(seen) = self.seen.get(key) else { return Decision::Nothing };
+        // What is known of it may be of yesterday; it is looked at again when changes come.
+        if !self.view.is_whole(key.kind) {
+            return Decision::Nothing;
+        }
         let now = Instant::now();
         let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -542,25 +563,9 @@ impl Cluster {
         }
     }
 
-    /// The metrics, in the text format of Prometheus.
-    pub fn metrics(&self, term: Term) -> String {
-        let (tenants, troubles) = self.tenants.figures();
-        let figures = Figures {
-            kinds: self.view.states().map(|(kind, state)| (kind.as_str(), state)).collect(),
-            statuses: (self.writes, self.failures.clone()),
-            pending: self.writer.pending(),
-            tenants,
-            troubles,
-            services: self.services.writes(),
-            leads: leads(term),
-        };
-        let desk = self.issuance.desk().borrow().as_ref().map(|desk| Box::new(desk.figures()) as Box<dyn Collector>);
-        self.live.metrics(desk.into_iter().chain([Box::new(figures) as Box<dyn Collector>]).collect())
-    }
-
     /// Ends what is being written.
-    pub async fn stop(mut self) {
-        self.fetches.shutdown().await;
+    pub async fn stop(self) {
+        self.bodies.stop().await;
         self.writer.stop().await;
         self.tenants.stop().await;
         self.herald.stop().await;
@@ -577,7 +582,7 @@ impl Cluster {
 pub struct Ended(Request);
 
 enum Request {
-    Fetch(Option<(ObjectName, Option<Object>)>),
+    Fetch(Option<(ObjectName, Body)>),
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),
@@ -590,9 +595,4 @@ enum Decision {
     Nothing,
     Later(Instant),
     Write(serde_json::Value),
-}
-
-/// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
-pub(super) fn newer(one: &str, other: &str) -> bool {
-    (one.len(), one) > (other.len(), other)
 }

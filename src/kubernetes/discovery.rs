@@ -2,19 +2,67 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hyper::Request;
 use kube::Client;
 use kube::api::ApiResource;
+use tokio::time::timeout;
 
+use super::request::PATIENCE;
 use crate::inputs::Kind;
+
+/// Kinds of the Gateway API that some expect to have an effect, and that have none here.
+const NOT_ACTED_ON: [&str; 3] = ["TCPRoute", "UDPRoute", "BackendTLSPolicy"];
+
+/// Why it is not known what an API server serves.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoveryError {
+    /// It does not take our credentials.
+    #[error("the API server does not know us: {0}")]
+    Unknown(String),
+    /// It is away, or in trouble.
+    #[error("the API server does not answer: {0}")]
+    Unanswered(String),
+}
 
 /// The kinds that are served, each in the newest version that we read.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Served(BTreeMap<Kind, ApiResource>);
+pub struct Served {
+    kinds: BTreeMap<Kind, ApiResource>,
+    ignored: BTreeSet<&'static str>,
+}
 
 impl Served {
     /// How a kind is asked for; `None` while it is not served.
     pub fn resource(&self, kind: Kind) -> Option<&ApiResource> {
-        self.0.get(&kind)
+        self.kinds.get(&kind)
+    }
+
+    /// Kinds that are served and not acted on.
+    pub fn ignored(&self) -> &BTreeSet<&'static str> {
+        &self.ignored
+    }
+}
+
+/// Whether the API server says that it has come up. One that does not tell is taken to be.
+pub(super) async fn is_ready(client: &Client) -> bool {
+    let asked = Request::get("/readyz").body(Vec::new()).expect("it has a path only");
+    match timeout(PATIENCE, client.request_text(asked)).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(kube::Error::Api(status))) => matches!(status.code, 403 | 404),
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
+async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, DiscoveryError> {
+    match timeout(PATIENCE, asked).await {
+        Ok(Ok(answer)) => Ok(Some(answer)),
+        Ok(Err(kube::Error::Api(status))) => match status.code {
+            404 => Ok(None),
+            401 | 403 => Err(DiscoveryError::Unknown(status.message)),
+            _ => Err(DiscoveryError::Unanswered(status.message)),
+        },
+        Ok(Err(error)) => Err(DiscoveryError::Unanswered(error.to_string())),
+        Err(_) => Err(DiscoveryError::Unanswered(format!("nothing came within {PATIENCE:?}"))),
     }
 }
 
@@ -22,10 +70,11 @@ impl Served {
 ///
 /// # Errors
 /// When it does not answer. A group that cannot be told now (an aggregated server that is down) is none of ours.
-pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, kube::Error> {
+pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, DiscoveryError> {
     let groups: BTreeSet<&str> = wanted.iter().map(|kind| kind.group()).collect();
-    let mut served: BTreeMap<Kind, ApiResource> = BTreeMap::new();
-    let all = client.list_api_groups().await?;
+    let mut served = Served::default();
+    let all = answer(client.list_api_groups()).await?;
+    let all = all.ok_or_else(|| DiscoveryError::Unanswered("it has no /apis".to_owned()))?;
     for group in groups {
         let found = all.groups.iter().find(|g| g.name == group);
         let versions: Vec<&str> = match group {
@@ -39,15 +88,13 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, kube::
                 continue;
             }
             let resources = match group {
-                "" => client.list_core_api_resources(version).await,
-                _ => client.list_api_group_resources(&format!("{group}/{version}")).await,
+                "" => answer(client.list_core_api_resources(version)).await?,
+                _ => answer(client.list_api_group_resources(&format!("{group}/{version}"))).await?,
             };
-            let resources = match resources {
-                Ok(resources) => resources,
-                // It went between the two questions.
-                Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                Err(error) => return Err(error),
-            };
+            // Else it went between the two questions.
+            let Some(resources) = resources else { continue };
+            let others = NOT_ACTED_ON.into_iter().filter(|_| group == Kind::Gateway.group());
+            served.ignored.extend(others.filter(|name| resources.resources.iter().any(|r| r.kind == *name)));
             for kind in kinds {
                 let plain = |name: &str| !name.contains('/');
                 let Some(resource) = resources.resources.iter().find(|r| r.kind == kind.as_str() && plain(&r.name))
@@ -55,11 +102,11 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, kube::
                     continue;
                 };
                 let place = |version: &str| kind.versions().iter().position(|v| *v == version);
-                if served.get(&kind).is_some_and(|there| place(&there.version) <= place(version)) {
+                if served.kinds.get(&kind).is_some_and(|there| place(&there.version) <= place(version)) {
                     continue;
                 }
                 let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-                served.insert(
+                served.kinds.insert(
                     kind,
                     ApiResource {
                         group: group.to_owned(),
@@ -72,5 +119,5 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, kube::
             }
         }
     }
-    Ok(Served(served))
+    Ok(served)
 }

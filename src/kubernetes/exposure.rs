@@ -8,64 +8,80 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::inputs::{EndpointSlice, Exposure, MANAGER, Service};
+use crate::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Service, ServiceType};
 use crate::model::ObjectName;
 use crate::translate::ServiceWish;
 
 /// So many endpoints fit into one slice (`EndpointSlice.endpoints`).
 const SLICE: usize = 1000;
-/// Who manages a slice, to the controllers of Kubernetes.
-const SLICES_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// Something to write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// Create this, if nothing is there.
     Create(Value),
-    /// Apply this over what is there.
-    Apply(Value),
+    /// Apply this over what is there with this UID.
+    Apply(Value, String),
 }
 
-/// What is to be done for a Gateway with this UID. `slices` are those of the wished Service.
-pub(super) fn steps(
+/// What is to be done for a Gateway, and what is in the way of the rest.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// What to write, in this order.
+    pub(super) steps: Vec<Step>,
+    /// What somebody else has that is to be ours.
+    pub(super) trouble: Option<String>,
+}
+
+/// What is to be done for a Gateway with this UID. `slices` looks one up by its name.
+pub(super) fn plan<'a>(
     wish: &ServiceWish,
     gateway_uid: &str,
     service: Option<&Service>,
-    slices: &BTreeMap<ObjectName, &EndpointSlice>,
-) -> Vec<Step> {
-    let mut all = Vec::new();
+    slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
+) -> Plan {
+    let mut plan = Plan::default();
     match service.map(|service| service.exposure.as_deref()) {
-        None => all.push(Step::Create(service_document(wish, gateway_uid))),
+        None => plan.steps.push(Step::Create(service_document(wish, gateway_uid, None))),
         // Somebody else's, or that of a Gateway that was there before this one.
-        Some(None) => return Vec::new(),
-        Some(Some(there)) if there.gateway != wish.gateway || there.owner != gateway_uid => return Vec::new(),
-        Some(Some(there)) if !is_as_wished(there, wish) => all.push(Step::Apply(service_document(wish, gateway_uid))),
+        Some(None) => return plan,
+        Some(Some(there)) if there.gateway != wish.gateway || there.owner != gateway_uid => return plan,
+        Some(Some(there)) if !is_as_wished(there, wish) => {
+            plan.steps.push(Step::Apply(service_document(wish, gateway_uid, Some(there)), there.uid.clone()));
+        }
         Some(Some(_)) => {}
     }
-    let service_changes = !all.is_empty();
+    let service_changes = !plan.steps.is_empty();
     for (name, v4, addresses) in parts(wish) {
         let name = ObjectName::new(wish.name.namespace.clone(), name);
-        let same = slices.get(&name).is_some_and(|slice| {
-            let ports: BTreeMap<String, u16> =
-                slice.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
-            let mut there = slice.addresses.clone();
-            there.sort();
-            slice.service.as_ref() == Some(&wish.name) && ports == port_names(wish) && there == addresses
-        });
+        let document = || slice_document(wish, gateway_uid, &name, v4, &addresses);
+        let Some(there) = slices(&name) else {
+            plan.steps.push(Step::Create(document()));
+            continue;
+        };
+        let Some(made) = there.made.as_ref().filter(|made| made.owner == gateway_uid) else {
+            let text = format!("EndpointSlice {name} is somebody else's: remove it, or give the Gateway another name");
+            plan.trouble.get_or_insert(text);
+            continue;
+        };
+        let ports: BTreeMap<String, u16> = there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
+        let mut held = there.addresses.clone();
+        held.sort();
+        let same = there.service.as_ref() == Some(&wish.name) && ports == port_names(wish) && held == addresses;
         // What we know of a slice says nothing of its labels: they change with those of the Service.
         if !same || service_changes {
-            all.push(Step::Apply(slice_document(wish, gateway_uid, &name, v4, &addresses)));
+            plan.steps.push(Step::Apply(document(), made.uid.clone()));
         }
     }
-    all
+    plan
 }
 
 fn is_as_wished(there: &Exposure, wish: &ServiceWish) -> bool {
     let has = |there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
         wanted.iter().all(|(key, value)| there.get(key) == Some(value))
     };
+    // The class of a load balancer is never changed, which the Gateway says.
     there.kind == wish.kind.as_str()
-        && (wish.load_balancer_class.is_none() || there.load_balancer_class == wish.load_balancer_class)
         && there.load_balancer_ip == wish.address.map(|ip| ip.to_string())
         && there.targets == wish.targets
         && has(&there.labels, &wish.labels)
@@ -107,10 +123,14 @@ fn metadata(wish: &ServiceWish, name: &ObjectName, gateway_uid: &str) -> Value {
     })
 }
 
-fn service_document(wish: &ServiceWish, gateway_uid: &str) -> Value {
+fn service_document(wish: &ServiceWish, gateway_uid: &str, there: Option<&Exposure>) -> Value {
     let port = |(port, target): (&u16, &u16)| json!({"name": format!("p{port}"), "port": port, "targetPort": target, "protocol": "TCP"});
     let mut spec = json!({"type": wish.kind.as_str(), "ports": wish.targets.iter().map(port).collect::<Vec<_>>()});
-    if let Some(class) = &wish.load_balancer_class {
+    // Once there is a load balancer, it has the class that it has (`ServiceSpec.loadBalancerClass`): another one would have
+    // everything else refused with it.
+    let balanced = there.filter(|there| there.is_balanced() && wish.kind == ServiceType::LoadBalancer);
+    let class = balanced.map_or(&wish.load_balancer_class, |there| &there.load_balancer_class);
+    if let Some(class) = class {
         spec["loadBalancerClass"] = json!(class);
     }
     if let Some(ip) = &wish.address {
@@ -159,44 +179,93 @@ mod tests {
         Object::parse_admitted(value).expect("what we write can be read")
     }
 
-    /// The steps when this is there.
-    fn check(there: &[Value], wish: &ServiceWish, uid: &str) -> Vec<Step> {
+    /// The plan when this is there.
+    fn check(there: &[Value], wish: &ServiceWish, uid: &str) -> Plan {
         let objects: Vec<Object> = there.iter().cloned().map(parsed).collect();
         let service = objects.iter().find_map(|o| if let Object::Service(s) = o { Some(s) } else { None });
-        let slices = objects.iter().filter_map(|o| match o {
-            Object::EndpointSlice(slice) => Some((slice.meta.name.clone(), slice)),
-            _ => None,
-        });
-        steps(wish, uid, service, &slices.collect())
+        let slice = |name: &ObjectName| {
+            objects.iter().find_map(|o| match o {
+                Object::EndpointSlice(slice) if slice.meta.name == *name => Some(slice),
+                _ => None,
+            })
+        };
+        plan(wish, uid, service, slice)
     }
 
-    fn documents(steps: &[Step]) -> Vec<Value> {
-        steps
-            .iter()
-            .map(|step| match step {
-                Step::Create(value) | Step::Apply(value) => value.clone(),
-            })
-            .collect()
+    /// What is written, with the UIDs that the server would give.
+    fn written(plan: &Plan) -> Vec<Value> {
+        let document = |step: &Step| match step {
+            Step::Create(value) | Step::Apply(value, _) => value.clone(),
+        };
+        let mut all: Vec<Value> = plan.steps.iter().map(document).collect();
+        for document in &mut all {
+            document["metadata"]["uid"] =
+                json!(format!("uid of the {}", document["kind"].as_str().unwrap_or_default()));
+        }
+        all
     }
 
     #[test]
     fn what_was_written_is_not_written_again_and_what_differs_is() {
-        let made = documents(&check(&[], &wish(), "u"));
+        let made = written(&check(&[], &wish(), "u"));
         assert_eq!(made.iter().map(|m| &m["kind"]).collect::<Vec<_>>(), ["Service", "EndpointSlice"]);
-        assert_eq!(check(&made, &wish(), "u"), []);
-        let moved = ServiceWish { targets: BTreeMap::from([(443, 20_002)]), ..wish() };
-        assert_eq!(check(&made, &moved, "u").len(), 2, "Service and slice have the port");
+        assert_eq!(check(&made, &wish(), "u"), Plan::default());
+        let moved = check(&made, &ServiceWish { targets: BTreeMap::from([(443, 20_002)]), ..wish() }, "u");
+        let uids: Vec<&str> =
+            moved.steps.iter().map(|step| if let Step::Apply(_, uid) = step { &**uid } else { "" }).collect();
+        assert_eq!(uids, ["uid of the Service", "uid of the EndpointSlice"], "both have the port");
         let more = ServiceWish { envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2])]), ..wish() };
-        assert_eq!(check(&made, &more, "u").len(), 1, "only the slice has the Envoys");
+        assert_eq!(check(&made, &more, "u").steps.len(), 1, "only the slice has the Envoys");
         let none = ServiceWish { envoys: BTreeSet::new(), ..wish() };
-        assert_eq!(check(&made, &none, "u").len(), 1, "an empty slice is written, not left with who is gone");
+        assert_eq!(check(&made, &none, "u").steps.len(), 1, "an empty slice is written, not left with who is gone");
     }
 
     #[test]
     fn what_is_of_somebody_else_is_left_alone() {
-        let mut theirs = documents(&check(&[], &wish(), "u"));
-        assert_eq!(check(&theirs, &wish(), "another"), [], "it goes with the Gateway of that name before it");
+        let made = written(&check(&[], &wish(), "u"));
+        assert_eq!(
+            check(&made, &wish(), "another"),
+            Plan::default(),
+            "it goes with the Gateway of that name before it"
+        );
+        let mut theirs = made.clone();
         theirs[0]["metadata"]["labels"] = json!({});
-        assert_eq!(check(&theirs, &wish(), "u"), []);
+        assert_eq!(check(&theirs, &wish(), "u"), Plan::default());
+
+        // A slice: the Service is made all the same, and the other family's slice, and it is told.
+        let more = ServiceWish {
+            envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2]), "::1".parse().expect("it is one")]),
+            ..wish()
+        };
+        for (field, value) in [("labels", json!({})), ("ownerReferences", json!([]))] {
+            let mut slice = made[1].clone();
+            slice["metadata"][field] = value;
+            let plan = check(&[slice], &more, "u");
+            let names: Vec<Value> = written(&plan).iter().map(|m| m["metadata"]["name"].clone()).collect();
+            assert_eq!(names, ["g-c", "g-c-v6"]);
+            let text = plan.trouble.expect("it is told");
+            assert!(text.contains("EndpointSlice a/g-c-v4 is somebody else's"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_load_balancer_keeps_its_class_whatever_else_changes() {
+        let balanced = |class: Option<&str>, target: u16| ServiceWish {
+            kind: ServiceType::LoadBalancer,
+            load_balancer_class: class.map(str::to_owned),
+            targets: BTreeMap::from([(443, target)]),
+            ..wish()
+        };
+        let made = written(&check(&[], &balanced(Some("example.org/a"), 20_001), "u"));
+        for other in [Some("example.org/b"), None] {
+            assert_eq!(check(&made, &balanced(other, 20_001), "u"), Plan::default(), "a write would be refused");
+            let moved = written(&check(&made, &balanced(other, 20_002), "u"));
+            assert_eq!(moved[0]["spec"]["loadBalancerClass"], "example.org/a");
+            assert_eq!(moved[0]["spec"]["ports"][0]["targetPort"], 20_002);
+        }
+        let plain = written(&check(&made, &wish(), "u"));
+        assert_eq!(plain[0]["spec"]["loadBalancerClass"], Value::Null, "one of another type has none");
+        let again = written(&check(&plain, &balanced(Some("example.org/b"), 20_001), "u"));
+        assert_eq!(again[0]["spec"]["loadBalancerClass"], "example.org/b");
     }
 }

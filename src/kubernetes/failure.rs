@@ -56,9 +56,12 @@ impl Failure {
         let growing = |from: Duration, to: Duration| (from * 2_u32.saturating_pow(failures.min(16))).min(to);
         match self {
             Failure::Conflict => Some(growing(Duration::from_millis(50), Duration::from_secs(5))),
-            Failure::Throttled(given) => Some(given.unwrap_or(Duration::from_secs(1))),
+            // A server that does not say how long asks for more patience each time.
+            Failure::Throttled(given) => {
+                Some(given.unwrap_or_else(|| growing(Duration::from_secs(1), Duration::from_secs(30))))
+            }
             Failure::Refused(_) => Some(growing(Duration::from_secs(1), Duration::from_secs(60))),
-            Failure::Forbidden(_) => Some(growing(Duration::from_secs(5), Duration::from_secs(60))),
+            Failure::Forbidden(_) => Some(growing(Duration::from_secs(1), Duration::from_secs(60))),
             Failure::Gone => None,
             Failure::Unavailable(_) => Some(growing(Duration::from_millis(200), Duration::from_secs(30))),
         }
@@ -118,5 +121,9 @@ mod tests {
         assert_eq!(of(422, "").pause(30), Some(Duration::from_secs(60)));
         assert_eq!(of(409, "").pause(0), Some(Duration::from_millis(50)));
         assert_eq!(of(503, "").pause(40), Some(Duration::from_secs(30)));
+        assert_eq!(of(429, "").pause(0), Some(Duration::from_secs(1)));
+        assert_eq!(of(429, "").pause(40), Some(Duration::from_secs(30)));
+        let asked = Duration::from_secs(7);
+        assert_eq!(Failure::Throttled(Some(asked)).pause(40), Some(asked));
     }
 }

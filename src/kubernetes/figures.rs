@@ -33,8 +33,10 @@ pub(super) struct Figures {
     pub(super) tenants: Writes,
     /// Objects of TenantGateways that cannot be written.
     pub(super) troubles: usize,
-    /// Services and slices written.
-    pub(super) services: u64,
+    /// What is written for Gateways of the dedicated fleet: Services and slices.
+    pub(super) services: Writes,
+    /// Gateways whose Services cannot be as they are to be.
+    pub(super) service_troubles: usize,
     /// Whether this replica writes.
     pub(super) leads: bool,
 }
@@ -72,7 +74,12 @@ impl Collector for Figures {
         let help = "Writes for TenantGateways that failed, by class";
         counters(to, "tenant_write_failures", help, "class", &self.tenants.failed)?;
         gauge(to, "tenant_troubles", "Objects of TenantGateways that cannot be written", self.troubles)?;
-        counter(to, "service_writes", "Services and slices of Gateways written", self.services)?;
+        let help = "Services and slices of Gateways written, by what was done";
+        counters(to, "service_writes", help, "action", &self.services.begun)?;
+        let help = "Writes of Services and slices of Gateways that failed, by class";
+        counters(to, "service_write_failures", help, "class", &self.services.failed)?;
+        let help = "Gateways whose Services cannot be made or changed as they are to be";
+        gauge(to, "service_troubles", help, self.service_troubles)?;
         gauge(to, "leader", "Whether this replica writes", usize::from(self.leads))
     }
 }
@@ -91,7 +98,8 @@ mod tests {
             pending: 1,
             tenants,
             troubles: 6,
-            services: 7,
+            services: Writes { begun: BTreeMap::from([("apply", 7)]), failed: BTreeMap::from([("refused", 8)]) },
+            service_troubles: 9,
             leads: true,
         };
         let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(figures)]);
@@ -105,7 +113,9 @@ mod tests {
             "gatewright_tenant_writes_total{kind=\"label\"} 4",
             "gatewright_tenant_write_failures_total{class=\"conflict\"} 5",
             "gatewright_tenant_troubles 6",
-            "gatewright_service_writes_total 7",
+            "gatewright_service_writes_total{action=\"apply\"} 7",
+            "gatewright_service_write_failures_total{class=\"refused\"} 8",
+            "gatewright_service_troubles 9",
             "gatewright_leader 1",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");

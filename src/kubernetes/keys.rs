@@ -1,5 +1,7 @@
 //! Keys of the connection between Envoys and us: a certificate authority of our own, in a Secret, and what it issues.
 
+mod trust;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -7,20 +9,17 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
-use xds::{Authority, Pair, TlsError};
+use xds::TlsError;
+
+pub use trust::{REPLACE, Trust};
 
 /// The Secret of the authority. Only we read it.
 pub const AUTHORITY: &str = "gatewright-xds-ca";
-/// The Secret that the pods of Envoy mount: certificate, key, and the authority's certificate.
+/// The Secret that the pods of Envoy mount: certificate, key, and the certificates of those whom it trusts.
 pub const ENVOY: &str = "gatewright-envoy";
 /// Who an Envoy of the shared fleet is.
 pub const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
 
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Of an Envoy's certificate.
-const CLIENT: Duration = Duration::from_secs(90 * 24 * 3600);
-/// What is left of an Envoy's certificate when it is replaced.
-const CLIENT_RENEW: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Of the server's certificate, which is made anew by every process.
 pub const SERVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -57,66 +56,74 @@ pub enum KeysError {
 pub struct Keys {
     api: Api<Secret>,
     namespace: String,
+    overlap: Duration,
 }
 
 impl Keys {
-    /// Those of a namespace.
-    pub fn new(client: Client, namespace: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
+    /// Those of a namespace. A step of a replacement lasts for the overlap.
+    pub fn new(client: Client, namespace: &str, overlap: Duration) -> Self {
+        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned(), overlap }
     }
 
-    /// The authority; `None` when there is none yet and `may_write` is false.
+    /// Who signs and who is trusted from now on; `known` is what held so far. Where `may_write`, the Secret of the
+    /// authority is made, and made to say the next step.
     ///
     /// # Errors
-    /// When it cannot be read or made.
-    pub async fn authority(&self, may_write: bool) -> Result<Option<Authority>, KeysError> {
-        let fail = |source| self.api_error(AUTHORITY, source);
-        let found = match self.api.get_opt(AUTHORITY).await.map_err(fail)? {
-            Some(found) => found,
-            None if !may_write => return Ok(None),
+    /// When the Secret cannot be read or written: what is known holds on.
+    pub async fn look(&self, known: Option<&Trust>, may_write: bool) -> Result<Option<Trust>, KeysError> {
+        let held = self.get(AUTHORITY).await?;
+        let found = held.as_ref().map(trust::read).transpose().map_err(|why| self.broken(AUTHORITY, why))?;
+        if !may_write {
+            return Ok(trust::follow(found, known));
+        }
+        let envoys = match known {
+            Some(_) => Vec::new(),
             None => {
-                let made = Authority::new("gatewright xDS", 10 * YEAR, SystemTime::now())?;
-                let pair = made.pair();
-                let data = [("tls.crt", &pair.certificate), ("tls.key", &pair.key)];
-                match self.api.create(&PostParams::default(), &secret(AUTHORITY, &data)).await {
-                    Ok(found) => found,
-                    // Another replica was faster.
-                    Err(Error::Api(status)) if status.code == 409 => self.api.get(AUTHORITY).await.map_err(fail)?,
-                    Err(error) => return Err(fail(error)),
-                }
+                self.get(ENVOY).await?.and_then(|held| text(&held, "ca.crt")).map_or(Vec::new(), |t| trust::roots(&t))
             }
         };
-        let pair = pair(&found).ok_or_else(|| self.broken(AUTHORITY, "no tls.crt or no tls.key".to_owned()))?;
-        Authority::load(&pair).map(Some).map_err(|error| self.broken(AUTHORITY, error.to_string()))
+        let decision = trust::decide(found, known, &envoys, SystemTime::now(), self.overlap)?;
+        if !decision.write {
+            return Ok(Some(decision.trust));
+        }
+        let (data, (since, at)) = decision.trust.written();
+        let mut wanted = secret(AUTHORITY, data, held.as_ref());
+        let annotations = wanted.metadata.annotations.get_or_insert_default();
+        annotations.insert(since.to_owned(), at);
+        annotations.remove(REPLACE);
+        let written = self.put(AUTHORITY, wanted, held.is_some()).await?;
+        // Otherwise somebody was faster: what they wrote is seen at the next look.
+        Ok(if written { Some(decision.trust) } else { known.cloned() })
     }
 
-    /// Sees to it that there is a certificate for Envoys that will last. Says whether it wrote one.
+    /// Sees to it that Envoys have a certificate that will last, and whom they are to trust. Says whether it wrote them.
     ///
     /// # Errors
-    /// When it cannot be read or written.
-    pub async fn envoy(&self, authority: &Authority) -> Result<bool, KeysError> {
-        let fail = |source| self.api_error(ENVOY, source);
-        let found = self.api.get_opt(ENVOY).await.map_err(fail)?;
-        let now = SystemTime::now();
-        if found.as_ref().is_some_and(|secret| lasts(secret, authority, now)) {
-            return Ok(false);
+    /// When they cannot be read or written.
+    pub async fn envoy(&self, trust: &Trust) -> Result<bool, KeysError> {
+        let held = self.get(ENVOY).await?;
+        match trust::renewed(held.as_ref(), trust, FLEET, SystemTime::now())? {
+            Some(data) => self.put(ENVOY, secret(ENVOY, data, held.as_ref()), held.is_some()).await,
+            None => Ok(false),
         }
-        let made = authority.issue_client(FLEET, CLIENT, now)?;
-        let ca = authority.certificate().to_owned();
-        let data = [("tls.crt", &made.certificate), ("tls.key", &made.key), ("ca.crt", &ca)];
-        let mut wanted = secret(ENVOY, &data);
-        let written = match found {
-            Some(found) => {
-                wanted.metadata = found.metadata;
-                self.api.replace(ENVOY, &PostParams::default(), &wanted).await
-            }
-            None => self.api.create(&PostParams::default(), &wanted).await,
+    }
+
+    async fn get(&self, name: &'static str) -> Result<Option<Secret>, KeysError> {
+        self.api.get_opt(name).await.map_err(|source| self.api_error(name, source))
+    }
+
+    /// Writes a Secret, unless somebody else did since it was read.
+    async fn put(&self, name: &'static str, wanted: Secret, is_there: bool) -> Result<bool, KeysError> {
+        let params = PostParams::default();
+        let written = match is_there {
+            true => self.api.replace(name, &params, &wanted).await,
+            false => self.api.create(&params, &wanted).await,
         };
         match written {
             Ok(_) => Ok(true),
-            // Another replica was faster.
-            Err(Error::Api(status)) if status.code == 409 => Ok(false),
-            Err(error) => Err(fail(error)),
+            // Written, made or deleted meanwhile.
+            Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(error) => Err(self.api_error(name, error)),
         }
     }
 
@@ -129,48 +136,23 @@ impl Keys {
     }
 }
 
-fn secret(name: &str, data: &[(&str, &String)]) -> Secret {
+/// A Secret of ours, over the one that is held: its type cannot be changed.
+fn secret(name: &str, data: BTreeMap<&'static str, Vec<u8>>, held: Option<&Secret>) -> Secret {
     let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "gatewright".to_owned())]);
+    let new = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
     Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
-        // Its type keeps it out of the watch of certificates that listeners may refer to.
-        type_: Some("gatewright.io/xds".to_owned()),
-        data: Some(data.iter().map(|(key, text)| ((*key).to_owned(), ByteString(text.as_bytes().to_vec()))).collect()),
+        metadata: held.map_or(new, |held| held.metadata.clone()),
+        // It keeps the Secret out of the watch of certificates that listeners may refer to.
+        type_: held.map_or_else(|| Some("gatewright.io/xds".to_owned()), |held| held.type_.clone()),
+        data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value))).collect()),
         ..Secret::default()
     }
 }
 
+fn bytes<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
+    Some(&secret.data.as_ref()?.get(key)?.0)
+}
+
 fn text(secret: &Secret, key: &str) -> Option<String> {
-    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
-}
-
-fn pair(secret: &Secret) -> Option<Pair> {
-    Some(Pair { certificate: text(secret, "tls.crt")?, key: text(secret, "tls.key")? })
-}
-
-/// Whether the certificate in a Secret is of this authority and not due.
-fn lasts(secret: &Secret, authority: &Authority, now: SystemTime) -> bool {
-    let of_authority = text(secret, "ca.crt").as_deref() == Some(authority.certificate());
-    let certificate = pair(secret)
-        .and_then(|pair| crate::inputs::parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes()).ok());
-    of_authority && certificate.is_some_and(|certificate| certificate.not_after > now + CLIENT_RENEW)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_lasts_until_its_last_month_and_only_under_its_authority() {
-        let now = SystemTime::now();
-        let authority = Authority::new("a", YEAR, now).expect("an authority");
-        let made = authority.issue_client(FLEET, CLIENT, now).expect("a certificate");
-        let ca = authority.certificate().to_owned();
-        let held = secret(ENVOY, &[("tls.crt", &made.certificate), ("tls.key", &made.key), ("ca.crt", &ca)]);
-        assert!(lasts(&held, &authority, now));
-        assert!(!lasts(&held, &authority, now + CLIENT - CLIENT_RENEW));
-        let other = Authority::new("b", YEAR, now).expect("an authority");
-        assert!(!lasts(&held, &other, now));
-        assert!(!lasts(&Secret::default(), &authority, now));
-    }
+    String::from_utf8(bytes(secret, key)?.to_vec()).ok()
 }

@@ -1,9 +1,10 @@
 //! Everything that talks to the API server: watches in, writes out.
 //!
 //! In: objects of the kinds in [`crate::inputs::Kind`], slim. Out: statuses and what TenantGateways lead to, by
-//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `secrets`,
+//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `absence`, `secrets`,
 //! `status`, `failure`, `queue`); the rest moves bytes.
 
+mod absence;
 mod body;
 pub mod claims;
 mod client;
@@ -12,6 +13,7 @@ mod damper;
 mod discovery;
 mod exposure;
 mod failure;
+mod fence;
 mod figures;
 mod follow;
 pub mod issuance;
@@ -35,8 +37,9 @@ mod writer;
 pub use client::{ClientError, connect};
 pub use cluster::{Cluster, KINDS, kinds_without_tenants};
 pub use damper::Damper;
-pub use discovery::{Served, discover};
+pub use discovery::{DiscoveryError, Served, discover};
 pub use failure::Failure;
+pub use fence::Fence;
 pub use queue::Queue;
 pub use secrets::{Secrets, Step};
 pub use seen::Seen;

@@ -103,6 +103,16 @@ impl<K: Ord + Clone> Queue<K> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
+    /// Whether it waits, or is to be done again after what runs.
+    pub fn is_wanted(&self, key: &K) -> bool {
+        self.due.contains_key(key) || self.again.contains_key(key)
+    }
+
+    /// How often it failed in a row.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.failures.get(key).copied().unwrap_or_default()
+    }
+
     /// How many run.
     pub fn running(&self) -> usize {
         self.running.len()

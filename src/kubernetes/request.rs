@@ -11,7 +11,7 @@ use tokio::time::{sleep_until, timeout};
 use super::failure::Failure;
 use crate::inputs::{Kind, ObjectKey};
 
-/// How long one write may take: less than the third of a Lease's duration that is left when its holder stops writing.
+/// How long one request may take. A write has less towards the end of a term, see [`super::fence`].
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A version that no object has: whoever names it creates, and never writes over something.
 pub(super) const NONE_YET: &str = "1";
@@ -31,9 +31,9 @@ pub(super) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Ap
     }
 }
 
-/// The answer to a write, if it comes in time.
-pub(super) async fn in_time<T>(write: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match timeout(PATIENCE, write).await {
+/// The answer to a request, if it comes in time.
+pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match timeout(PATIENCE, request).await {
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
         Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
     }

@@ -16,7 +16,7 @@ pub struct Secrets {
     keyed: BTreeSet<ObjectName>,
     rekeyed: BTreeMap<ObjectName, bool>,
     by_referrer: BTreeMap<ObjectKey, BTreeSet<ObjectName>>,
-    referred: BTreeMap<ObjectName, usize>,
+    referrers: BTreeSet<(ObjectName, ObjectKey)>,
     /// Version of every body that was asked for.
     asked: BTreeMap<ObjectName, String>,
 }
@@ -90,6 +90,13 @@ impl Secrets {
         self.by_referrer.get(referrer).is_some_and(|names| !names.is_disjoint(to))
     }
 
+    /// The objects that refer to a Secret.
+    pub fn referrers(&self, name: &ObjectName) -> impl Iterator<Item = &ObjectKey> {
+        // The first of all keys.
+        let first = ObjectKey::new(Kind::Namespace, ObjectName::new("", ""));
+        self.referrers.range((name.clone(), first)..).take_while(move |(of, _)| of == name).map(|(_, key)| key)
+    }
+
     /// Whether the body of a Secret, which came just now, is still wanted.
     pub fn wanted(&self, name: &ObjectName) -> bool {
         self.asked.contains_key(name)
@@ -98,24 +105,18 @@ impl Secrets {
     fn refer(&mut self, referrer: ObjectKey, names: BTreeSet<ObjectName>) -> Vec<Step> {
         let old = match names.is_empty() {
             true => self.by_referrer.remove(&referrer),
-            false => self.by_referrer.insert(referrer, names.clone()),
+            false => self.by_referrer.insert(referrer.clone(), names.clone()),
         };
         let old = old.unwrap_or_default();
-        for name in names.difference(&old) {
-            *self.referred.entry(name.clone()).or_default() += 1;
-        }
+        self.referrers.extend(names.difference(&old).map(|name| (name.clone(), referrer.clone())));
         for name in old.difference(&names) {
-            let count = self.referred.get_mut(name).expect("counted when the reference came");
-            *count -= 1;
-            if *count == 0 {
-                self.referred.remove(name);
-            }
+            self.referrers.remove(&(name.clone(), referrer.clone()));
         }
         old.symmetric_difference(&names).filter_map(|name| self.settle(name)).collect()
     }
 
     fn settle(&mut self, name: &ObjectName) -> Option<Step> {
-        let wanted = self.there.get(name).filter(|_| self.referred.contains_key(name));
+        let wanted = self.there.get(name).filter(|_| self.referrers(name).next().is_some());
         match (wanted, self.asked.get(name)) {
             (Some(version), asked) if asked != Some(version) => {
                 self.asked.insert(name.clone(), version.clone());

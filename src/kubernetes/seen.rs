@@ -39,3 +39,8 @@ impl Seen {
         self.status.value()
     }
 }
+
+/// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
+pub(super) fn newer(one: &str, other: &str) -> bool {
+    (one.len(), one) > (other.len(), other)
+}

@@ -9,18 +9,20 @@ use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchPa
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::FIELD_MANAGER;
-use super::exposure::{Step, steps};
+use super::exposure::{Plan, Step, plan};
 use super::failure::Failure;
+use super::figures::Writes;
+use super::lease::{Term, leads};
 use super::queue::Queue;
 use super::request::{NONE_YET, ended_or_due, in_time};
 use super::seen::Seen;
-use crate::inputs::{Kind, Object, ObjectKey};
+use crate::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::store::Store;
-use crate::translate::ServiceIntent;
+use crate::translate::{Change, ServiceIntent};
 
 /// How many Gateways at the same time.
 const AT_ONCE: usize = 4;
@@ -34,13 +36,24 @@ pub(super) struct Services {
     /// The Services of ours that are there, with their Gateways and UIDs.
     ours: BTreeMap<ObjectName, (ObjectName, String)>,
     queue: Queue<ObjectName>,
-    tasks: JoinSet<(ObjectName, Result<(), Failure>)>,
+    tasks: JoinSet<Done>,
+    /// What Gateways were told of what is in the way.
     told: BTreeMap<ObjectName, String>,
-    writes: u64,
+    /// What the engine has not heard of that.
+    news: Vec<Change>,
+    writes: Writes,
+}
+
+/// How work for one Gateway ended.
+struct Done {
+    gateway: ObjectName,
+    outcome: Result<(), Failure>,
+    /// What is in the way although nothing failed.
+    trouble: Option<String>,
 }
 
 /// How work for one Gateway ended; `None` when the next one's turn has come.
-pub(super) struct Ended(Option<(ObjectName, Result<(), Failure>)>);
+pub(super) struct Ended(Option<Done>);
 
 impl Services {
     /// Nothing to write yet.
@@ -53,7 +66,8 @@ impl Services {
             queue: Queue::default(),
             tasks: JoinSet::new(),
             told: BTreeMap::new(),
-            writes: 0,
+            news: Vec::new(),
+            writes: Writes::default(),
         }
     }
 
@@ -71,6 +85,8 @@ impl Services {
             if let Some(old) = before.filter(|old| now.and_then(ServiceIntent::name) != Some(*old)) {
                 self.wanted.remove(old);
             }
+            // What was refused before may be taken now.
+            self.queue.drop(&gateway);
             self.queue.want(gateway, Instant::now());
         }
     }
@@ -123,39 +139,43 @@ impl Services {
         }
     }
 
-    /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there.
-    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<Seen>>, may_write: bool) {
+    /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there; `term` is `None` where we may not write.
+    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<Seen>>, term: Term) {
         let uid = |gateway: &ObjectName| {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
         };
         while self.tasks.len() < AT_ONCE
             && let Some(gateway) = self.queue.take(Instant::now())
         {
-            let work = if may_write { self.work(store, &gateway, uid(&gateway)) } else { Vec::new() };
-            if work.is_empty() {
+            if !leads(term) {
                 self.queue.done(&gateway);
                 continue;
             }
-            self.writes += work.len() as u64;
+            let (work, trouble) = self.work(store, &gateway, uid(&gateway));
+            if work.is_empty() {
+                self.queue.done(&gateway);
+                self.tell(&gateway, trouble);
+                continue;
+            }
+            for one in &work {
+                *self.writes.begun.entry(one.label()).or_default() += 1;
+            }
             let client = self.client.clone();
             self.tasks.spawn(async move {
-                for step in work {
-                    if let Err(failure) = in_time(step.run(&client)).await {
-                        return (gateway, Err(failure));
-                    }
-                }
-                (gateway, Ok(()))
+                let outcome = run(&client, work, term).await;
+                Done { gateway, outcome, trouble }
             });
         }
     }
 
-    fn work(&self, store: &Store, gateway: &ObjectName, uid: Option<Box<str>>) -> Vec<Work> {
+    fn work(&self, store: &Store, gateway: &ObjectName, uid: Option<Box<str>>) -> (Vec<Work>, Option<String>) {
         let intent = self.intents.get(gateway);
-        let mut work = Vec::new();
+        let (mut work, mut in_the_way) = (Vec::new(), None);
         if let (Some(ServiceIntent::Wanted(wish)), Some(uid)) = (intent, uid) {
-            let slices = store.slices(&wish.name).map(|slice| (slice.meta.name.clone(), slice.as_ref())).collect();
             let service = store.service(&wish.name).map(AsRef::as_ref);
-            work.extend(steps(wish, &uid, service, &slices).into_iter().map(Work::Write));
+            let Plan { steps, trouble } = plan(wish, &uid, service, |name| store.slice(name).map(AsRef::as_ref));
+            work.extend(steps.into_iter().map(Work::Write));
+            in_the_way = trouble;
         }
         if !matches!(intent, Some(ServiceIntent::Left)) {
             let wanted = intent.and_then(ServiceIntent::name);
@@ -163,12 +183,16 @@ impl Services {
             let start = ObjectName::new(gateway.namespace.clone(), "");
             let near = self.ours.range(start..).take_while(|(name, _)| name.namespace == gateway.namespace);
             for (name, (_, uid)) in near.filter(|(name, (of, _))| of == gateway && Some(*name) != wanted) {
-                let slices = store.slices(name).filter(|slice| slice.meta.name.name.starts_with(&*name.name));
-                work.extend(slices.map(|slice| Work::DeleteSlice(slice.meta.name.clone())));
+                let owner = store.service(name).and_then(|service| service.exposure.as_ref()).map(|there| &there.owner);
+                let made = |slice: &EndpointSlice| {
+                    let made = slice.made.as_ref().filter(|made| Some(&made.owner) == owner)?;
+                    Some(Work::DeleteSlice(slice.meta.name.clone(), made.uid.clone()))
+                };
+                work.extend(store.slices(name).filter_map(|slice| made(slice)));
                 work.push(Work::Delete(name.clone(), uid.clone()));
             }
         }
-        work
+        (work, in_the_way)
     }
 
     /// Waits until something has ended, or the next Gateway's turn has come.
@@ -179,26 +203,51 @@ impl Services {
 
     /// Takes in how it ended.
     pub(super) fn take_ended(&mut self, ended: Ended) {
-        let Some((gateway, outcome)) = ended.0 else { return };
-        match outcome {
-            Ok(()) => {
-                self.told.remove(&gateway);
-                self.queue.done(&gateway);
+        let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
+        let Err(failure) = outcome else {
+            self.queue.done(&gateway);
+            self.tell(&gateway, trouble);
+            return;
+        };
+        *self.writes.failed.entry(failure.class()).or_default() += 1;
+        match &failure {
+            // Somebody has to do something about it.
+            Failure::Refused(_) | Failure::Forbidden(_) => {
+                let text = match self.intents.get(&gateway).and_then(ServiceIntent::name) {
+                    Some(service) => format!("Service {service}: {failure}"),
+                    None => failure.to_string(),
+                };
+                self.tell(&gateway, Some(text));
             }
-            Err(failure) => {
-                let text = failure.to_string();
-                let usual = matches!(failure, Failure::Conflict | Failure::Gone);
-                if !usual && self.told.insert(gateway.clone(), text.clone()).as_ref() != Some(&text) {
-                    warn!("the Service of gateway {gateway}: {text}");
-                }
-                self.queue.failed(&gateway, Instant::now(), |failures| failure.pause(failures));
-            }
+            Failure::Unavailable(text) => debug!("the Service of gateway {gateway}: {text}"),
+            Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
         }
+        self.queue.failed(&gateway, Instant::now(), |failures| failure.pause(failures));
     }
 
-    /// How many Services and slices were written.
-    pub(super) fn writes(&self) -> u64 {
-        self.writes
+    /// What is in the way of a Gateway's Service from now on, if anything.
+    fn tell(&mut self, gateway: &ObjectName, trouble: Option<String>) {
+        let before = match &trouble {
+            Some(text) => self.told.insert(gateway.clone(), text.clone()),
+            None => self.told.remove(gateway),
+        };
+        if before == trouble {
+            return;
+        }
+        if let Some(text) = &trouble {
+            warn!("gateway {gateway}: {text}");
+        }
+        self.news.push(Change::Unexposed(gateway.clone(), trouble));
+    }
+
+    /// What the engine is to hear.
+    pub(super) fn take_news(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// What was written, what failed, and how many Gateways have something in the way.
+    pub(super) fn figures(&self) -> (Writes, usize) {
+        (self.writes.clone(), self.told.len())
     }
 
     /// Ends what is being written. Nothing more is begun.
@@ -211,25 +260,44 @@ impl Services {
 enum Work {
     Write(Step),
     Delete(ObjectName, String),
-    DeleteSlice(ObjectName),
+    DeleteSlice(ObjectName, String),
+}
+
+/// Does one after the other, as long as the term is on.
+async fn run(client: &Client, work: Vec<Work>, term: Term) -> Result<(), Failure> {
+    for one in work {
+        if !leads(term) {
+            // What is left is looked at again in the next one.
+            return Err(Failure::Conflict);
+        }
+        in_time(one.run(client)).await?;
+    }
+    Ok(())
 }
 
 impl Work {
+    /// The label of metrics.
+    fn label(&self) -> &'static str {
+        match self {
+            Work::Write(Step::Create(_)) => "create",
+            Work::Write(Step::Apply(..)) => "apply",
+            Work::Delete(..) | Work::DeleteSlice(..) => "delete",
+        }
+    }
+
     async fn run(self, client: &Client) -> kube::Result<()> {
         match self {
             Work::Write(Step::Create(mut document)) => {
                 document["metadata"]["resourceVersion"] = json!(NONE_YET);
                 apply(client, document).await
             }
-            Work::Write(Step::Apply(document)) => apply(client, document).await,
-            Work::Delete(name, uid) => {
-                let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-                let params = DeleteParams { preconditions, ..DeleteParams::default() };
-                delete(&api(client, "", "Service", &name.namespace), &name, &params).await
+            Work::Write(Step::Apply(mut document, uid)) => {
+                document["metadata"]["uid"] = json!(uid);
+                apply(client, document).await
             }
-            Work::DeleteSlice(name) => {
-                let slices = api(client, "discovery.k8s.io", "EndpointSlice", &name.namespace);
-                delete(&slices, &name, &DeleteParams::default()).await
+            Work::Delete(name, uid) => delete(&api(client, "", "Service", &name.namespace), &name, uid).await,
+            Work::DeleteSlice(name, uid) => {
+                delete(&api(client, "discovery.k8s.io", "EndpointSlice", &name.namespace), &name, uid).await
             }
         }
     }
@@ -244,8 +312,10 @@ async fn apply(client: &Client, document: Value) -> kube::Result<()> {
     api.patch(&text("/metadata/name"), &params, &Patch::Apply(&document)).await.map(drop)
 }
 
-async fn delete(api: &Api<DynamicObject>, name: &ObjectName, params: &DeleteParams) -> kube::Result<()> {
-    match api.delete(&name.name, params).await {
+/// Deletes the object of this UID.
+async fn delete(api: &Api<DynamicObject>, name: &ObjectName, uid: String) -> kube::Result<()> {
+    let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+    match api.delete(&name.name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other.map(drop),
     }

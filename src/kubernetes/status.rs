@@ -1,8 +1,8 @@
 //! What has to be written so that an object's status says what we have to say. Pure.
 //!
-//! Written are our own entries only, and only when they differ. Statuses are applied under our field manager: what
-//! others wrote beside stays. The parents of a route are one field to the server, so there the entries of others are
-//! written along, on the condition that nothing changed since they were read.
+//! Written are our own entries only, and only when they differ, on the condition that nothing changed since the object was
+//! read. Statuses are applied under our field manager: what others wrote beside stays. The parents of a route are one field
+//! to the server, so there the entries of others are written along.
 
 use serde_json::{Value, json};
 
@@ -36,13 +36,13 @@ pub fn patch(key: &ObjectKey, status: Option<&ObjectStatus>, seen: &Seen, us: &U
     {
         return None;
     }
-    let mut metadata = json!({"name": &*key.name.name, "uid": seen.uid});
+    // Only over what was seen: a writer that was away for a while does not take back what was said of a newer generation.
+    let mut metadata = json!({"name": &*key.name.name, "uid": seen.uid, "resourceVersion": seen.version});
     if key.kind.namespaced() {
         metadata["namespace"] = json!(&*key.name.namespace);
     }
     let wanted = match (key.kind, status) {
         (Kind::HTTPRoute | Kind::TLSRoute | Kind::GRPCRoute, status) => {
-            metadata["resourceVersion"] = json!(seen.version);
             json!({"parents": parents(status, &current, us, now)?})
         }
         (_, Some(status)) => {
@@ -215,6 +215,7 @@ mod tests {
         let status = gateway(vec![accepted(Status::True)]);
         let first = check(Kind::Gateway, Some(&status), &seen(2, Value::Null)).expect("nothing is there yet");
         assert_eq!(first["status"]["conditions"][0]["observedGeneration"], 2);
+        assert_eq!(first["metadata"]["resourceVersion"], "7");
         let mut held = first["status"].clone();
         assert_eq!(check(Kind::Gateway, Some(&status), &seen(2, held.clone())), None);
         // Others add their own, the server adds defaults.

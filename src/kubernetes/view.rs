@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::inputs::Kind;
 
+/// How many of the Secrets that are waited for are named.
+const NAMED: usize = 3;
+
 /// What is known of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
@@ -27,13 +30,15 @@ pub struct View {
     fetching: BTreeSet<String>,
     /// Kinds whose end of the first list has come.
     seen: BTreeSet<Kind>,
+    /// Kinds that are served and not acted on.
+    ignored: BTreeSet<&'static str>,
 }
 
 impl View {
     /// Nothing seen of these kinds.
     pub fn new(kinds: &[Kind]) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, State::Listing)).collect();
-        Self { kinds, fetching: BTreeSet::new(), seen: BTreeSet::new() }
+        Self { kinds, fetching: BTreeSet::new(), seen: BTreeSet::new(), ignored: BTreeSet::new() }
     }
 
     /// The view of a kind is complete. Returns a line for people when that is new.
@@ -56,6 +61,18 @@ impl View {
     /// A kind that was not served is now, and is being listed.
     pub fn listing(&mut self, kind: Kind) -> Option<String> {
         self.set(kind, State::Listing)
+    }
+
+    /// Exactly these kinds are served and not acted on. Returns lines for people about what is new.
+    pub fn ignored(&mut self, kinds: BTreeSet<&'static str>) -> Vec<String> {
+        let before = std::mem::replace(&mut self.ignored, kinds);
+        let new = self.ignored.difference(&before);
+        new.map(|kind| format!("{kind}: served by this API server, not acted on")).collect()
+    }
+
+    /// Whether everything of a kind was seen once.
+    pub fn was_seen(&self, kind: Kind) -> bool {
+        self.seen.contains(&kind)
     }
 
     /// Whether what is known of a kind is all there is: only then something is written for it.
@@ -84,13 +101,16 @@ impl View {
         let kinds = self.kinds.iter().filter(|(kind, state)| {
             !self.seen.contains(kind) && **state != State::Missing || matches!(state, State::Stale(_))
         });
-        let fetching = self.fetching.iter().map(|name| format!("secret {name}: its body is being fetched"));
-        kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).collect()
+        let fetching = self.fetching.iter().take(NAMED).map(|name| format!("secret {name}: its body is being fetched"));
+        let rest = self.fetching.len().saturating_sub(NAMED);
+        let rest = (rest > 0).then(|| format!("{rest} more secrets: their bodies are being fetched"));
+        kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).chain(rest).collect()
     }
 
     /// Each kind with a word for its state, for metrics.
-    pub fn states(&self) -> impl Iterator<Item = (Kind, &'static str)> {
-        self.kinds.iter().map(|(kind, state)| {
+    pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let ignored = self.ignored.iter().map(|kind| (*kind, "not_acted_on"));
+        let watched = self.kinds.iter().map(|(kind, state)| {
             let word = match state {
                 State::Listing => "listing",
                 State::Complete => "complete",
@@ -98,8 +118,9 @@ impl View {
                 State::Unreadable(_) => "unreadable",
                 State::Missing => "missing",
             };
-            (*kind, word)
-        })
+            (kind.as_str(), word)
+        });
+        watched.chain(ignored)
     }
 
     /// The body of an object is being fetched.
@@ -142,6 +163,25 @@ mod tests {
         assert!(!view.is_complete());
         view.fetched("a/b");
         assert!(view.is_complete() && view.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_few_of_many_secrets_are_named() {
+        let mut view = View::new(&[]);
+        for number in 0..1000 {
+            view.fetching(format!("a/s{number}"));
+        }
+        let waiting = view.waiting();
+        assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more secrets: their bodies are being fetched"));
+    }
+
+    #[test]
+    fn what_is_served_and_not_acted_on_is_told_once() {
+        let mut view = View::new(&[Kind::Gateway]);
+        let told = view.ignored(BTreeSet::from(["TCPRoute"]));
+        assert_eq!(told, ["TCPRoute: served by this API server, not acted on"]);
+        assert!(view.ignored(BTreeSet::from(["TCPRoute"])).is_empty());
+        assert_eq!(view.states().collect::<Vec<_>>(), [("Gateway", "listing"), ("TCPRoute", "not_acted_on")]);
     }
 
     /// What was seen once does not become incomplete by a server that is away.

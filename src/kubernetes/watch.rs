@@ -14,6 +14,7 @@ use kube::{Client, Error};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tracing::debug;
 
 use super::seen::Seen;
 use super::tenants::{Held, derived};
@@ -44,6 +45,8 @@ pub enum News {
     Missing(Kind),
     /// It does now, and the kind is being listed.
     Listing(Kind),
+    /// These kinds are served as well, and not acted on.
+    Ignored(BTreeSet<&'static str>),
 }
 
 /// One object.
@@ -116,6 +119,24 @@ pub async fn watch(
     names: Names,
     out: mpsc::Sender<News>,
 ) {
+    let refused = watch_by(client.clone(), kind, &resource, lists, names.clone(), out.clone()).await;
+    if refused.is_some() {
+        debug!("{}: this API server has no streaming lists", kind.as_str());
+        watch_by(client, kind, &resource, Lists::Paged, names, out).await;
+    }
+}
+
+/// The server does not take requests for lists of this sort.
+struct NotTaken;
+
+async fn watch_by(
+    client: Client,
+    kind: Kind,
+    resource: &ApiResource,
+    lists: Lists,
+    names: Names,
+    out: mpsc::Sender<News>,
+) -> Option<NotTaken> {
     let config = Config {
         page_size: Some(PAGE),
         field_selector: (kind == Kind::Secret).then(|| SECRETS.to_owned()),
@@ -132,16 +153,16 @@ pub async fn watch(
             metadata: object.metadata,
             data: Value::Null,
         };
-        let events = watcher(Api::all_with(client, &resource), config).map_ok(move |event| match event {
+        let events = watcher(Api::all_with(client, resource), config).map_ok(move |event| match event {
             Event::Apply(object) => Event::Apply(bare(object)),
             Event::InitApply(object) => Event::InitApply(bare(object)),
             Event::Delete(object) => Event::Delete(bare(object)),
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
         });
-        pass_on(events, kind, &resource, names, out).await;
+        pass_on(events, kind, resource, lists, names, out).await
     } else {
-        pass_on(watcher(Api::all_with(client, &resource), config), kind, &resource, names, out).await;
+        pass_on(watcher(Api::all_with(client, resource), config), kind, resource, lists, names, out).await
     }
 }
 
@@ -177,13 +198,55 @@ impl Slim {
     }
 }
 
+/// What a chunk of events leads to.
+#[derive(Default)]
+struct Noted {
+    updates: Vec<Update>,
+    /// The list ended with it.
+    complete: bool,
+    failed: Option<watcher::Error>,
+}
+
+impl Names {
+    /// Takes in a chunk of events. Whoever does so has to tell of them: what is noted is not told again.
+    fn note(&self, kind: Kind, chunk: Vec<watcher::Result<Slim>>) -> Noted {
+        let mut noted = Noted::default();
+        let mut known = self.known.lock().expect("nothing panics while it is held");
+        for event in chunk {
+            match event {
+                Ok(Slim::Begin) => {
+                    known.list_anew();
+                    noted.complete = false;
+                }
+                Ok(Slim::There(name, told)) => {
+                    known.now.insert(name);
+                    noted.updates.extend(told.into_iter().flatten());
+                }
+                Ok(Slim::Gone(key)) => {
+                    known.now.remove(&key.name);
+                    noted.updates.push(Update::Delete(key));
+                }
+                Ok(Slim::End) => {
+                    let gone = known.gone().into_iter();
+                    noted.updates.extend(gone.map(|name| Update::Delete(ObjectKey::new(kind, name))));
+                    noted.complete = true;
+                }
+                Err(error) => noted.failed = Some(error),
+            }
+        }
+        noted
+    }
+}
+
+/// Tells what events say, until the receiver is gone or the server does not take what it was asked.
 async fn pass_on(
     events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
     kind: Kind,
     resource: &ApiResource,
+    lists: Lists,
     names: Names,
     out: mpsc::Sender<News>,
-) {
+) -> Option<NotTaken> {
     let mut pause = SHORTEST;
     let (mut done, mut troubled) = (false, false);
     // Each object is made slim before the next one is read: a chunk of whole ones would be the most memory that we ever need.
@@ -191,58 +254,43 @@ async fn pass_on(
     let slim = events.map_ok(|event| Slim::of(event, kind, &api_version, &names.sharing));
     let mut events = pin!(slim.ready_chunks(BATCH));
     while let Some(chunk) = events.next().await {
-        let mut updates = Vec::new();
-        let mut complete = false;
-        let mut failed = None;
-        for event in chunk {
-            let mut known = names.known.lock().expect("nothing panics while it is held");
-            match event {
-                Ok(Slim::Begin) => {
-                    known.list_anew();
-                    complete = false;
-                }
-                Ok(Slim::There(name, told)) => {
-                    known.now.insert(name);
-                    updates.extend(told.into_iter().flatten());
-                }
-                Ok(Slim::Gone(key)) => {
-                    known.now.remove(&key.name);
-                    updates.push(Update::Delete(key));
-                }
-                Ok(Slim::End) => {
-                    let gone = known.gone().into_iter();
-                    updates.extend(gone.map(|name| Update::Delete(ObjectKey::new(kind, name))));
-                    complete = true;
-                }
-                Err(error) => failed = Some(error),
-            }
-        }
-        if !updates.is_empty() && out.send(News::Changed(updates)).await.is_err() {
-            return;
+        // There is room before anything is noted, so that a watch that is ended here has noted nothing that it did not tell.
+        let room = out.reserve().await.ok()?;
+        let Noted { updates, complete, failed } = names.note(kind, chunk);
+        if !updates.is_empty() {
+            room.send(News::Changed(updates));
         }
         done |= complete;
         if failed.is_none() {
             pause = SHORTEST;
             // A watch that goes on after trouble lost nothing: else the server would have had it list again.
-            if (complete || (done && troubled)) && out.send(News::Complete(kind)).await.is_err() {
-                return;
+            if complete || (done && troubled) {
+                out.send(News::Complete(kind)).await.ok()?;
             }
             troubled = false;
         }
         if let Some(error) = failed {
+            if lists == Lists::Streamed && is_not_taken(&error) {
+                return Some(NotTaken);
+            }
             // A watch that ends now and then is the usual course of things.
             let usual = matches!(&error, watcher::Error::WatchFailed(_))
                 || matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
             if !usual {
                 troubled = true;
-                if out.send(News::Trouble(kind, explain(&error, resource))).await.is_err() {
-                    return;
-                }
+                out.send(News::Trouble(kind, explain(&error, resource))).await.ok()?;
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST);
         }
     }
+    None
+}
+
+/// Whether a server has no streaming lists, whatever its version: `sendInitialEvents` is refused where the feature
+/// WatchList is off (Kubernetes API concepts, "Streaming lists").
+fn is_not_taken(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
 fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
@@ -349,7 +397,7 @@ mod tests {
             tokio::task::yield_now().await;
             event
         });
-        pass_on(stream, Kind::HTTPRoute, &resource(), names, sender).await;
+        pass_on(stream, Kind::HTTPRoute, &resource(), Lists::Paged, names, sender).await;
         let mut told = Vec::new();
         while let Some(news) = receiver.recv().await {
             match news {
@@ -360,7 +408,7 @@ mod tests {
                 })),
                 News::Complete(_) => told.push("complete".into()),
                 News::Trouble(_, text) => told.push(text),
-                News::Missing(_) | News::Listing(_) => told.push("not listed".into()),
+                News::Missing(_) | News::Listing(_) | News::Ignored(_) => told.push("not listed".into()),
             }
         }
         told
@@ -409,6 +457,63 @@ mod tests {
         told(names.clone(), first).await;
         let next = vec![Ok(Event::Init), Ok(Event::InitApply(route("y", "7"))), Ok(Event::InitDone)];
         assert_eq!(told(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
+    }
+
+    /// A watch is ended while nobody has room for what it has to tell.
+    #[tokio::test]
+    async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
+        let names = Names::default();
+        let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
+        told(names.clone(), first).await;
+        let (sender, receiver) = mpsc::channel(1);
+        sender.try_send(News::Complete(Kind::HTTPRoute)).expect("there is room for one");
+        let ended = futures::stream::iter([Ok(Event::Delete(route("x", "2")))]);
+        let ended = ended.chain(futures::stream::pending());
+        let of = names.clone();
+        let resource = resource();
+        let stuck = tokio::spawn(async move {
+            pass_on(ended, Kind::HTTPRoute, &resource, Lists::Paged, of, sender).await;
+        });
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        stuck.abort();
+        assert!(stuck.await.is_err_and(|error| error.is_cancelled()));
+        drop(receiver);
+        assert_eq!(told(names, vec![Ok(Event::Init), Ok(Event::InitDone)]).await, ["-httproute a/x", "complete"]);
+    }
+
+    #[tokio::test]
+    async fn a_server_without_streaming_lists_is_asked_for_pages() {
+        let answer = |request: hyper::Request<kube::client::Body>| async move {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let (code, value) = if query.contains("sendInitialEvents") {
+                (
+                    422,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+                    "message": "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"}),
+                )
+            } else if query.contains("watch=true") {
+                (200, Value::Null)
+            } else {
+                let items = [serde_json::to_value(route("x", "1")).expect("an object")];
+                (
+                    200,
+                    json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
+                    "metadata": {"resourceVersion": "7"}, "items": items}),
+                )
+            };
+            let mut response = hyper::Response::new(kube::client::Body::from(value.to_string().into_bytes()));
+            *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
+            Ok::<_, std::convert::Infallible>(response)
+        };
+        let client = Client::new(tower::service_fn(answer), "default");
+        let (sender, mut receiver) = mpsc::channel(4);
+        let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Streamed, Names::default(), sender);
+        let watching = tokio::spawn(watching);
+        assert!(matches!(receiver.recv().await, Some(News::Changed(all)) if all.len() == 1));
+        assert!(matches!(receiver.recv().await, Some(News::Complete(Kind::HTTPRoute))));
+        watching.abort();
     }
 
     #[tokio::test]

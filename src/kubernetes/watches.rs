@@ -1,42 +1,50 @@
 //! All watches: one for each kind that is served, started when it appears and started anew in another version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kube::Client;
 use kube::api::ApiResource;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::discovery::discover;
+use super::absence::Absence;
+use super::discovery::{discover, is_ready};
+use super::request::PATIENCE;
 use super::watch::{Lists, Names, News, watch};
 use crate::inputs::Kind;
 
 /// How often the server is asked what it serves.
 const DISCOVERY: Duration = Duration::from_secs(10);
-/// How soon again when it did not answer.
+/// How soon again when it did not answer, or lacks something that it may serve in a moment.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The first server whose streaming lists are on without a flag.
 const STREAMING: u32 = 34;
 
 /// Runs until the receiver is gone.
 pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
-    let mut running: BTreeMap<Kind, (ApiResource, tokio::task::AbortHandle)> = BTreeMap::new();
+    let mut running: BTreeMap<Kind, (ApiResource, AbortHandle)> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let names = Names::default();
     let names: BTreeMap<Kind, Names> = kinds.iter().map(|kind| (*kind, names.of_another())).collect();
     let mut told = BTreeMap::new();
+    let mut ignored = BTreeSet::new();
+    let mut absence = Absence::default();
+    // What the first answer lacks counts as well.
+    let mut unsure = true;
     let mut lists = None;
     loop {
+        // In this order: what a server serves that has just come up may lack something.
+        let ready = unsure && is_ready(&client).await;
         let found = match discover(&client, &kinds).await {
             Ok(found) => found,
             Err(error) => {
                 debug!("asking the API server what it serves: {error}");
                 for kind in kinds.iter().filter(|kind| !running.contains_key(kind)) {
                     if told.insert(*kind, true) != Some(true)
-                        && out.send(News::Trouble(*kind, unanswered(&error))).await.is_err()
+                        && out.send(News::Trouble(*kind, error.to_string())).await.is_err()
                     {
                         return;
                     }
@@ -53,11 +61,12 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
         };
         for kind in &kinds {
             match (found.resource(*kind), running.get(kind)) {
-                (Some(resource), Some((current, _))) if resource == current => {}
+                (Some(resource), Some((current, _))) if resource == current => absence.has(*kind),
                 (Some(resource), replaced) => {
+                    absence.has(*kind);
                     if let Some((old, handle)) = replaced {
                         warn!("{} is served as {} and no longer as {}", kind.as_str(), resource.version, old.version);
-                        handle.abort();
+                        end(handle, &mut tasks).await;
                     }
                     let names = names[kind].clone();
                     let task = watch(client.clone(), *kind, resource.clone(), lists, names, out.clone());
@@ -66,38 +75,46 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
                         return;
                     }
                 }
-                // What was seen of it stays: that a kind is not served says nothing of its objects.
-                (None, Some((_, handle))) => {
-                    handle.abort();
-                    running.remove(kind);
+                (None, watched) => {
+                    if !absence.lacks(*kind, watched.is_some(), ready) {
+                        continue;
+                    }
+                    // What was seen of it stays: that a kind is not served says nothing of its objects.
+                    if let Some((_, handle)) = running.remove(kind) {
+                        end(&handle, &mut tasks).await;
+                    }
+                    if told.insert(*kind, false) != Some(false) && out.send(News::Missing(*kind)).await.is_err() {
+                        return;
+                    }
                 }
-                (None, None) => {}
             }
-            let missing = found.resource(*kind).is_none() && told.insert(*kind, false) != Some(false);
-            if missing && out.send(News::Missing(*kind)).await.is_err() {
+        }
+        if ignored != *found.ignored() {
+            ignored.clone_from(found.ignored());
+            if out.send(News::Ignored(ignored.clone())).await.is_err() {
                 return;
             }
         }
+        unsure = absence.is_unsure();
         tokio::select! {
-            () = sleep(DISCOVERY) => {}
+            () = sleep(if unsure { AGAIN } else { DISCOVERY }) => {}
             () = out.closed() => return,
         }
         while tasks.try_join_next().is_some() {}
     }
 }
 
-/// Streaming lists are asked for where the server has them: one that lacks them refuses the request.
-async fn lists_of(client: &Client) -> Lists {
-    let version = client.apiserver_version().await.ok();
-    let minor = version.and_then(|v| v.minor.trim_end_matches('+').parse::<u32>().ok());
-    if minor.is_some_and(|minor| minor >= STREAMING) { Lists::Streamed } else { Lists::Paged }
+/// Ends a watch, and waits until it has: the next one of its kind goes on from what this one told.
+async fn end(handle: &AbortHandle, tasks: &mut JoinSet<()>) {
+    handle.abort();
+    while !handle.is_finished() {
+        tasks.join_next().await;
+    }
 }
 
-fn unanswered(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if matches!(status.code, 401 | 403) => {
-            format!("the API server does not know us: {}", status.message)
-        }
-        error => format!("the API server does not answer: {error}"),
-    }
+/// Streaming lists are asked for where the server has them: one that lacks them refuses the request.
+async fn lists_of(client: &Client) -> Lists {
+    let version = timeout(PATIENCE, client.apiserver_version()).await;
+    let minor = version.ok().and_then(Result::ok).and_then(|v| v.minor.trim_end_matches('+').parse::<u32>().ok());
+    if minor.is_some_and(|minor| minor >= STREAMING) { Lists::Streamed } else { Lists::Paged }
 }

@@ -39,7 +39,11 @@ impl Outcome {
         let key = |change: &Change| match change {
             Change::Put(object) => object.key(),
             Change::Delete(key) => key.clone(),
-            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => {
+            Change::Challenge(..)
+            | Change::TlsChallenges(_)
+            | Change::Trouble(..)
+            | Change::Awaited(..)
+            | Change::Unexposed(..) => {
                 unreachable!("files hold objects")
             }
         };
@@ -188,7 +192,11 @@ mod tests {
         let change = |change: &Change| match change {
             Change::Put(object) => format!("put {}", object.key()),
             Change::Delete(key) => format!("delete {key}"),
-            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => {
+            Change::Challenge(..)
+            | Change::TlsChallenges(_)
+            | Change::Trouble(..)
+            | Change::Awaited(..)
+            | Change::Unexposed(..) => {
                 unreachable!("files hold objects")
             }
         };

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -19,7 +18,7 @@ use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, Resource, ResourceKey, ServiceIntent, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, ServiceIntent, Settings,
 };
 
 /// So many states are remembered: what another replica tells of an older one says nothing new.
@@ -32,7 +31,6 @@ pub struct Live {
     view: View,
     controller: String,
     /// Where Envoys listen; empty where they listen on the addresses of the Gateways.
-    bind: Vec<IpAddr>,
     /// The last publication that touched a Gateway.
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
@@ -89,7 +87,6 @@ impl Live {
             pipeline,
             cache,
             view,
-            bind: Vec::new(),
             published: BTreeMap::new(),
             generation: 0,
             since: BTreeMap::new(),
@@ -104,13 +101,6 @@ impl Live {
             wished: BTreeSet::new(),
             known: (0, BTreeSet::new()),
         }
-    }
-
-    /// Has Envoys listen on these addresses instead of those that the Gateways are reached at: where something stands
-    /// between, or the addresses are those of many machines.
-    pub fn bind_to(mut self, addresses: Vec<IpAddr>) -> Self {
-        self.bind = addresses;
-        self
     }
 
     /// What owns hostnames and what is served, to be looked at.
@@ -145,13 +135,6 @@ impl Live {
         let outcome = self.pipeline.apply_with(changes, known, now);
         record(&outcome.tenancy)?;
         let mut delta = outcome.delta;
-        if !self.bind.is_empty() {
-            for resource in delta.resources.values_mut() {
-                if let Some(Resource::Frontend(frontend)) = resource {
-                    frontend.addresses.clone_from(&self.bind);
-                }
-            }
-        }
         self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
@@ -441,6 +424,7 @@ fn label(changes: &[Change]) -> String {
         Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
         Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
+        Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),

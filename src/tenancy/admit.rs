@@ -6,11 +6,12 @@ use smallvec::SmallVec;
 
 use super::claim::{Rank, within};
 use super::claims::{Claim, ClaimId};
+use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Finding, Tenancy, Valid};
 use super::held::{Bid, HostId, from_the_end};
 use super::render::HOST_LABEL;
 use super::{ClaimKey, ClaimKind, Mode, Source, names};
-use crate::model::{Hostname, Reason};
+use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
     /// Sorts a claimant's hostnames into bids and refusals.
@@ -20,7 +21,7 @@ impl Tenancy {
         let (key, tenant) = (key.clone(), tenant.clone());
         let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
         if let (Some(claimant), Some(valid)) = (self.claims.claiming(id), self.valid.get(&tenant))
-            && self.may_attach(&key, valid)
+            && self.may_attach(&key, &tenant)
             && !claimant.challenge
         {
             let kept_off = self.kept_off_plain(claimant, valid);
@@ -38,13 +39,21 @@ impl Tenancy {
                 refused.push((Reason::HostnameRequired, text));
             }
         }
+        if let Some(claimant) = self.claims.claiming(id)
+            && self.is_as_found(&tenant)
+            && self.may_attach(&key, &tenant)
+            && !claimant.challenge
+        {
+            let own = claimant.hostnames.iter().flatten();
+            admitted.extend(own.filter(|hostname| self.is_below(&key, hostname) && self.stands(&tenant, hostname)));
+        }
         refused.sort();
         refused.dedup();
         admitted.sort_by(|a, b| from_the_end(a, b));
         admitted.dedup();
         let secure: SmallVec<[bool; 2]> = match (self.claims.claimant(&key), self.valid.get(&tenant)) {
             (Some(claimant), Some(valid)) => admitted.iter().map(|n| self.is_secure(claimant, valid, n)).collect(),
-            _ => SmallVec::new(),
+            _ => admitted.iter().map(|_| true).collect(),
         };
         let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
         let claim = &mut self.claims[id];
@@ -75,8 +84,7 @@ impl Tenancy {
     }
 
     /// Whether a claimant's namespace takes part, and it is none of our own objects.
-    fn may_attach(&self, key: &ClaimKey, valid: &Valid) -> bool {
-        let tenant = &valid.object.name;
+    fn may_attach(&self, key: &ClaimKey, tenant: &ObjectName) -> bool {
         let (own, from) = (&tenant.namespace, &key.name.namespace);
         let made_by_us = match key.kind {
             ClaimKind::HttpRoute => key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name),
@@ -85,6 +93,21 @@ impl Tenancy {
         };
         let made_by_us = own == from && made_by_us || self.is_solver(key, tenant);
         !made_by_us && (own == from || self.members.get(from) == Some(own))
+    }
+
+    /// Whether a hostname was served when we began, as the objects that are there say.
+    fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
+        let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
+        let there = || self.existing.get(&gateway).filter(|_| self.governs(tenant));
+        self.hosts.get(tenant, hostname).is_some_and(|held| held.place.is_some())
+            || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
+    }
+
+    /// Whether a hostname is below the one that the claimant's namespace is for.
+    fn is_below(&self, key: &ClaimKey, hostname: &Hostname) -> bool {
+        let namespace = &key.name.namespace;
+        let host = self.namespaces.get(namespace).and_then(|there| there.labels.get(HOST_LABEL));
+        host.map_or(!namespace.starts_with("tenant-"), |host| within(hostname, &lower_case(host)))
     }
 
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {

@@ -26,7 +26,7 @@ impl Brought {
         Some(match &secret.certificate {
             Ok(certificate) => Self::Names(certificate.names.clone()),
             Err(SecretError::Type(_)) => return None,
-            Err(SecretError::Key(_)) => Self::Unknown,
+            Err(SecretError::Key(_) | SecretError::Unread(_)) => Self::Unknown,
             Err(error @ (SecretError::Missing(_) | SecretError::Chain(_) | SecretError::Mismatch)) => {
                 Self::Broken(error.to_string())
             }

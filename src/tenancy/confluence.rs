@@ -10,7 +10,7 @@ use super::*;
 use crate::inputs::Object;
 use crate::model::{Hostname, ObjectName, Reason};
 
-fn engine() -> Tenancy {
+pub(super) fn engine() -> Tenancy {
     let mut engine = Tenancy::new(Settings::default());
     engine.apply(vec![Change::Class("gatewright".into(), true)]);
     engine
@@ -317,7 +317,7 @@ fn event() -> impl Strategy<Value = Change> {
     prop_oneof![5 => routes, 2 => spaces, 1 => keys, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
 }
 
-type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
+pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
 
 /// In which shard the listener of each host stands.
 fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
@@ -325,7 +325,7 @@ fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
 }
 
 /// What a later run reads back of where hosts stand.
-fn standing(engine: &Tenancy) -> Vec<Change> {
+pub(super) fn standing(engine: &Tenancy) -> Vec<Change> {
     let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
     let objects = engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind));
     let existing = objects.map(|(derived, object)| {
@@ -336,7 +336,7 @@ fn standing(engine: &Tenancy) -> Vec<Change> {
     existing.collect()
 }
 
-fn view(engine: &Tenancy) -> View {
+pub(super) fn view(engine: &Tenancy) -> View {
     let told = engine.verdicts().map(|(claim, tenant, verdict)| ((claim.clone(), tenant.clone()), verdict.clone()));
     (engine.desired.clone(), told.collect())
 }

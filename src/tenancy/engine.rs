@@ -91,6 +91,7 @@ pub struct Tenancy {
     /// GatewayClasses that are ours.
     pub(super) own: BTreeSet<Arc<str>>,
     pub(super) namespaces: BTreeMap<Arc<str>, Namespace>,
+    /// TenantGateways by the namespaces that they take in, as far as they are carried out.
     pub(super) expecting: Index<Arc<str>, ObjectName>,
     /// The gateway of each namespace, and back.
     pub(super) members: BTreeMap<Arc<str>, Arc<str>>,
@@ -134,6 +135,8 @@ pub(super) struct Dirty {
     pub(super) existing: Vec<(Derived, Option<Existing>)>,
     pub(super) namespaces: Todo<Arc<str>>,
     pub(super) tenants: Todo<ObjectName>,
+    /// TenantGateways that are checked.
+    pub(super) checked: Todo<ObjectName>,
     pub(super) claims: Queue<ClaimId>,
     pub(super) names: Todo<Name>,
     pub(super) hosts: Queue<HostId>,
@@ -194,11 +197,14 @@ impl Tenancy {
         for (key, existing) in std::mem::take(&mut dirty.existing) {
             self.observe(key, existing, &mut dirty);
         }
+        while let Some(tenant) = dirty.tenants.pop() {
+            self.evaluate(&tenant, &mut dirty);
+        }
         while let Some(namespace) = dirty.namespaces.pop() {
             self.label(&namespace, &mut dirty);
         }
-        while let Some(tenant) = dirty.tenants.pop() {
-            self.evaluate(&tenant, &mut dirty);
+        while let Some(tenant) = dirty.checked.pop() {
+            self.carry_out(&tenant, &mut dirty);
         }
         while let Some(claim) = dirty.claims.pop(|_, _| Ordering::Equal) {
             self.admit(claim, &mut dirty);
@@ -248,9 +254,22 @@ impl Tenancy {
         self.patches.get(namespace)
     }
 
-    /// Whether a TenantGateway has a Gateway, made by us.
+    /// Whether a TenantGateway has a Gateway, made by us: now, or by an earlier run when it could be carried out.
     pub fn governs(&self, tenant: &ObjectName) -> bool {
-        self.desired.contains_key(&Derived { kind: super::DerivedKind::Gateway, name: tenant.clone() })
+        self.is_made(tenant, &Derived { kind: super::DerivedKind::Gateway, name: tenant.clone() })
+    }
+
+    /// Whether an object is made by us for a TenantGateway, now or by an earlier run.
+    pub fn is_made(&self, tenant: &ObjectName, derived: &Derived) -> bool {
+        let owner = || self.given.get(tenant).map(|given| &given.uid).filter(|uid| !uid.is_empty());
+        let found = || self.existing.get(derived).is_some_and(|there| Some(&there.owner) == owner());
+        self.desired.contains_key(derived) || self.is_as_found(tenant) && found()
+    }
+
+    /// Whether a TenantGateway cannot be carried out and never could since we began: what stands of it stays as it was
+    /// found, and nothing comes to it.
+    pub(super) fn is_as_found(&self, tenant: &ObjectName) -> bool {
+        !self.valid.contains_key(tenant) && self.given.contains_key(tenant)
     }
 
     /// Everything that names a TenantGateway as parent, in no order.
@@ -294,16 +313,6 @@ impl Tenancy {
                         self.by_class.insert(class, name.clone());
                     } else {
                         self.by_class.remove(&class, &name);
-                    }
-                    let attached = tenant.spec.attached_namespaces.iter().filter(|ns| !ns.is_empty());
-                    let own = std::iter::once(name.namespace.clone());
-                    for namespace in own.chain(attached.map(|ns| Arc::from(ns.as_str()))) {
-                        if there {
-                            self.expecting.insert(namespace.clone(), name.clone());
-                        } else {
-                            self.expecting.remove(&namespace, &name);
-                        }
-                        dirty.namespaces.insert(namespace);
                     }
                 }
                 match new {
@@ -392,8 +401,11 @@ impl Tenancy {
                 let label = namespace.labels.get(GATEWAY_LABEL);
                 let by = namespace.annotations.get(ATTACHED_BY);
                 let kept = by.filter(|by| self.expecting.of(name).any(|tenant| *tenant.namespace == **by));
+                // Of one that was never carried out nobody knows which namespaces it takes in.
+                let unknown = by.is_some_and(|by| self.tenants_in.of(&**by).any(|tenant| self.is_as_found(tenant)));
                 match (label, by, kept) {
                     (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,
+                    (_, Some(_), None) if unknown => Patch::Leave,
                     (_, Some(_), Some(kept)) => Patch::Set(Arc::from(kept.as_str())),
                     (Some(label), Some(by), None) if label != by => Patch::Disown,
                     (None, ..) | (Some(_), Some(_), None) => match self.expecting.first(name) {
@@ -418,7 +430,7 @@ impl Tenancy {
         let member = self.members.get(name).cloned();
         for gateway in before.iter().chain(&member).chain(&after) {
             let wildcard = |t: &&ObjectName| self.valid.get(*t).is_none_or(|v| !v.mode.per_host());
-            dirty.tenants.extend(self.tenants_in.of(gateway).filter(wildcard).cloned());
+            dirty.checked.extend(self.tenants_in.of(gateway).filter(wildcard).cloned());
         }
         if member != after {
             if let Some(gateway) = &member {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::admit::lower_case;
 use super::claim::within;
-use super::delta::DerivedKind;
+use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Tenancy, Valid};
 use super::held::Host;
 use super::issuer::{PRODUCTION, STAGING};
-use super::render::{self, Frame, GATEWAY_LABEL, HOST_LABEL};
+use super::render::{self, ATTACHED_BY, Frame, GATEWAY_LABEL, HOST_LABEL};
 use super::solver::Solving;
 use super::wish::{Issuer, Wish};
 use super::{Desired, Mode, Readiness, Source, TenantGateway, issuer, names};
@@ -32,6 +32,9 @@ impl Tenancy {
         let verdict = self.given.get(name).map(|tenant| self.check(tenant));
         match verdict {
             Some(Err((reason, message))) => {
+                if self.is_as_found(name) && !self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+                    dirty.claims.extend(self.claims.on(name));
+                }
                 let new = Readiness { reason, message, frozen: true };
                 if self.readiness.get(name) != Some(&new) {
                     dirty.delta.tenants.insert(name.clone(), Some(new.clone()));
@@ -42,17 +45,60 @@ impl Tenancy {
             Some(Ok(valid)) => {
                 if self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
                     self.readiness.remove(name);
+                    self.touch_attached(name, dirty);
                 }
+                self.expect(name, Some(&valid.object), dirty);
                 if self.valid.get(name).is_none_or(|old| *old != valid) {
                     self.valid.insert(name.clone(), valid);
                     self.touch_all(name, dirty);
                 }
             }
             None => {
+                if self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+                    self.touch_attached(name, dirty);
+                }
+                self.expect(name, None, dirty);
                 self.valid.remove(name);
                 self.touch_all(name, dirty);
             }
         }
+        dirty.checked.insert(name.clone());
+    }
+
+    /// Takes note of the namespaces that a TenantGateway takes in: its own and those that it lists.
+    fn expect(&mut self, name: &ObjectName, new: Option<&TenantGateway>, dirty: &mut Dirty) {
+        let taken_in = |tenant: &TenantGateway| {
+            let attached = tenant.spec.attached_namespaces.iter().filter(|namespace| !namespace.is_empty());
+            let attached = attached.map(|namespace| Arc::from(namespace.as_str()));
+            std::iter::once(name.namespace.clone()).chain(attached).collect::<BTreeSet<Arc<str>>>()
+        };
+        let before = self.valid.get(name).map(|valid| taken_in(&valid.object)).unwrap_or_default();
+        let now = new.map(taken_in).unwrap_or_default();
+        for namespace in before.difference(&now) {
+            self.expecting.remove(namespace, name);
+            dirty.namespaces.insert(namespace.clone());
+        }
+        for namespace in now.difference(&before) {
+            self.expecting.insert(namespace.clone(), name.clone());
+            dirty.namespaces.insert(namespace.clone());
+        }
+    }
+
+    /// Marks the namespaces that say that a TenantGateway, or another one beside it, took them in.
+    fn touch_attached(&self, name: &ObjectName, dirty: &mut Dirty) {
+        for (namespace, there) in &self.namespaces {
+            if there.annotations.get(ATTACHED_BY).is_some_and(|by| **by == *name.namespace) {
+                dirty.namespaces.insert(namespace.clone());
+            }
+        }
+    }
+
+    /// Does what a TenantGateway leads to, whoever claims what.
+    pub(super) fn carry_out(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        if self.given.contains_key(name) && self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+            return;
+        }
+        dirty.readiness.insert(name.clone());
         let placed = self.shards.range((name.clone(), 0)..).map(|(shard, _)| shard).take_while(|s| s.0 == *name);
         dirty.shards.extend(placed.cloned());
         dirty.shards.insert((name.clone(), 0));
@@ -125,9 +171,7 @@ impl Tenancy {
             return Err(("DirectoryNotAllowed", text));
         }
         let namespace = &tenant.name.namespace;
-        // The first stays; by name, and one that is already carried out before one that is not.
-        let first = self.tenants_in.of(namespace).find(|t| self.valid.contains_key(*t));
-        if first.or(self.tenants_in.first(namespace)) != Some(&tenant.name) {
+        if self.first_in(namespace) != Some(&tenant.name) {
             let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
             return Err(("DuplicateTenantGateway", text));
         }
@@ -165,6 +209,18 @@ impl Tenancy {
                 Ok(Valid { object: tenant.clone(), apex, mode, source, issuer, frame })
             }
         }
+    }
+
+    /// Which of several TenantGateways of a namespace is carried out: the one that has its Gateway, else the oldest.
+    fn first_in(&self, namespace: &Arc<str>) -> Option<&ObjectName> {
+        let lives = |name: &ObjectName| {
+            let there = self.existing.get(&Derived { kind: DerivedKind::Gateway, name: name.clone() });
+            let uid = self.given.get(name).map_or("", |given| &given.uid);
+            !uid.is_empty() && there.is_some_and(|there| there.owner == uid)
+        };
+        let created = |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
+        let all = self.tenants_in.of(namespace);
+        all.min_by_key(|name| (!lives(name), created(name), !self.valid.contains_key(*name), *name))
     }
 
     /// Why nobody would issue: what that needs is not there.

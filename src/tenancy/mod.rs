@@ -15,6 +15,8 @@ mod desired;
 mod engine;
 mod evaluate;
 mod explain;
+#[cfg(test)]
+mod found;
 mod groups;
 mod held;
 mod issuer;

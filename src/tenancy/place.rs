@@ -53,6 +53,11 @@ impl Tenancy {
             }
         }
         self.existing.insert(key, new);
+        for tenant in &tenants {
+            if self.is_as_found(tenant) && self.readiness.contains_key(tenant) {
+                dirty.claims.extend(self.claims.on(tenant));
+            }
+        }
         dirty.tenants.extend(tenants);
     }
 
@@ -115,6 +120,7 @@ impl Tenancy {
         match (listener, placed) {
             (Some(listener), false) => self.place(id, listener, dirty),
             (Some(listener), true) => self.renew(id, listener, dirty),
+            (None, true) if self.is_as_found(&host.tenant) => {}
             (None, true) => self.take(id, dirty),
             (None, false) if fixed && changed => dirty.shards.insert((host.tenant.clone(), 0)),
             (None, false) => {}

@@ -10,7 +10,7 @@ use super::claims::ClaimId;
 use super::delta::{Precedence, Record};
 use super::engine::{Dirty, Standing, Tenancy};
 use super::held::Name;
-use crate::model::{Hostname, HostnameError, ObjectName};
+use crate::model::{Hostname, HostnameError};
 
 impl Tenancy {
     /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
@@ -101,8 +101,7 @@ impl Tenancy {
             let claimant = self.claims.claiming(id);
             claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == hostname))
         };
-        let frozen = |tenant: &ObjectName| self.given.contains_key(tenant) && !self.valid.contains_key(tenant);
-        self.claims.within(namespace).any(|id| frozen(&self.claims[id].tenant) && asks(id))
+        self.claims.within(namespace).any(|id| self.is_as_found(&self.claims[id].tenant) && asks(id))
     }
 
     /// Marks names whose record may have to change although nobody bids, or bade, for them.

@@ -121,6 +121,7 @@ impl Frame {
                 options: BTreeMap::new(),
             }),
             allowed: self.terminating.clone(),
+            unreadable: None,
         }
     }
 
@@ -132,6 +133,7 @@ impl Frame {
             hostname: Ok(hostname.clone()),
             tls: Some(ListenerTls { mode: TlsMode::Passthrough, certificates: Vec::new(), options: BTreeMap::new() }),
             allowed: self.passing.clone(),
+            unreadable: None,
         }
     }
 
@@ -228,6 +230,7 @@ fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<A
         hostname: Ok(hostname),
         tls: None,
         allowed: allowed.clone(),
+        unreadable: None,
     };
     hostnames.into_iter().map(listener).map(Arc::new).collect()
 }

@@ -184,14 +184,17 @@ impl Content {
     }
 }
 
-/// The claims of a parent by place, each with what its units are made from.
-pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
+/// The listeners of a parent that claim their port.
+pub(super) fn claiming(parent: &Parent) -> impl Iterator<Item = &ParentListener> + Clone {
     // TCP is not accepted, and contests its port all the same, where nobody else has a share in it.
     let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.stand.precedence.is_none();
-    let claims = |l: &ParentListener| l.accepted.is_ok() || tcp(l);
     let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
-    let valid = parent.listeners.iter().filter(|l| served && claims(l));
-    valid
+    parent.listeners.iter().filter(move |l| served && (l.accepted.is_ok() || tcp(l)))
+}
+
+/// The claims of a parent by place, each with what its units are made from.
+pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
+    claiming(parent)
         .filter_map(|listener| {
             let id = parent.frontend(listener.port);
             let rank = Rank {

@@ -15,7 +15,7 @@ use super::{
     ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings, Wish,
 };
 use crate::inputs::{Object, ObjectKey, Secret};
-use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
+use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey};
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
@@ -55,11 +55,38 @@ impl World {
             };
         }
     }
+
+    /// What two frontends are bound to: Envoy would hand connections to either. `0.0.0.0` is every address, but in the
+    /// ports of the dedicated fleet, which no other frontend may have at all.
+    fn contested(&self) -> String {
+        let mut taken: BTreeMap<(IpAddr, u16), &FrontendId> = BTreeMap::new();
+        let mut told = String::new();
+        for resource in self.resources.values() {
+            let Resource::Frontend(frontend) = resource else { continue };
+            let internal = (20_000..30_000).contains(&frontend.port);
+            if internal && frontend.id.port == frontend.port {
+                told += &format!("{} is bound to a port of the dedicated fleet\n", frontend.id);
+            }
+            for ip in &frontend.addresses {
+                let all = if internal { IpAddr::from([0, 0, 0, 0]) } else { *ip };
+                if let Some(other) = taken.insert((all, frontend.port), &frontend.id) {
+                    told += &format!("{other} and {} are both bound to {ip} port {}\n", frontend.id, frontend.port);
+                }
+            }
+        }
+        told
+    }
 }
 
 fn engine() -> Engine {
-    let envoys = Some(ObjectName::new("a", "web"));
-    Engine::new(Settings { envoys, ..Settings::new(CONTROLLER, vec![IpAddr::from([127, 0, 0, 1])]) })
+    Engine::new(settings("reached"))
+}
+
+/// What installations decide: where Gateways are reached, and whether Envoys listen there or somewhere else.
+fn settings(how: &str) -> Settings {
+    let addresses = if how == "by a Service" { vec![] } else { vec![IpAddr::from([127, 0, 0, 1])] };
+    let bind = if how == "bound elsewhere" { vec![IpAddr::from([0, 0, 0, 0])] } else { vec![] };
+    Settings { envoys: Some(ObjectName::new("a", "web")), bind, ..Settings::new(CONTROLLER, addresses) }
 }
 
 fn now() -> SystemTime {
@@ -98,6 +125,8 @@ fn pick(options: &'static [&'static str]) -> impl Strategy<Value = &'static str>
 }
 
 const NAMESPACES: &[&str] = &["a", "b"];
+/// Two of them are recorded now and then as ports of the Envoys that lead to a Gateway of the dedicated fleet.
+const PORTS: &[u16] = &[80, 80, 80, 443, 443, 443, 20_001, 20_002];
 const HOSTS: &[&str] = &["", "*.x.org", "h.x.org", "g.x.org", "*.h.x.org", "k.h.x.org", "y.org"];
 
 fn listener() -> impl Strategy<Value = Value> {
@@ -105,7 +134,7 @@ fn listener() -> impl Strategy<Value = Value> {
     let from = pick(&["All", "Same", "Selector"]);
     let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
     let version = pick(&["1.2", "1.3"]);
-    (protocol, pick(HOSTS), proptest::sample::select(vec![80, 443]), from, certificate, version).prop_map(
+    (protocol, pick(HOSTS), proptest::sample::select(PORTS), from, certificate, version).prop_map(
         |(protocol, hostname, port, from, certificate, version)| {
             let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
                 "allowedRoutes": {"namespaces": {"from": from}}});
@@ -284,7 +313,10 @@ fn challenge() -> impl Strategy<Value = Change> {
     });
     let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"]))
         .prop_map(|(secret, by)| Change::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())));
-    prop_oneof![3 => answer, 1 => trouble, 1 => awaited]
+    let unexposed = (pick(NAMESPACES), pick(&["", "refused"])).prop_map(|(namespace, text)| {
+        Change::Unexposed(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned()))
+    });
+    prop_oneof![3 => answer, 1 => trouble, 1 => awaited, 1 => unexposed]
 }
 
 fn parameters(fleet: &str) -> Object {
@@ -322,22 +354,23 @@ proptest! {
 
     #[test]
     fn any_sequence_of_events_ends_as_one_translation_from_nothing(
+        how in pick(&["reached", "reached", "bound elsewhere", "by a Service"]),
         batches in proptest::collection::vec(proptest::collection::vec(event(), 1..5), 1..14)
     ) {
-        check(batches)?;
+        check(how, batches)?;
     }
 
     #[test]
     fn a_wildcard_listener_and_what_lies_beneath_it_change_together(
         batches in proptest::collection::vec(proptest::collection::vec(beneath(), 1..3), 1..14)
     ) {
-        check(batches)?;
+        check("reached", batches)?;
     }
 }
 
 /// Takes in batches of changes one by one, and compares with one translation of what is left.
-fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
-    let mut engine = engine();
+fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
+    let mut engine = Engine::new(settings(how));
     let mut world = World::default();
     let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
     let mut told: BTreeMap<String, Change> = BTreeMap::new();
@@ -355,6 +388,10 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                     told.insert(format!("awaited {secret}"), change.clone());
                     continue;
                 }
+                Change::Unexposed(gateway, _) => {
+                    told.insert(format!("Service of {gateway}"), change.clone());
+                    continue;
+                }
                 Change::TlsChallenges(_) => {
                     told.insert("TLS-ALPN-01".to_owned(), change.clone());
                     continue;
@@ -366,12 +403,13 @@ fn check(batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
             };
         }
         world.take(engine.apply(batch, now()));
+        prop_assert_eq!(world.contested(), "");
     }
     for object in classes() {
         last.entry(object.key()).or_insert(Some(object));
     }
     let mut fresh = World::default();
-    let mut anew = self::engine();
+    let mut anew = Engine::new(settings(how));
     let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).collect();
     fresh.take(anew.apply(all, now()));
     prop_assert_eq!(engine.digest(), anew.digest());

@@ -25,6 +25,8 @@ pub enum Change {
     Trouble(ObjectName, Option<String>),
     /// Who is about to put a certificate into a Secret that listeners refer to.
     Awaited(ObjectName, Option<Arc<str>>),
+    /// Why the Service of a Gateway of the dedicated fleet cannot be made or changed as it is to be.
+    Unexposed(ObjectName, Option<String>),
 }
 
 impl Change {
@@ -33,7 +35,11 @@ impl Change {
         match self {
             Change::Put(object) => Some(object.key()),
             Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..) | Change::TlsChallenges(_) | Change::Trouble(..) | Change::Awaited(..) => None,
+            Change::Challenge(..)
+            | Change::TlsChallenges(_)
+            | Change::Trouble(..)
+            | Change::Awaited(..)
+            | Change::Unexposed(..) => None,
         }
     }
 }

@@ -40,6 +40,9 @@ pub struct Settings {
     pub controller: String,
     /// Addresses of Gateways that ask for none.
     pub default_addresses: Vec<IpAddr>,
+    /// Where Envoys listen, instead of where Gateways are reached: something stands between, or the addresses are those of
+    /// many machines.
+    pub bind: Vec<IpAddr>,
     /// How Gateways are reached whose parameters do not say.
     pub fleet: Fleet,
     /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
@@ -49,7 +52,7 @@ pub struct Settings {
 impl Settings {
     /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
-        Self { controller: controller.to_owned(), default_addresses, fleet: Fleet::Own, envoys: None }
+        Self { controller: controller.to_owned(), default_addresses, bind: Vec::new(), fleet: Fleet::Own, envoys: None }
     }
 }
 
@@ -97,6 +100,8 @@ pub struct Engine {
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
     pub(super) taken: Index<u16, ObjectName>,
+    /// Why Services of Gateways cannot be made or changed as they are to be.
+    pub(super) unexposed: BTreeMap<ObjectName, String>,
     /// The same the other way round.
     pub(super) takes: Index<ObjectName, u16>,
     pub(super) counters: Counters,
@@ -154,6 +159,7 @@ impl Engine {
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
+            unexposed: BTreeMap::new(),
             takes: Index::default(),
             counters: Counters::default(),
         }
@@ -232,6 +238,7 @@ impl Engine {
             Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
+            Change::Unexposed(gateway, text) => return self.set_unexposed(gateway, text, dirty),
         };
         let Some(replaced) = replaced else { return };
         let name = &key.name;

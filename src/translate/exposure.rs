@@ -16,8 +16,8 @@ use super::parent::Parent;
 use crate::inputs::{Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, ServiceParameters, ServiceType};
 use crate::model::{FrontendId, ObjectName, Reached, Reason};
 
-/// The ports of the Envoys that lead to Gateways of the dedicated fleet: below those that Kubernetes gives to nodes and
-/// Linux to clients.
+/// The ports of the Envoys that lead to Gateways of the dedicated fleet, and to nobody else: below those that Kubernetes
+/// gives to nodes and Linux to clients.
 const INTERNAL: std::ops::Range<u16> = 20_000..30_000;
 /// The labels of GEP-1762.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -92,6 +92,31 @@ pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
     ObjectName::new(name.namespace.clone(), label(&format!("{}-{}", name.name, gateway.class)))
 }
 
+/// Why a listener has no place on a port: it is one at which Envoys serve Gateways of the dedicated fleet, which whoever
+/// binds it as well would get the connections of.
+pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
+    INTERNAL.contains(&port).then(|| {
+        let text = format!(
+            "port {port} is not to be had: on ports {} to {} Envoys serve Gateways of fleet Dedicated; use another one",
+            INTERNAL.start,
+            INTERNAL.end - 1
+        );
+        (Reason::PortUnavailable, text)
+    })
+}
+
+/// The ports of the Envoys that a Service records, each once. What could be nobody's is not believed: anybody who may
+/// write Services can make one that looks like ours.
+fn recorded(exposure: &Exposure) -> BTreeMap<u16, u16> {
+    let mut targets = BTreeMap::new();
+    for (port, target) in exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target)) {
+        if !targets.values().any(|taken| taken == target) {
+            targets.insert(*port, *target);
+        }
+    }
+    targets
+}
+
 impl Engine {
     /// What is recorded of a Gateway of the dedicated fleet.
     fn exposure(&self, gateway: &Gateway) -> Option<&Exposure> {
@@ -99,30 +124,39 @@ impl Engine {
         service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
     }
 
-    /// Where the frontends of a Gateway, or what Gateways share, are to be bound: the age that decides between rivals, and
-    /// addresses and port by the port of the API.
+    /// Where Envoys are to bind the frontends of a Gateway, or what Gateways share: the age that decides between rivals,
+    /// and addresses and port by the port of the API.
     pub(super) fn sockets_of(&self, place: &ObjectName) -> (i64, impl Fn(u16) -> (Vec<IpAddr>, u16)) {
         let gateway = self.store.gateway(place);
         let created = gateway.map_or(0, |gateway| gateway.meta.created);
         let dedicated = gateway
             .filter(|gateway| reach(gateway, &self.store, &self.settings).is_ok_and(|r| r.fleet == Fleet::Dedicated));
-        let targets = dedicated.map(|gateway| self.exposure(gateway).map(|e| e.targets.clone()).unwrap_or_default());
-        let addresses = match gateway {
+        let targets = dedicated.map(|gateway| self.exposure(gateway).map(recorded).unwrap_or_default());
+        let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
+        let reached = match gateway {
             Some(gateway) => self.addresses(&gateway.addresses),
             // Where it is reached may not be known yet, and is no address of theirs.
             None if is_shared(place)
                 && self.settings.default_addresses.is_empty()
                 && self.settings.envoys.is_some() =>
             {
-                vec![Ipv4Addr::UNSPECIFIED.into()]
+                everywhere.clone()
             }
             None if is_shared(place) => self.addresses(&[]),
             None => Vec::new(),
         };
+        let bind = |reached: Vec<IpAddr>| match self.settings.bind.is_empty() || reached.is_empty() {
+            true => reached,
+            false => self.settings.bind.clone(),
+        };
+        let (addresses, everywhere) = (bind(reached), bind(everywhere));
+        let may_be_dedicated = self.settings.envoys.is_some();
         let socket = move |port: u16| match &targets {
+            // Whatever a listener was told: these ports are others'.
+            None if may_be_dedicated && INTERNAL.contains(&port) => (Vec::new(), port),
             None => (addresses.clone(), port),
             Some(targets) => match targets.get(&port) {
-                Some(target) => (vec![Ipv4Addr::UNSPECIFIED.into()], *target),
+                Some(target) => (everywhere.clone(), *target),
                 None => (Vec::new(), port),
             },
         };
@@ -134,7 +168,7 @@ impl Engine {
         let new = self.store.service(name).and_then(|service| service.exposure.clone());
         for (exposure, there) in [(old, false), (new.as_deref(), true)] {
             let Some(exposure) = exposure else { continue };
-            for target in exposure.targets.values() {
+            for target in recorded(exposure).values() {
                 self.taken.set(target, &exposure.gateway, there);
                 self.takes.set(&exposure.gateway, target, there);
                 dirty.services.extend(self.taken.of(target).cloned());
@@ -180,6 +214,15 @@ impl Engine {
         if before != intent {
             dirty.delta.services.insert(gateway.clone(), intent);
         }
+    }
+
+    /// Says why a Gateway's Service cannot be as it is to be.
+    pub(super) fn set_unexposed(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
+        dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+        match text {
+            Some(text) => self.unexposed.insert(gateway, text),
+            None => self.unexposed.remove(&gateway),
+        };
     }
 
     /// The Services that Gateways are to have.
@@ -245,10 +288,9 @@ impl Engine {
         let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
         let own = (gateway.meta.created, name.clone());
         let is_ours = |target: u16| self.taken.of(&target).all(|other| other == name || age(other) > own);
-        let recorded = self.exposure(gateway).map(|exposure| exposure.targets.clone()).unwrap_or_default();
         let mut targets = BTreeMap::new();
-        for (port, target) in recorded {
-            if ports.contains(&port) && INTERNAL.contains(&target) && is_ours(target) {
+        for (port, target) in self.exposure(gateway).map(recorded).unwrap_or_default() {
+            if ports.contains(&port) && is_ours(target) {
                 targets.insert(port, target);
             }
         }
@@ -266,8 +308,15 @@ impl Engine {
         targets
     }
 
-    /// Where a Gateway of the dedicated fleet is reached, or why nowhere.
+    /// Where a Gateway of the dedicated fleet is reached, and why nowhere or not as it is to be.
     pub(super) fn exposed(&self, parent: &Parent, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
+        let (all, verdict) = self.reached_by_service(parent, gateway);
+        let Some(text) = self.unexposed.get(&gateway.meta.name) else { return (all, verdict) };
+        let reason = verdict.err().map_or(Reason::Pending, |(reason, _)| reason);
+        (all, Err((reason, text.clone())))
+    }
+
+    fn reached_by_service(&self, parent: &Parent, gateway: &Gateway) -> (Vec<Reached>, Verdict) {
         let name = service_name(gateway);
         let Some(exposure) = self.exposure(gateway) else {
             let text = match self.store.service(&name) {
@@ -277,6 +326,18 @@ impl Engine {
             return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
         };
         let all = self.store.service(&name).map(|service| service.reached.clone()).unwrap_or_default();
+        let wanted = &parent.stand.reach.service;
+        if let (Some(class), true) = (&wanted.load_balancer_class, exposure.is_balanced())
+            && wanted.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer)
+            && exposure.load_balancer_class.as_ref() != Some(class)
+        {
+            let has = exposure.load_balancer_class.as_deref().map_or("none".to_owned(), |has| format!("{has:?}"));
+            let text = format!(
+                "Service {name} is to have loadBalancerClass {class:?} and has {has}, which Kubernetes does not change: \
+                 delete the Service, and it is made anew, with another address"
+            );
+            return (all, Err((Reason::Invalid, text)));
+        }
         if all.is_empty() {
             let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
             return (all, Err((Reason::AddressNotAssigned, text)));
@@ -289,7 +350,8 @@ impl Engine {
             }
             return (vec![Reached::Ip(*ip)], Ok(()));
         }
-        if parent.listeners.iter().all(|listener| !exposure.targets.contains_key(&listener.port)) {
+        let targets = recorded(exposure);
+        if parent.listeners.iter().all(|listener| !targets.contains_key(&listener.port)) {
             return (all, Err((Reason::Pending, format!("Service {name} does not lead here yet"))));
         }
         (all, Ok(()))
@@ -298,7 +360,60 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::model::Status;
+    use crate::translate::{Change, Settings, StatusBody};
+
+    /// `Programmed` of the Gateway, and its addresses.
+    fn programmed(engine: &Engine) -> (Status, String, usize) {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
+        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body) else {
+            panic!("a Gateway has a status")
+        };
+        let found = status.conditions.iter().find(|condition| condition.kind == "Programmed").expect("it has one");
+        (found.status, format!("{:?}: {}", found.reason, found.message), status.addresses.len())
+    }
+
+    #[test]
+    fn what_the_server_refuses_is_told_until_it_is_taken() {
+        let envoys = Some(ObjectName::new("ours", "envoy"));
+        let mut engine = Engine::new(Settings { fleet: Fleet::Dedicated, envoys, ..Settings::new("c", vec![]) });
+        let mut apply = |change: Change| {
+            engine.apply(vec![change], SystemTime::UNIX_EPOCH);
+            engine
+                .status(&ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")))
+                .is_some()
+                .then(|| programmed(&engine))
+        };
+        let mut put = |value: Value| apply(Change::Put(Object::parse(value).expect("an object")));
+        put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": "g"}, "spec": {"controllerName": "c"}}));
+        put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}));
+        let refused =
+            |text: &str| Change::Unexposed(ObjectName::new("a", "edge"), (!text.is_empty()).then(|| text.into()));
+        let told = apply(refused("Service a/edge-g: exceeded quota")).expect("a status");
+        assert_eq!(told, (Status::False, "AddressNotAssigned: Service a/edge-g: exceeded quota".to_owned(), 0));
+        let told = apply(refused("")).expect("a status");
+        assert_eq!(told, (Status::False, "AddressNotAssigned: Service a/edge-g is not there yet".to_owned(), 0));
+
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "edge-g",
+            "uid": "u", "labels": {MANAGED_BY: MANAGER}, "annotations": {EXPOSES: "edge"}, "ownerReferences": [{
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "edge", "uid": "g", "controller": true}]},
+            "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": 20_001}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
+        let service = Change::Put(Object::parse(service).expect("an object"));
+        assert_eq!(apply(service).expect("a status").0, Status::True);
+        let told = apply(refused("Service a/edge-g: no more ports")).expect("a status");
+        assert_eq!(told, (Status::False, "Pending: Service a/edge-g: no more ports".to_owned(), 1), "it is served on");
+        assert_eq!(apply(refused("")).expect("a status").0, Status::True);
+    }
 
     #[test]
     fn names_fit_a_label_and_stay_apart() {

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::engine::{Dirty, Engine, Settings};
 use super::key::{ListenerId, ParentKey};
+use super::parent::Parent;
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
     ServiceType,
@@ -175,9 +176,29 @@ impl Engine {
         if self.settings.envoys.as_ref() != Some(service) || !self.settings.default_addresses.is_empty() {
             return;
         }
-        for key in self.parents.keys().filter(|key| matches!(key, ParentKey::Gateway(_))) {
+        for key in self.parents.keys() {
             dirty.statuses.insert(key.object());
-            dirty.parents.insert(key.clone());
+            if matches!(key, ParentKey::Gateway(_)) {
+                dirty.parents.insert(key.clone());
+            }
+        }
+    }
+
+    /// Which of these ports of a Gateway or ListenerSet the Service of the shared fleet does not lead to, where that is
+    /// how the fleet is reached, and what to do about it.
+    pub(super) fn unled(&self, parent: &Parent, ports: impl Iterator<Item = u16>) -> Option<String> {
+        if parent.stand.reach.fleet != Fleet::Shared || !self.settings.default_addresses.is_empty() {
+            return None;
+        }
+        let name = self.settings.envoys.as_ref()?;
+        let service = self.store.service(name)?;
+        let missing: BTreeSet<u16> =
+            ports.filter(|port| service.ports.iter().all(|there| there.port != *port)).collect();
+        let missing: Vec<String> = missing.iter().map(u16::to_string).collect();
+        match &missing[..] {
+            [] => None,
+            [port] => Some(format!("Service {name} has no port {port}: add it, or use one that it has")),
+            all => Some(format!("Service {name} has no ports {}: add them, or use those that it has", all.join(", "))),
         }
     }
 
@@ -206,6 +227,7 @@ mod tests {
 
     use super::*;
     use crate::inputs::Object;
+    use crate::model::{Condition, Status};
     use crate::translate::{Change, StatusBody};
 
     fn put(value: Value) -> Change {
@@ -213,8 +235,86 @@ mod tests {
     }
 
     fn service(ingress: Value) -> Change {
+        service_with(&[80], ingress)
+    }
+
+    fn service_with(ports: &[u16], ingress: Value) -> Change {
+        let ports: Vec<Value> = ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
         put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "envoy", "namespace": "ours"},
-            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": ingress}}}))
+            "spec": {"type": "LoadBalancer", "ports": ports}, "status": {"loadBalancer": {"ingress": ingress}}}))
+    }
+
+    /// An engine whose shared fleet is reached where its Service is, with a class of that fleet.
+    fn shared() -> Engine {
+        let settings = Settings {
+            fleet: Fleet::Shared,
+            envoys: Some(ObjectName::new("ours", "envoy")),
+            ..Settings::new("c", Vec::new())
+        };
+        let mut engine = Engine::new(settings);
+        let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": "g"}, "spec": {"controllerName": "c"}});
+        engine.apply(vec![put(class)], SystemTime::UNIX_EPOCH);
+        engine
+    }
+
+    /// `Programmed` of an object and of each of its listeners, those that are false with their reasons and texts.
+    fn programmed(engine: &Engine, kind: Kind, name: &str) -> (String, Vec<String>) {
+        let of = |conditions: &[Condition]| {
+            let found = conditions.iter().find(|condition| condition.kind == "Programmed").expect("it has one");
+            match found.status {
+                Status::True => "True".to_owned(),
+                _ => format!("{:?}: {}", found.reason, found.message),
+            }
+        };
+        let status = engine.status(&ObjectKey::new(kind, ObjectName::new("a", name))).expect("it has a status");
+        let (conditions, listeners) = match &status.body {
+            StatusBody::Gateway(status) => (&status.conditions, &status.listeners),
+            StatusBody::ListenerSet(status) => (&status.conditions, &status.listeners),
+            other => panic!("{other:?}"),
+        };
+        (of(conditions), listeners.iter().map(|listener| of(&listener.conditions)).collect())
+    }
+
+    #[test]
+    fn a_port_that_the_service_of_the_fleet_does_not_have_is_told() {
+        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        let listener = |port: u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
+        let gateway = |name: &str, ports: &[u16]| {
+            put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": {"name": name, "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                    "allowedListeners": {"namespaces": {"from": "Same"}},
+                    "listeners": ports.iter().map(|port| listener(*port)).collect::<Vec<_>>()}}))
+        };
+        let set = put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+            "metadata": {"name": "more", "namespace": "a"}, "spec": {"parentRef": {"name": "edge"},
+                "listeners": [listener(8082)]}}));
+        let at = || json!([{"ip": "192.0.2.7"}]);
+        engine.apply(
+            vec![service_with(&[80], at()), gateway("edge", &[80, 8080]), gateway("odd", &[8083, 8081]), set],
+            now,
+        );
+        let lacks =
+            |port: u16| format!("Pending: Service ours/envoy has no port {port}: add it, or use one that it has");
+        assert_eq!(
+            programmed(&engine, Kind::Gateway, "edge"),
+            ("True".to_owned(), vec!["True".to_owned(), lacks(8080)]),
+            "something of it is served"
+        );
+        let both = "Pending: Service ours/envoy has no ports 8081, 8083: add them, or use those that it has".to_owned();
+        assert_eq!(programmed(&engine, Kind::Gateway, "odd"), (both, vec![lacks(8083), lacks(8081)]));
+        assert_eq!(programmed(&engine, Kind::ListenerSet, "more"), (lacks(8082), vec![lacks(8082)]));
+
+        // They are added, one by one, and one goes.
+        engine.apply(vec![service_with(&[80, 8080, 8082, 8083], at())], now);
+        assert_eq!(programmed(&engine, Kind::Gateway, "edge").1, ["True", "True"]);
+        assert_eq!(
+            programmed(&engine, Kind::Gateway, "odd"),
+            ("True".to_owned(), vec!["True".to_owned(), lacks(8081)])
+        );
+        assert_eq!(programmed(&engine, Kind::ListenerSet, "more").0, "True");
+        engine.apply(vec![service_with(&[8080, 8082], at())], now);
+        assert_eq!(programmed(&engine, Kind::Gateway, "edge").1, [lacks(80), "True".to_owned()]);
     }
 
     fn told(engine: &Engine) -> (Vec<String>, String) {
@@ -228,17 +328,9 @@ mod tests {
 
     #[test]
     fn the_shared_fleet_is_reached_where_its_service_is() {
-        let settings = Settings {
-            fleet: Fleet::Shared,
-            envoys: Some(ObjectName::new("ours", "envoy")),
-            ..Settings::new("c", Vec::new())
-        };
-        let mut engine = Engine::new(settings);
-        let now = SystemTime::UNIX_EPOCH;
+        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
         engine.apply(
             vec![
-                put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-                    "metadata": {"name": "g"}, "spec": {"controllerName": "c"}})),
                 put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
                     "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
                         "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}})),

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use super::certificate::{self, Served};
 use super::engine::Settings;
-use super::fleet::{self, Precedence, Reach};
+use super::exposure;
+use super::fleet::{self, Fleet, Precedence, Reach};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::tls_options::{self, TlsSettings};
 use crate::inputs::{
@@ -45,6 +46,8 @@ pub struct Stand {
     pub reach: Reach,
     /// Why it is served nowhere, although it is accepted: addresses that it cannot have.
     pub unusable: Option<String>,
+    /// Whether Envoys have ports that are kept for Gateways of the dedicated fleet, and this is none of them.
+    pub keeps_off: bool,
     /// Which namespaces may bring ListenerSets.
     pub admits: NamespaceRule,
 }
@@ -130,8 +133,8 @@ impl Parent {
 pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now: SystemTime) -> Parent {
     let reach = fleet::reach(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
-    let accepted = if let Some(path) = gateway.unsupported {
-        Err((Reason::Invalid, format!("{path} is not supported; nothing is served, so that nothing is left unguarded")))
+    let accepted = if let Some(text) = &gateway.unsupported {
+        Err((Reason::Invalid, format!("{text}; nothing is served, so that nothing is left unguarded")))
     } else if let Err(wrong) = &reach {
         Err(wrong.clone())
     } else {
@@ -146,7 +149,8 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now
     let (place, precedence) = reach.place(gateway);
     let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
-    let stand = Stand { gateway: name, place, precedence, reach, unusable, admits };
+    let keeps_off = settings.envoys.is_some() && reach.fleet != Fleet::Dedicated;
+    let stand = Stand { gateway: name, place, precedence, reach, unusable, keeps_off, admits };
     parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, store, now)
 }
 
@@ -182,12 +186,20 @@ fn parent(
     now: SystemTime,
 ) -> Parent {
     let kind = key.object().kind;
-    let listeners = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
+    let mut listeners: Vec<ParentListener> = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
+    for listener in listeners.iter_mut().filter(|_| stand.keeps_off) {
+        if let Some(taken) = exposure::reserved(listener.port) {
+            listener.accepted = listener.accepted.clone().and(Err(taken));
+        }
+    }
     Parent { key, generation: meta.generation, stand, created: meta.created, accepted, listeners }
 }
 
 fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {
-    let (protocol, mut accepted) = protocol(listener);
+    let (protocol, mut accepted) = match &listener.unreadable {
+        Some(why) => (None, Err((Reason::UnsupportedValue, why.to_string()))),
+        None => protocol(listener),
+    };
     let hostname = match &listener.hostname {
         Ok(hostname) => hostname.clone(),
         Err(error) => {

@@ -1,6 +1,7 @@
 //! Statuses of objects, from what the engine knows.
 
 use super::certificate::Served;
+use super::claims::claiming;
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
 use super::fleet::Fleet;
@@ -102,7 +103,7 @@ impl Engine {
         } else if let Some(text) = self.taken(parent) {
             Err((Reason::AddressNotUsable, text))
         } else {
-            any_programmed(&listeners, Reason::Invalid)
+            any_programmed(&listeners, Reason::Invalid).map_err(|other| self.nowhere(parent).unwrap_or(other))
         };
         // A Gateway that is not accepted is not bound anywhere.
         let bound = accepted.status == Status::True && unusable.is_none();
@@ -130,9 +131,16 @@ impl Engine {
         (all, verdict)
     }
 
+    /// Says so where clients come to none of the ports that are served.
+    fn nowhere(&self, parent: &Parent) -> Option<(Reason, String)> {
+        let mut ports = claiming(parent).map(|listener| listener.port);
+        let none = ports.clone().all(|port| self.unled(parent, std::iter::once(port)).is_some());
+        none.then(|| self.unled(parent, &mut ports)).flatten().map(|text| (Reason::Pending, text))
+    }
+
     /// Says which socket of a Gateway another one holds.
     fn taken(&self, parent: &Parent) -> Option<String> {
-        let mut ports: Vec<u16> = parent.listeners.iter().map(|l| l.port).collect();
+        let mut ports: Vec<u16> = claiming(parent).map(|l| l.port).collect();
         ports.sort_unstable();
         ports.dedup();
         let ids = ports.into_iter().map(|port| parent.frontend(port));
@@ -152,7 +160,8 @@ impl Engine {
         let programmed = match (&parent.accepted, accepted.status) {
             (Err((Reason::NotAllowed, text)), _) => Err((Reason::NotAllowed, text.clone())),
             (Err((_, text)), _) => Err((Reason::ParentNotProgrammed, text.clone())),
-            (Ok(()), Status::True) => any_programmed(&listeners, Reason::ListenersNotValid),
+            (Ok(()), Status::True) => any_programmed(&listeners, Reason::ListenersNotValid)
+                .map_err(|other| self.nowhere(parent).unwrap_or(other)),
             (Ok(()), _) => Err((Reason::ListenersNotValid, accepted.message.clone())),
         };
         let conditions = vec![accepted, condition("Programmed", programmed, Reason::Programmed)];
@@ -221,7 +230,8 @@ impl Engine {
                 }
             }
         } else {
-            self.listener_programmed(listener)
+            let led = self.unled(parent, std::iter::once(listener.port));
+            self.listener_programmed(listener).and(led.map_or(Ok(()), |text| Err((Reason::Pending, text))))
         };
         let is_accepted = accepted.is_ok() && parent.stand.unusable.is_none();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));

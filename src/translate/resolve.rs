@@ -62,7 +62,7 @@ pub(super) struct ResolvedRule {
 pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
     let mut resolver = Resolver { route, store, references: Ok(()) };
     let mut rules = Vec::new();
-    let mut problems = Vec::new();
+    let mut problems = route.unreadable.clone();
     let mut reason = Reason::UnsupportedValue;
     let mut served = 0;
     let mut refused = Vec::new();

@@ -90,7 +90,7 @@ impl Server {
                 () = &mut shutdown => break,
                 accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => match accepted {
                     Ok((tcp, address)) => {
-                        let (shared, config, patience) = (shared.clone(), tls.config(), self.limits.handshake);
+                        let (shared, patience, (config, trusted)) = (shared.clone(), self.limits.handshake, tls.begin());
                         connections.spawn(async move {
                             // Small responses must not wait for more to send with them; the option is a hint.
                             let _ = tcp.set_nodelay(true);
@@ -98,8 +98,14 @@ impl Server {
                             match tokio::time::timeout(patience, handshake).await {
                                 Ok(Ok(io)) => {
                                     let certificates = io.get_ref().1.peer_certificates().unwrap_or_default();
-                                    let peer = Peer::Tls { certificates: certificates.iter().map(|c| c.clone().into_owned()).collect() };
-                                    serve_connection(shared, io, peer).await;
+                                    let certificates: Arc<[_]> = certificates.iter().map(|c| c.clone().into_owned()).collect();
+                                    let peer = Peer::Tls { certificates: certificates.clone() };
+                                    tokio::select! {
+                                        () = serve_connection(shared, io, peer) => {}
+                                        () = trusted.lost(&certificates) => {
+                                            tracing::warn!(%address, "the client's certificate is trusted no more; closing");
+                                        }
+                                    }
                                 }
                                 Ok(Err(error)) => tracing::warn!(%address, %error, "TLS handshake failed"),
                                 Err(_) => tracing::warn!(%address, "TLS handshake took too long"),

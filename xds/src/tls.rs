@@ -9,9 +9,10 @@ use rcgen::{
     SanType,
 };
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio::sync::watch;
 
 /// Why certificates cannot be used.
@@ -68,7 +69,8 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// A new authority called `name`, valid for `ttl`.
+    /// A new authority called `name`, valid for `ttl`. Authorities that are trusted together need names of their own:
+    /// a client may look for the root of a certificate by the name of its issuer alone.
     pub fn new(name: &str, ttl: Duration, now: SystemTime) -> Result<Authority, TlsError> {
         let fail = |e: rcgen::Error| TlsError::Issue { name: name.to_owned(), why: e.to_string() };
         let key = KeyPair::generate().map_err(fail)?;
@@ -96,6 +98,13 @@ impl Authority {
     /// What others trust it by.
     pub fn certificate(&self) -> &str {
         &self.certificate
+    }
+
+    /// Whether a client that shows this certificate (PEM, leaf first) has it from here, and may use it now.
+    pub fn issued_client(&self, certificate: &str, now: SystemTime) -> bool {
+        let chain = certificates("client certificate", certificate);
+        let verifier = verifier(&self.certificate);
+        chain.and_then(|chain| Ok(is_trusted(&*verifier?, &chain, now))).unwrap_or(false)
     }
 
     /// A certificate for a server reached as `names` (host names or IP addresses).
@@ -131,6 +140,8 @@ impl Authority {
         let key = KeyPair::generate().map_err(fail)?;
         let mut params = params(name, ttl, now);
         params.subject_alt_names = sans;
+        // Says which key signed, where several authorities are trusted.
+        params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         let certificate = params.signed_by(&key, &self.issuer).map_err(fail)?.pem();
@@ -149,7 +160,14 @@ fn params(name: &str, ttl: Duration, now: SystemTime) -> CertificateParams {
 
 /// The TLS side of a server: what it shows and whom it trusts, replaceable while it runs.
 #[derive(Clone)]
-pub struct ServerTls(Arc<watch::Sender<Arc<ServerConfig>>>);
+pub struct ServerTls(Arc<watch::Sender<Side>>);
+
+/// What holds at one time.
+#[derive(Clone)]
+struct Side {
+    config: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
 
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,19 +179,45 @@ impl ServerTls {
     /// Shows `pair`. A client certificate, when shown, must chain to `client_roots` (PEM); whether one is
     /// needed is the authenticator's business, which may take a token instead.
     pub fn new(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
-        Ok(ServerTls(Arc::new(watch::Sender::new(Arc::new(config(pair, client_roots)?)))))
+        Ok(ServerTls(Arc::new(watch::Sender::new(side(pair, client_roots)?))))
     }
 
-    /// New connections see the new certificate and roots; those open go on.
+    /// New connections see the new certificate and roots. Those open go on, but for clients whose certificate chains to
+    /// none of the roots any more: theirs are closed.
     pub fn rotate(&self, pair: &Pair, client_roots: &str) -> Result<(), TlsError> {
-        let config = Arc::new(config(pair, client_roots)?);
-        self.0.send_replace(config);
+        self.0.send_replace(side(pair, client_roots)?);
         Ok(())
     }
 
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        self.0.borrow().clone()
+    /// What a connection that begins now goes by, and how it learns that it may not go on.
+    pub(crate) fn begin(&self) -> (Arc<ServerConfig>, Trusted) {
+        let mut sides = self.0.subscribe();
+        let config = sides.borrow_and_update().config.clone();
+        (config, Trusted(sides))
     }
+}
+
+/// Whom the server trusts, from the begin of a connection on.
+pub(crate) struct Trusted(watch::Receiver<Side>);
+
+impl Trusted {
+    /// Ends once this client, verified at the begin, would be refused. One without certificates never is.
+    pub(crate) async fn lost(mut self, client: &[CertificateDer<'static>]) {
+        while self.0.changed().await.is_ok() {
+            let verifier = self.0.borrow_and_update().verifier.clone();
+            if !client.is_empty() && !is_trusted(&*verifier, client, SystemTime::now()) {
+                return;
+            }
+        }
+        // Nobody can change it any more.
+        std::future::pending().await
+    }
+}
+
+fn is_trusted(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'static>], now: SystemTime) -> bool {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let Some((leaf, others)) = chain.split_first() else { return false };
+    verifier.verify_client_cert(leaf, others, UnixTime::since_unix_epoch(since)).is_ok()
 }
 
 fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -185,29 +229,70 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-fn config(pair: &Pair, client_roots: &str) -> Result<ServerConfig, TlsError> {
-    let chain = certificates("server certificate", &pair.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
-        .map_err(|e| TlsError::Read { what: "server key", why: e.to_string() })?;
+fn verifier(client_roots: &str) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for root in certificates("client roots", client_roots)? {
         roots.add(root).map_err(|e| TlsError::Read { what: "client roots", why: e.to_string() })?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+    WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
         .allow_unauthenticated()
         .build()
-        .map_err(|e| configure(&e))?;
+        .map_err(|e| TlsError::Configure(e.to_string()))
+}
+
+fn side(pair: &Pair, client_roots: &str) -> Result<Side, TlsError> {
+    let chain = certificates("server certificate", &pair.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
+        .map_err(|e| TlsError::Read { what: "server key", why: e.to_string() })?;
+    let verifier = verifier(client_roots)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| configure(&e))?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(verifier.clone())
         .with_single_cert(chain, key)
         .map_err(|e| configure(&e))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     // A resumed session would skip the check of the client's certificate against rotated roots.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(config)
+    Ok(Side { config: Arc::new(config), verifier })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn an_authority_knows_whom_it_issued_a_certificate_and_until_when() {
+        let now = SystemTime::now();
+        let (one, two) = (Authority::new("one", 2 * HOUR, now).unwrap(), Authority::new("two", HOUR, now).unwrap());
+        let made = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
+        assert!(one.issued_client(&made.certificate, now));
+        assert!(!two.issued_client(&made.certificate, now));
+        assert!(!one.issued_client(&made.certificate, now + HOUR + Duration::from_secs(1)));
+        assert!(!one.issued_client("no certificate", now));
+    }
+
+    #[tokio::test]
+    async fn a_client_is_lost_once_none_of_the_roots_vouches_for_it() {
+        let now = SystemTime::now();
+        let (one, two) = (Authority::new("one", HOUR, now).unwrap(), Authority::new("two", HOUR, now).unwrap());
+        let server = |by: &Authority| by.issue_server(&["localhost".into()], HOUR, now).unwrap();
+        let client = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
+        let client = certificates("client", &client.certificate).unwrap();
+        let tls = ServerTls::new(&server(&one), one.certificate()).unwrap();
+        let (_, trusted) = tls.begin();
+        let lost = trusted.lost(&client);
+        tokio::pin!(lost);
+        let both = format!("{}{}", one.certificate(), two.certificate());
+        tls.rotate(&server(&two), &both).unwrap();
+        assert!(futures::poll!(&mut lost).is_pending(), "trusted still");
+        tls.rotate(&server(&two), two.certificate()).unwrap();
+        lost.await;
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::discovery::{Scope, pinned_kind};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::ApiServer;
@@ -89,6 +89,25 @@ impl ApiServer {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/gateway-api/config/crd/standard");
         ensure!(folder.exists(), "no CRDs at {}; run: e2e/tools install gateway-api", folder.display());
         self.install_crds(&folder).await
+    }
+
+    /// Makes the server admit any specification of a kind, as a laxer or newer definition would, and waits until this
+    /// object is admitted.
+    pub async fn admit_anything(&self, definition: &str, object: Value) -> Result<()> {
+        let api = self.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
+        let mut versions = api.get(definition).await?.data["spec"]["versions"].clone();
+        for version in versions.as_array_mut().into_iter().flatten() {
+            let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            version["schema"]["openAPIV3Schema"]["properties"]["spec"] = anything;
+        }
+        let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+        api.patch(definition, &PatchParams::default(), &patch).await?;
+        let deadline = Instant::now() + LIMIT;
+        while let Err(error) = self.put(object.clone()).await {
+            ensure!(Instant::now() < deadline, "the laxer {definition} does not hold: {error:#}");
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
     }
 
     /// Applies every CustomResourceDefinition of a folder and waits until they are served.

@@ -1,9 +1,11 @@
 //! A proxy in front of an API server that does to one client what a bad day does: answers 429, cuts watches, holds
-//! renewals of Leases back, and gives a second writer a Lease of its own.
+//! renewals of Leases and writes back, hides what a server that comes up does not serve yet, says nothing at all, and gives
+//! a second writer a Lease of its own.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use kube::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -37,6 +39,16 @@ pub struct Weather {
     pub cut: AtomicUsize,
     /// How long requests for Leases are held back, in milliseconds.
     pub late: AtomicU64,
+    /// How long other writes are held back, in milliseconds. One that is given up meanwhile is not passed on.
+    pub slow: AtomicU64,
+    /// Nothing is answered any more that is asked from now on.
+    pub silent: AtomicBool,
+    /// The server does not call itself ready.
+    pub unready: AtomicBool,
+    /// API groups that it does not seem to serve.
+    pub hidden: Mutex<BTreeSet<String>>,
+    /// How many more times they are hidden from a list of groups; then they are there.
+    pub hidden_for: AtomicUsize,
     /// The name of the Lease that the client is given when it asks for the controller's.
     pub lease: Mutex<Option<String>>,
     requests: AtomicUsize,
@@ -55,6 +67,13 @@ impl Weather {
     /// How many writes were passed on, Leases aside.
     pub fn writes(&self) -> usize {
         self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Hides these groups from the next lists of groups, so many of them.
+    pub fn hide(&self, groups: &[&str], lists: usize) {
+        self.hidden_for.store(lists, Ordering::Relaxed);
+        *self.hidden.lock().expect("nothing panics while it is held") =
+            groups.iter().map(|g| (*g).to_owned()).collect();
     }
 
     /// How many watches were cut.
@@ -129,6 +148,17 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
     let uri = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
     let is_lease = uri.contains("/leases");
+    if weather.silent.load(Ordering::Relaxed) {
+        return std::future::pending().await;
+    }
+    let path = parts.uri.path().to_owned();
+    let hidden = hidden(&weather, &path);
+    if hidden.iter().any(|group| path.starts_with(&format!("/apis/{group}/"))) {
+        return Ok(refused(StatusCode::NOT_FOUND, "the server could not find the requested resource"));
+    }
+    if path == "/readyz" && weather.unready.load(Ordering::Relaxed) {
+        return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, "[-]poststarthook/crd-informer-synced failed"));
+    }
     let number = weather.requests.fetch_add(1, Ordering::Relaxed);
     let every = weather.throttled.load(Ordering::Relaxed);
     if every > 0 && number.is_multiple_of(every) && !is_watch {
@@ -137,6 +167,7 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
     }
     if parts.method != Method::GET && !is_lease {
         weather.writes.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(weather.slow.load(Ordering::Relaxed))).await;
     }
     if is_lease {
         tokio::time::sleep(Duration::from_millis(weather.late.load(Ordering::Relaxed))).await;
@@ -156,6 +187,15 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
     let answer = client.send(Request::from_parts(parts, kube::client::Body::from(body.to_vec()))).await?;
     let (mut head, body) = answer.into_parts();
     head.headers.remove(hyper::header::TRANSFER_ENCODING);
+    if path == "/apis" && !hidden.is_empty() {
+        let body = body.collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        let mut groups: Value = serde_json::from_slice(&body).context("a list of groups")?;
+        if let Some(groups) = groups["groups"].as_array_mut() {
+            groups.retain(|group| !hidden.iter().any(|hidden| group["name"] == **hidden));
+        }
+        head.headers.remove(hyper::header::CONTENT_LENGTH);
+        return Ok(Response::from_parts(head, whole(groups)));
+    }
     let stream = body.into_data_stream().map_err(std::io::Error::other);
     let step = weather.cut.load(Ordering::Relaxed);
     if !is_watch || step == 0 {
@@ -185,10 +225,37 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
 fn throttled() -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests",
         "message": "the server is busy", "details": {"retryAfterSeconds": 1}, "code": 429});
-    let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {}).boxed_unsync();
-    let mut answer = Response::new(body);
-    *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let mut answer = told(StatusCode::TOO_MANY_REQUESTS, status);
     answer.headers_mut().insert("retry-after", hyper::header::HeaderValue::from_static("1"));
+    answer
+}
+
+fn refused(code: StatusCode, message: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message,
+        "code": code.as_u16()});
+    told(code, status)
+}
+
+fn told(code: StatusCode, status: Value) -> Response<Body> {
+    let mut answer = Response::new(whole(status));
+    *answer.status_mut() = code;
     answer.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
     answer
+}
+
+fn whole(value: Value) -> Body {
+    Full::new(Bytes::from(value.to_string())).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The groups that are hidden from this request.
+fn hidden(weather: &Weather, path: &str) -> BTreeSet<String> {
+    let mut groups = weather.hidden.lock().expect("nothing panics while it is held");
+    if path == "/apis" && !groups.is_empty() {
+        let left = weather.hidden_for.load(Ordering::Relaxed);
+        weather.hidden_for.store(left.saturating_sub(1), Ordering::Relaxed);
+        if left == 0 {
+            groups.clear();
+        }
+    }
+    groups.clone()
 }

@@ -1,11 +1,11 @@
 //! One pod: its network, its volumes, and its containers as processes, init containers first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec};
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use super::Surroundings;
 use super::network::PodNetwork;
-use super::volume::{field, fill};
+use super::volume::{changes, field, fill};
 use crate::probe::Probe;
 use crate::process::Process;
 
-/// How long a pod has to end by itself.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long a pod has to end by itself when it does not say.
+const GRACE: i64 = 30;
 const AGAIN: Duration = Duration::from_secs(1);
 /// The user of images that name one.
 const NOBODY: u32 = 65532;
@@ -38,6 +38,7 @@ pub(super) struct Running {
     /// Nothing is started before.
     not_before: Instant,
     killed_at: Option<Instant>,
+    told_to_end: BTreeSet<String>,
     said: Value,
 }
 
@@ -62,6 +63,7 @@ impl Running {
             restarts: BTreeMap::new(),
             not_before: Instant::now(),
             killed_at: None,
+            told_to_end: BTreeSet::new(),
             said: Value::Null,
         })
     }
@@ -79,11 +81,20 @@ impl Running {
     pub(super) async fn advance(&mut self, around: &Surroundings, pod: &Pod) -> Result<Option<Value>> {
         let spec = pod.spec.as_ref().context("a pod has a specification")?;
         if !self.filled {
-            self.filled = self.fill(around, pod, spec).await?;
+            self.filled = self.fill(around, pod, spec, |_| true).await?;
+        } else {
+            // What is gone stays as it was.
+            self.fill(around, pod, spec, changes).await?;
         }
         if self.filled && Instant::now() >= self.not_before {
             self.start(around, pod, spec)?;
         }
+        self.told(pod).await
+    }
+
+    /// How it is, where that is new.
+    async fn told(&mut self, pod: &Pod) -> Result<Option<Value>> {
+        let spec = pod.spec.as_ref().context("a pod has a specification")?;
         let mut ready = self.containers.len() == spec.containers.len();
         for container in &spec.containers {
             ready = ready && self.is_ready(container).await;
@@ -94,8 +105,14 @@ impl Running {
         Ok(new.then_some(status))
     }
 
-    async fn fill(&self, around: &Surroundings, pod: &Pod, spec: &PodSpec) -> Result<bool> {
-        for volume in spec.volumes.iter().flatten() {
+    async fn fill(
+        &self,
+        around: &Surroundings,
+        pod: &Pod,
+        spec: &PodSpec,
+        which: impl Fn(&Volume) -> bool,
+    ) -> Result<bool> {
+        for volume in spec.volumes.iter().flatten().filter(|volume| which(volume)) {
             let dir = self.dir.path().join("volumes").join(&volume.name);
             if !fill(&around.client, pod, volume, &dir, user(spec)).await? {
                 return Ok(false);
@@ -244,23 +261,34 @@ impl Running {
                 condition("ContainersReady", ready), condition("Ready", ready)]})
     }
 
-    /// Whether everything has ended, after it was asked to.
-    pub(super) fn stopped(&mut self) -> Result<bool> {
-        let first = self.killed_at.is_none();
+    /// Ends the pod: each container is told to when its `preStop` is over, and killed when the pod's time is. Probes go on
+    /// meanwhile. `None` when everything has ended; else how it is, where that is new.
+    ///
+    /// A container that ends by itself is not waited for; a real kubelet would sleep on.
+    pub(super) async fn stop(&mut self, pod: &Pod) -> Result<Option<Option<Value>>> {
         let since = *self.killed_at.get_or_insert_with(Instant::now);
+        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        let grace = seconds(pod.metadata.deletion_grace_period_seconds.unwrap_or(GRACE));
+        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let sleeps = |name: &str| {
+            let hook =
+                containers.iter().find(|container| container.name == name)?.lifecycle.as_ref()?.pre_stop.as_ref()?;
+            Some(seconds(hook.sleep.as_ref()?.seconds))
+        };
         let mut all = true;
-        for process in self.containers.values_mut().chain(&mut self.init) {
+        let inits = self.init.iter_mut().map(|init| (String::new(), init));
+        for (name, process) in self.containers.iter_mut().map(|(name, process)| (name.clone(), process)).chain(inits) {
             if process.ended()?.is_some() {
                 continue;
             }
             all = false;
-            if first {
-                process.signal("TERM")?;
-            } else if since.elapsed() > GRACE {
+            if since.elapsed() > grace {
                 process.stop();
+            } else if since.elapsed() >= sleeps(&name).unwrap_or_default() && self.told_to_end.insert(name) {
+                process.signal("TERM")?;
             }
         }
-        Ok(all)
+        Ok(if all { None } else { Some(self.told(pod).await?) })
     }
 }
 
@@ -291,15 +319,40 @@ fn environment(around: &Surroundings, pod: &Pod, container: &Container) -> Resul
         ("HOSTNAME".to_owned(), pod.name_any()),
     ];
     for variable in container.env.iter().flatten() {
-        let from = variable.value_from.as_ref().and_then(|from| from.field_ref.as_ref());
-        let value = match (&variable.value, from) {
-            (Some(value), _) => expand(value, &all),
-            (None, Some(from)) => field(pod, &from.field_path)?,
-            (None, None) => bail!("{}: the variable {} comes from nowhere", pod.name_any(), variable.name),
+        let from = variable.value_from.as_ref();
+        let of_pod = from.and_then(|from| from.field_ref.as_ref());
+        let of_resources = from.and_then(|from| from.resource_field_ref.as_ref());
+        let value = match (&variable.value, of_pod, of_resources) {
+            (Some(value), _, _) => expand(value, &all),
+            (None, Some(from), _) => field(pod, &from.field_path)?,
+            (None, None, Some(from)) => {
+                limit(pod, from.container_name.as_deref().unwrap_or(&container.name), &from.resource)?.to_string()
+            }
+            (None, None, None) => bail!("{}: the variable {} comes from nowhere", pod.name_any(), variable.name),
         };
         all.push((variable.name.clone(), value));
     }
     Ok(all)
+}
+
+/// A limit of a container in bytes, as the downward API gives it.
+fn limit(pod: &Pod, container: &str, resource: &str) -> Result<u64> {
+    ensure!(resource == "limits.memory", "the downward API has no {resource} here");
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let limits =
+        containers.filter(|found| found.name == container).find_map(|found| found.resources.as_ref()?.limits.as_ref());
+    let text = limits
+        .and_then(|limits| limits.get("memory"))
+        .with_context(|| format!("{container} has no limit of memory"))?;
+    let number = text.0.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text.0[number.len()..] {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        other => bail!("the unit {other} is not known here"),
+    };
+    Ok(number.parse::<u64>()? * unit)
 }
 
 /// `$(NAME)` becomes the variable's value (`Container.args`).

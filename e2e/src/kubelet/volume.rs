@@ -1,5 +1,7 @@
-//! The volumes of a pod as directories: what Secrets, ConfigMaps, tokens and the downward API have in them.
+//! The volumes of a pod as directories: what Secrets, ConfigMaps, tokens and the downward API have in them. Secrets and
+//! ConfigMaps are brought up to date when they change.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
@@ -8,6 +10,13 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::api::core::v1::{ConfigMap, KeyToPath, Pod, Secret, ServiceAccount, Volume, VolumeProjection};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
+
+use super::mounted::mount;
+
+/// Whether a volume changes while its pod runs.
+pub(super) fn changes(volume: &Volume) -> bool {
+    volume.secret.is_some() || volume.config_map.is_some()
+}
 
 /// Fills a directory with a volume; `false` when something it needs is not there yet.
 pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path, user: u32) -> Result<bool> {
@@ -18,10 +27,10 @@ pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path
         let name = source.secret_name.clone().unwrap_or_default();
         let Some(secret) = api.get_opt(&name).await? else { return Ok(source.optional == Some(true)) };
         let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0));
-        write_all(dir, data, source.items.as_deref().unwrap_or_default(), user)?;
+        mount(dir, &chosen(data, source.items.as_deref().unwrap_or_default()), Some(user))?;
     } else if let Some(source) = &volume.config_map {
         let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(false) };
-        write_all(dir, data, source.items.as_deref().unwrap_or_default(), user)?;
+        mount(dir, &chosen(data, source.items.as_deref().unwrap_or_default()), Some(user))?;
     } else if let Some(source) = &volume.projected {
         for projection in source.sources.iter().flatten() {
             if !project(client, pod, projection, dir, user).await? {
@@ -58,7 +67,9 @@ async fn project(client: &Client, pod: &Pod, projection: &VolumeProjection, dir:
     }
     if let Some(source) = &projection.config_map {
         let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(false) };
-        write_all(dir, data, source.items.as_deref().unwrap_or_default(), user)?;
+        for (name, bytes) in chosen(data, source.items.as_deref().unwrap_or_default()) {
+            write(&dir.join(name), &bytes, user)?;
+        }
     }
     for file in projection.downward_api.iter().filter_map(|source| source.items.as_ref()).flatten() {
         let path = file.field_ref.as_ref().map(|field| field.field_path.as_str()).unwrap_or_default();
@@ -84,21 +95,13 @@ async fn config_map(client: &Client, namespace: &str, name: &str) -> Result<Opti
     Ok(data.map(|data| data.map(|(key, value)| (key, value.into_bytes())).collect()))
 }
 
-fn write_all(
-    dir: &Path,
-    data: impl IntoIterator<Item = (String, Vec<u8>)>,
-    items: &[KeyToPath],
-    user: u32,
-) -> Result<()> {
-    for (key, value) in data {
-        let path = match items.iter().find(|item| item.key == key) {
-            Some(item) => &item.path,
-            None if items.is_empty() => &key,
-            None => continue,
-        };
-        write(&dir.join(path), &value, user)?;
-    }
-    Ok(())
+/// The files of a volume: all keys, or those that were chosen, under the names they are to have.
+fn chosen(data: impl IntoIterator<Item = (String, Vec<u8>)>, items: &[KeyToPath]) -> BTreeMap<String, Vec<u8>> {
+    let path = |key: String| match items.iter().find(|item| item.key == key) {
+        Some(item) => Some(item.path.clone()),
+        None => items.is_empty().then_some(key),
+    };
+    data.into_iter().filter_map(|(key, value)| Some((path(key)?, value))).collect()
 }
 
 fn write(path: &Path, bytes: &[u8], user: u32) -> Result<()> {

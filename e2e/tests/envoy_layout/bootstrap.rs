@@ -11,6 +11,7 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
         node_cluster: "test".into(),
         ads,
         admin,
+        ready: Some("127.0.0.1:19003".parse()?),
         max_heap_bytes: 1 << 30,
         max_connections: 10_000,
     };

@@ -131,6 +131,7 @@ impl Site {
             node_cluster: "test".into(),
             ads: AdsServer::Pipe(self.ads.socket()),
             admin: envoy::Admin::Loopback(0),
+            ready: None,
             max_heap_bytes: 1 << 30,
             max_connections: 10_000,
         }

@@ -7,7 +7,7 @@ use acme::storage::{Expect, Key, Kind, StorageError};
 use anyhow::{Context, Result};
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE};
 use gatewright::kubernetes::lease::Term;
-use gatewright::kubernetes::{ObjectStorage, connect};
+use gatewright::kubernetes::{Fence, ObjectStorage, connect};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -21,9 +21,10 @@ fn is_conflict<T>(outcome: &Result<T, StorageError>) -> bool {
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_the_lease() -> Result<()> {
     let cluster = Cluster::start().await?;
-    let client = connect(Some(&cluster.server.kubeconfig(ACCOUNT, &[])?)).await?;
     let leading = || watch::channel::<Term>(Some(Instant::now() + Duration::from_secs(3600)));
     let (_hold, term) = leading();
+    let fence = Fence::new(term.clone(), Duration::from_secs(15));
+    let client = connect(Some(&cluster.server.kubeconfig(ACCOUNT, &[])?), &fence).await?;
     let (lose, for_other) = leading();
     let one = ObjectStorage::open(client.clone(), NAMESPACE, term.clone()).await?;
     let two = ObjectStorage::open(client.clone(), NAMESPACE, for_other).await?;

@@ -2,6 +2,7 @@
 //! touched.
 
 mod first_come;
+mod laxer;
 mod modes;
 mod others;
 mod own_class;

@@ -1,11 +1,8 @@
 //! The bodies of Secrets, which are asked for one by one.
 
-use kube::api::{Api, ApiResource};
-use kube::core::DynamicObject;
-
 use super::Cluster;
-use crate::inputs::{Object, ObjectKey};
-use crate::kubernetes::body::body;
+use crate::inputs::{Kind, Object, ObjectKey, Secret, SecretError};
+use crate::kubernetes::body::Body;
 use crate::kubernetes::lease::Term;
 use crate::model::ObjectName;
 use crate::translate::Change;
@@ -13,33 +10,53 @@ use crate::translate::Change;
 impl Cluster {
     /// Asks for the body of a Secret.
     pub(super) fn fetch(&mut self, name: ObjectName) {
-        if !self.serving {
+        self.bodies.ask(name.clone());
+        if !self.serving && self.bodies.awaited().contains(&name) {
             self.view.fetching(name.to_string());
         }
-        self.in_flight.insert(name.clone());
-        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
-        self.fetches.spawn(async move {
-            let body = body(&api, &name).await;
-            (name, body)
-        });
     }
 
-    /// Takes it in.
-    pub(super) fn take_body(&mut self, fetched: Option<(ObjectName, Option<Object>)>, term: Term) {
-        let Some((name, object)) = fetched else { return };
+    /// Nobody refers to a Secret any more, or it is gone.
+    pub(super) fn forget_body(&mut self, name: ObjectName) -> Change {
+        self.bodies.forget(&name);
         self.view.fetched(&name.to_string());
-        self.in_flight.remove(&name);
+        Change::Delete(ObjectKey::new(Kind::Secret, name))
+    }
+
+    /// Takes in what came of it.
+    pub(super) fn take_body(&mut self, fetched: Option<(ObjectName, Body)>, term: Term) {
+        let Some((name, body)) = fetched else { return };
+        if !self.bodies.awaited().contains(&name) {
+            self.view.fetched(&name.to_string());
+        }
+        let object = match body {
+            Body::There(object) => Some(*object),
+            Body::Gone => None,
+            // What was read before still serves.
+            Body::Refused(_) if self.live.engine().store().secret(&name).is_some() => None,
+            Body::Refused(why) => Some(Object::Secret(Secret::without(name.clone(), SecretError::Unread(why)))),
+        };
         // It may have gone, or nobody refers to it any more.
         let object = object.filter(|_| self.secrets.wanted(&name) || self.credentials.contains(&name)).map(Change::Put);
-        let changes = object.into_iter().chain(self.ready()).collect();
+        let waited: Vec<ObjectKey> = self.secrets.referrers(&name).cloned().collect();
+        let ready = waited.into_iter().filter_map(|key| self.ready(key));
+        let changes = object.into_iter().chain(ready.collect::<Vec<_>>()).collect();
         self.apply(changes, term);
         self.begin(term);
     }
 
+    /// A deferred object, if it waits for no body any more.
+    fn ready(&mut self, key: ObjectKey) -> Option<Change> {
+        if self.secrets.refers(&key, self.bodies.awaited()) {
+            return None;
+        }
+        self.deferred.remove(&key).map(Change::Put)
+    }
+
     /// Deferred objects that wait for no body any more.
-    pub(super) fn ready(&mut self) -> Vec<Change> {
-        let wait = |key: &ObjectKey, _: &mut Object| !self.secrets.refers(key, &self.in_flight);
+    pub(super) fn all_ready(&mut self) -> Vec<Change> {
+        let (secrets, awaited) = (&self.secrets, self.bodies.awaited());
+        let wait = |key: &ObjectKey, _: &mut Object| !secrets.refers(key, awaited);
         self.deferred.extract_if(.., wait).map(|(_, object)| Change::Put(object)).collect()
     }
 }

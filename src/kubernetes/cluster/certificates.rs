@@ -29,14 +29,14 @@ impl Cluster {
             for step in self.secrets.wish(&name, is_wished) {
                 match step {
                     Step::Fetch(name) => self.fetch(name),
-                    Step::Forget(name) => changes.push(Change::Delete(ObjectKey::new(Kind::Secret, name))),
+                    Step::Forget(name) => changes.push(self.forget_body(name)),
                 }
             }
             self.wished.insert(name);
         }
         // What is there already needs no order.
-        let in_flight = &self.in_flight;
-        let known: BTreeSet<ObjectName> = self.wished.extract_if(.., |name| !in_flight.contains(name)).collect();
+        let awaited = self.bodies.awaited();
+        let known: BTreeSet<ObjectName> = self.wished.extract_if(.., |name| !awaited.contains(name)).collect();
         if !known.is_empty() || !changed.is_empty() {
             changes.extend(self.issuance.change(self.live.pipeline(), known, changed));
             changes.extend(self.take_credentials());
@@ -53,17 +53,15 @@ impl Cluster {
         for name in self.credentials.difference(&before).cloned().collect::<Vec<_>>() {
             self.fetch(name);
         }
-        let unused = before.difference(&self.credentials).filter(|name| !self.secrets.wanted(name));
-        unused.map(|name| Change::Delete(ObjectKey::new(Kind::Secret, name.clone()))).collect()
+        let unused = before.difference(&self.credentials).filter(|name| !self.secrets.wanted(name)).cloned();
+        unused.collect::<Vec<_>>().into_iter().map(|name| self.forget_body(name)).collect()
     }
 
     /// Looks at credentials again: they are not watched, for Secrets of other types than certificates are none of our
     /// business.
     pub(super) fn look_at_credentials(&mut self) {
         for name in self.credentials.clone() {
-            if !self.in_flight.contains(&name) {
-                self.fetch(name);
-            }
+            self.fetch(name);
         }
     }
 

@@ -356,8 +356,9 @@ impl Tenants {
             }
             return Err(Decision::Nothing);
         }
-        // Of TenantGateways that are not seen nobody knows what they want.
-        if wanted.is_none() && !known.view.is_whole(Kind::TenantGateway) {
+        // Of TenantGateways that are not seen nobody knows what they want, nor without the routes to them.
+        let sources = [Kind::TenantGateway, Kind::HTTPRoute];
+        if wanted.is_none() && !sources.iter().all(|kind| known.view.is_whole(*kind)) {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
@@ -490,7 +491,7 @@ impl Tenants {
                 if let (Task::Object(derived), Some(object)) = (&task, object) {
                     let held = Box::new(Held::new(&object).0);
                     let newer =
-                        self.held.get(derived).is_none_or(|old| super::cluster::newer(&held.version, &old.version));
+                        self.held.get(derived).is_none_or(|old| super::seen::newer(&held.version, &old.version));
                     if newer {
                         self.held.insert(derived.clone(), held);
                         // Once more compared, it is remembered by its digest.

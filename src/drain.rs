@@ -1,0 +1,73 @@
+//! The end of an Envoy in a pod: it serves on while it is taken out of whatever leads to it, then lets its connections end,
+//! and then ends.
+//!
+//! Envoy itself ends at once when it is told to (SIGTERM), with whatever is under way. A pod that is deleted is told so
+//! before every node and load balancer knows. So this runs beside it, and Envoy's own signal is put off (`preStop`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use crate::cli;
+use crate::standalone::{ask, tell};
+
+/// How often connections are counted.
+const EVERY: Duration = Duration::from_secs(1);
+/// Envoy counts its connections every five seconds: what it says before is of the time before.
+const COUNTED: Duration = Duration::from_secs(6);
+
+/// Waits until it is told to end, and brings Envoy to its end first.
+///
+/// # Errors
+/// When it cannot listen for signals. What Envoy does not do is told and left.
+pub async fn drain(options: cli::Drain) -> Result<bool> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    info!("Envoy serves on for {} s", options.serve);
+    sleep(Duration::from_secs(options.serve)).await;
+    match end(&options.envoy_admin, Duration::from_secs(options.drain)).await {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            warn!("{error:#}");
+            Ok(false)
+        }
+    }
+}
+
+/// Has connections end, and Envoy when there are none any more, or after `patience`.
+async fn end(admin: &Path, patience: Duration) -> Result<()> {
+    let told =
+        async |path: &str| tell(admin, path).await.with_context(|| format!("Envoy at {}: {path}", admin.display()));
+    // Answers say "connection: close", HTTP/2 GOAWAY; and it is ready no more.
+    told("/healthcheck/fail").await?;
+    // TCP as well; when Envoy's own drain time is over it takes no more connections.
+    told("/drain_listeners?graceful&skip_exit").await?;
+    let begun = Instant::now();
+    let mut open = None;
+    while begun.elapsed() < patience {
+        sleep(EVERY).await;
+        open = connections(admin).await;
+        if open == Some(0) && begun.elapsed() > COUNTED {
+            break;
+        }
+    }
+    match open {
+        Some(0) => info!("no connection is left after {} s", begun.elapsed().as_secs()),
+        Some(open) => warn!("{open} connections are cut off after {} s", begun.elapsed().as_secs()),
+        None => warn!("Envoy does not say how many connections it has"),
+    }
+    told("/quitquitquit").await?;
+    Ok(())
+}
+
+async fn connections(admin: &Path) -> Option<u64> {
+    let told = ask(admin, "/stats?filter=^server\\.total_connections$").await.ok()?;
+    told.lines().find_map(|line| line.strip_prefix("server.total_connections: ")?.trim().parse().ok())
+}

@@ -1,0 +1,134 @@
+//! What every request passes on its way to the API server: it is answered in time or given up, and what changes something
+//! leaves only while we hold the Lease, and is given up before another may hold it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::{Method, Request, Response};
+use kube::client::Body;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tower::{BoxError, Layer, Service};
+
+use super::lease::Term;
+
+/// How long an answer may take to begin: the server's own limit is longer, and one that is away never answers.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Until when writes are begun, and how long they may last after that.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    term: watch::Receiver<Term>,
+    grace: Duration,
+}
+
+/// Why a request was not made, or given up.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Stopped {
+    #[error("the lease ran out before this was written")]
+    Over,
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+}
+
+impl Fence {
+    /// Of the holder of a Lease of this duration. A term ends after two thirds of it, see [`super::lease`]; most of the
+    /// last third is left for what was begun.
+    pub fn new(term: watch::Receiver<Term>, lease: Duration) -> Self {
+        Self { term, grace: lease / 3 - lease / 15 }
+    }
+
+    /// How long a request may take.
+    fn limit(&self, method: &Method, path: &str, now: Instant) -> Result<Duration, Stopped> {
+        // Every replica writes Leases: to have the one that decides, and a record of its own.
+        if matches!(*method, Method::GET | Method::HEAD) || path.starts_with("/apis/coordination.k8s.io/") {
+            return Ok(ANSWER);
+        }
+        let term = *self.term.borrow();
+        let until = term.filter(|until| now < *until).ok_or(Stopped::Over)?;
+        Ok(ANSWER.min(until - now + self.grace))
+    }
+}
+
+impl<S> Layer<S> for Fence {
+    type Service = Fenced<S>;
+
+    fn layer(&self, inner: S) -> Fenced<S> {
+        Fenced { inner, fence: self.clone() }
+    }
+}
+
+/// A client behind the fence.
+#[derive(Clone, Debug)]
+pub struct Fenced<S> {
+    inner: S,
+    fence: Fence,
+}
+
+impl<S, B> Service<Request<Body>> for Fenced<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let limit = match self.fence.limit(request.method(), request.uri().path(), Instant::now()) {
+            Ok(limit) => limit,
+            Err(over) => return Box::pin(std::future::ready(Err(over.into()))),
+        };
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            match timeout(limit, answer).await {
+                Ok(answer) => answer.map_err(Into::into),
+                Err(_) => Err(Stopped::Late(limit).into()),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_write_is_begun_in_the_term_and_given_up_before_the_lease_is_anothers() {
+        let now = Instant::now();
+        let (sender, term) = watch::channel(None);
+        let fence = Fence::new(term, 15 * SECOND);
+        let limit = |method, at| fence.limit(&method, "/apis/x/v1/namespaces/a/gateways/g", at);
+        assert_eq!(limit(Method::PATCH, now), Err(Stopped::Over));
+        assert_eq!(limit(Method::GET, now), Ok(ANSWER));
+        sender.send_replace(Some(now + 10 * SECOND));
+        for (at, left) in [(0, Ok(14)), (9, Ok(5)), (10, Err(Stopped::Over)), (11, Err(Stopped::Over))] {
+            assert_eq!(limit(Method::PATCH, now + at * SECOND), left.map(Duration::from_secs), "after {at} s");
+        }
+        let renewal = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
+        assert_eq!(fence.limit(&Method::PUT, renewal, now + 11 * SECOND), Ok(ANSWER));
+    }
+
+    #[tokio::test]
+    async fn a_write_that_is_not_answered_is_given_up() {
+        let lease = Duration::from_millis(30);
+        let (_sender, term) = watch::channel(Some(Instant::now() + SECOND / 10));
+        let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
+        let mut fenced = Fence::new(term, lease).layer(silent);
+        let mut write = async || {
+            let request = Request::patch("/api/v1/namespaces/a").body(Body::empty()).expect("a request");
+            fenced.call(request).await.expect_err("it never comes").to_string()
+        };
+        assert!(write().await.starts_with("no answer within"));
+        assert_eq!(write().await, "the lease ran out before this was written");
+    }
+}
