@@ -222,6 +222,12 @@ fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }
 
+/// A namespace that says that a TenantGateway took it in.
+fn attached(name: &str) -> Value {
+    let annotations = json!({"cozystack.io/gateway-attached-by": "tenant-a"});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": annotations}})
+}
+
 fn tenant(host: Option<&str>) -> Value {
     json!({"apiVersion": "apps.cozystack.io/v1alpha1", "kind": "Tenant",
         "metadata": {"name": "t", "namespace": "tenant-a"}, "spec": {"host": host.unwrap_or_default()}})
@@ -258,6 +264,8 @@ fn cases() -> Vec<Case> {
         case("host label changed", namespace("tenant-a", json!({HOST: "b.example.org"})), Some("immutable")),
         case("host label the same", namespace("tenant-a", json!({HOST: "a.example.org", "x": "y"})), None),
         case("gateway label set", namespace("infra", json!({OWNER: "tenant-a"})), Some("immutable")),
+        case("gateway label set to nothing", namespace("infra", json!({OWNER: ""})), Some("immutable")),
+        case("who attached it", attached("infra"), Some("immutable")),
         case("new with label", namespace("tenant-new", json!({HOST: "n.org"})), Some("immutable")),
         case("new without", namespace("new", json!({})), None),
         by(
@@ -402,6 +410,28 @@ async fn policies(server: &ApiServer) -> Result<()> {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    labels(server, &tenants).await
+}
+
+/// The label of a namespace goes by no way around the policy, and the platform may have spaces in the list of its groups.
+async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let namespaces = |client: &Client| Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
+    let without = Patch::Merge(json!({"metadata": {"labels": {HOST: null}}}));
+    let (all, name) = (namespaces(tenants), "tenant-a");
+    for outcome in [all.patch(name, &dry, &without).await, all.patch_status(name, &dry, &without).await] {
+        let told = outcome.expect_err("it is the platform's").to_string();
+        assert!(told.contains("immutable"), "{told}");
+    }
+    let parameters = server.api("v1", "ConfigMap", "kube-system").await?;
+    let groups = Patch::Merge(json!({"data": {"trustedGroups": "system:masters, platform ,others"}}));
+    parameters.patch("gatewright-policies", &PatchParams::default(), &groups).await?;
+    let platform = namespaces(&server.client_as("somebody", &["platform"]).await?);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while platform.patch(name, &dry, &without).await.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "the platform may not");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     Ok(())
 }
 
