@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -211,6 +212,15 @@ impl ApiServer {
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         let path = self.dir.path().join(format!("{}.kubeconfig", user.replace(':', "-")));
         std::fs::write(&path, self.authority.kubeconfig(self.address, user, groups)?)?;
+        Ok(path)
+    }
+
+    /// Writes a kubeconfig of whoever has the token that is in a file whenever it is read.
+    pub fn kubeconfig_with_token(&self, token: &Path) -> Result<PathBuf> {
+        let mut config: Value = serde_json::from_str(&self.authority.kubeconfig(self.address, "token", &[])?)?;
+        config["users"][0]["user"] = json!({"tokenFile": token});
+        let path = self.dir.path().join("token.kubeconfig");
+        std::fs::write(&path, config.to_string())?;
         Ok(path)
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tokio::time::{Instant, sleep};
 
+use crate::probe::Probe;
 use crate::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -62,6 +63,23 @@ impl Gatewright {
             sleep(Duration::from_millis(10)).await;
         }
         Ok(self.process.tail())
+    }
+
+    /// What its probes answer at a path: the status and the text.
+    pub async fn probe(&mut self, path: &str) -> Result<(u16, String)> {
+        const AT: &str = "probes and metrics at http://";
+        let line = self.line(AT).await?;
+        let address = line.split(AT).nth(1).context("an address")?.trim().parse()?;
+        let answer = Probe::http(address, "localhost").path(path).send().await?;
+        Ok((answer.status, String::from_utf8(answer.body.to_vec())?))
+    }
+
+    /// What its metrics say of the state of a kind.
+    pub async fn state(&mut self, kind: &str) -> Result<String> {
+        let (_, text) = self.probe("/metrics").await?;
+        let start = format!("gatewright_kind{{kind=\"{kind}\",state=\"");
+        let line = text.lines().find_map(|line| line.strip_prefix(&start)).context("the kind is not told")?;
+        Ok(line.split('"').next().unwrap_or_default().to_owned())
     }
 
     /// Freezes it, as a machine does that has too much to do.

@@ -222,6 +222,12 @@ fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }
 
+/// A namespace that says that a TenantGateway took it in.
+fn attached(name: &str) -> Value {
+    let annotations = json!({"cozystack.io/gateway-attached-by": "tenant-a"});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": annotations}})
+}
+
 fn tenant(host: Option<&str>) -> Value {
     json!({"apiVersion": "apps.cozystack.io/v1alpha1", "kind": "Tenant",
         "metadata": {"name": "t", "namespace": "tenant-a"}, "spec": {"host": host.unwrap_or_default()}})
@@ -258,6 +264,8 @@ fn cases() -> Vec<Case> {
         case("host label changed", namespace("tenant-a", json!({HOST: "b.example.org"})), Some("immutable")),
         case("host label the same", namespace("tenant-a", json!({HOST: "a.example.org", "x": "y"})), None),
         case("gateway label set", namespace("infra", json!({OWNER: "tenant-a"})), Some("immutable")),
+        case("gateway label set to nothing", namespace("infra", json!({OWNER: ""})), Some("immutable")),
+        case("who attached it", attached("infra"), Some("immutable")),
         case("new with label", namespace("tenant-new", json!({HOST: "n.org"})), Some("immutable")),
         case("new without", namespace("new", json!({})), None),
         by(
@@ -301,8 +309,28 @@ fn cases() -> Vec<Case> {
         ),
         case("a tenant's host", tenant(Some("evil.org")), Some("spec.host can only be set")),
         case("no host", tenant(None), None),
+        case("a Service that looks like ours", dedicated("new", 20_001), Some("belongs to its controller")),
+        case("the port of one", dedicated("edge", 20_002), Some("belongs to its controller")),
+        case("something else of one", labelled(dedicated("edge", 20_001), "team", "blue"), None),
+        case("what makes it ours", labelled(dedicated("edge", 20_001), MANAGED_BY, "x"), Some("belongs to its")),
+        case("any other Service", labelled(dedicated("new", 20_001), MANAGED_BY, "Helm"), None),
+        by("system:serviceaccounts:gatewright-system", "a Service by the controller", dedicated("edge", 20_003), None),
         by("system:serviceaccounts:cozy-system", "host by the platform", tenant(Some("good.org")), None),
     ]
+}
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// The Service of a dedicated Gateway.
+fn dedicated(name: &str, target: u16) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "tenant-a",
+        "labels": {MANAGED_BY: "gatewright"}, "annotations": {"gatewright.io/gateway": "edge"}},
+        "spec": {"ports": [{"name": "p443", "port": 443, "targetPort": target, "protocol": "TCP"}]}})
+}
+
+fn labelled(mut object: Value, name: &str, value: &str) -> Value {
+    object["metadata"]["labels"][name] = json!(value);
+    object
 }
 
 /// A route whose parentRef says more.
@@ -338,6 +366,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
     ] {
         server.put(namespace(name, labels)).await?;
     }
+    server.put(dedicated("edge", 20_001)).await?;
     // Whoever tries may do anything as far as RBAC is concerned.
     server
         .put(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -381,6 +410,28 @@ async fn policies(server: &ApiServer) -> Result<()> {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    labels(server, &tenants).await
+}
+
+/// The label of a namespace goes by no way around the policy, and the platform may have spaces in the list of its groups.
+async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let namespaces = |client: &Client| Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
+    let without = Patch::Merge(json!({"metadata": {"labels": {HOST: null}}}));
+    let (all, name) = (namespaces(tenants), "tenant-a");
+    for outcome in [all.patch(name, &dry, &without).await, all.patch_status(name, &dry, &without).await] {
+        let told = outcome.expect_err("it is the platform's").to_string();
+        assert!(told.contains("immutable"), "{told}");
+    }
+    let parameters = server.api("v1", "ConfigMap", "kube-system").await?;
+    let groups = Patch::Merge(json!({"data": {"trustedGroups": "system:masters, platform ,others"}}));
+    parameters.patch("gatewright-policies", &PatchParams::default(), &groups).await?;
+    let platform = namespaces(&server.client_as("somebody", &["platform"]).await?);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while platform.patch(name, &dry, &without).await.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "the platform may not");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     Ok(())
 }
 

@@ -39,6 +39,14 @@ async fn kinds_that_come_late_are_waited_for_and_named() -> Result<()> {
     let line = controller.line("Secret: not allowed").await?;
     assert!(line.contains("list and watch on secrets"), "{line}");
     assert!(!controller.output().contains("the view is complete"));
+    let (code, waiting) = controller.probe("/readyz").await?;
+    assert_eq!(code, 503);
+    assert!(waiting.contains("Secret: not allowed: give the service account the verbs list and watch"), "{waiting}");
+    assert_eq!(controller.state("Secret").await?, "unreadable");
+    assert_eq!(
+        (controller.state("Gateway").await?, controller.state("Service").await?),
+        ("missing".into(), "complete".into())
+    );
 
     let rules = json!({"rules": full.data["rules"]});
     roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&rules)).await?;
@@ -47,6 +55,11 @@ async fn kinds_that_come_late_are_waited_for_and_named() -> Result<()> {
     cluster.server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
     cluster.server.put(gateway("late", 8081)).await?;
     cluster.until(GATEWAY, "Gateway", "default", "late", told).await?;
+    assert_eq!(
+        (controller.state("Gateway").await?, controller.state("Secret").await?),
+        ("complete".into(), "complete".into())
+    );
+    assert_eq!(controller.probe("/readyz").await?, (200, "ok\n".to_owned()));
     Ok(())
 }
 
@@ -64,10 +77,13 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
 
     // The API server goes away for a while and comes back.
     cluster.server.kill();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    one.line("Gateway: changes do not come").await?;
+    // What is served is served on.
+    assert_eq!((one.state("Gateway").await?, one.probe("/readyz").await?.0), ("stale".into(), 200));
     cluster.server.resume().await?;
     cluster.server.put(gateway("b", 8082)).await?;
     cluster.until(GATEWAY, "Gateway", "default", "b", told).await?;
+    assert_eq!(one.state("Gateway").await?, "complete");
 
     // The holder of the lease is killed in the middle of a burst; the other writes what is left.
     for number in 0..20 {

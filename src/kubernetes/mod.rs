@@ -1,7 +1,7 @@
 //! Everything that talks to the API server: watches in, writes out.
 //!
 //! In: objects of the kinds in [`crate::inputs::Kind`], slim. Out: statuses and what TenantGateways lead to, by
-//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `secrets`,
+//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `absence`, `secrets`,
 //! `status`, `failure`, `queue`); the rest moves bytes.
 
 mod absence;

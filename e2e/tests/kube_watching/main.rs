@@ -6,7 +6,10 @@
 mod site;
 
 mod absence;
+mod definitions;
 mod pages;
 mod rights;
 mod silence;
 mod term;
+mod token;
+mod versions;
