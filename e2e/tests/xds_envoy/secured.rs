@@ -117,7 +117,7 @@ async fn certificates_of_both_sides_change_under_traffic() {
     let before = updates(&envoy);
     served.tls().config.rotate(&shown(&next), next.certificate()).expect("rotated");
     show(served.dir(), "one", &renewed, next.certificate());
-    // The connection from before goes on.
+    // The connection from before ends; Envoy comes back with its new certificate.
     served.live(change(&served), 1).await;
     for _ in 0..600 {
         if updates(&envoy) >= before + 2 {
