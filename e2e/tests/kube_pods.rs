@@ -407,7 +407,7 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
         let told = Probe::http(ready, "x").path("/ready").limit(LATE).send().await;
         assert!(!told.as_ref().is_ok_and(|answer| answer.status == 200), "{told:?}");
         let all = ready_names(&server).await?;
-        assert_eq!(all, [old.clone()], "an Envoy is not ready before it serves");
+        assert_eq!(all, std::slice::from_ref(&old), "an Envoy is not ready before it serves");
         sleep(Duration::from_millis(200)).await;
     }
 
