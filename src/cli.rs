@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
 
 use crate::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
@@ -203,6 +204,21 @@ pub enum CertificateSource {
     InternalCa,
 }
 
+/// Which ACME directories TenantGateways may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TenantDirectories {
+    /// Let's Encrypt's, and those of --acme-directory and --issuers
+    Known,
+    /// Any: the controller connects to whatever a tenant names, but for --tenant-denied-networks
+    Any,
+}
+
+/// Loopback, link-local (where clouds answer for their credentials), and what is nobody's.
+fn denied_networks() -> Vec<IpNet> {
+    let all = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/128", "::1/128", "fe80::/10", "fd00:ec2::254/128"];
+    all.map(|network| network.parse().expect("a network")).to_vec()
+}
+
 /// `controller`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -240,6 +256,13 @@ pub struct Controller {
     /// Who issues the certificates of TenantGateways without the annotation gatewright.io/issuer
     #[arg(long, value_enum, default_value_t = CertificateSource::CertManager)]
     pub certificates: CertificateSource,
+    /// Which ACME directories TenantGateways may name by gatewright.io/acme-directory
+    #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
+    pub tenant_acme_directories: TenantDirectories,
+    /// Networks that nothing is sent to because a TenantGateway names it: directories of --tenant-acme-directories any, and
+    /// name servers of rfc2136. Add those of pods and Services; what is given takes the place of the default
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = denied_networks())]
+    pub tenant_denied_networks: Vec<IpNet>,
     /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
     /// here [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]

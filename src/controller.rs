@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::xds::{Cache, View};
+use acme::Denied;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
@@ -17,7 +18,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use self::xds::Xds;
-use crate::certificates::{self, IssuerSettings, Where};
+use crate::certificates::{self, IssuerSettings, TenantIssuers, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use crate::kubernetes::claims::{self, Claims};
@@ -115,15 +116,16 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         bind: options.bind.clone(),
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
-    let tenancy = tenancy_settings(&options);
+    let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
     let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
-    let (namespace, issuers) = (options.namespace.clone(), issuers(&options)?);
-    let trade = Trade { namespace, issuers, at_once: ORDERS, http_port, places };
+    let denied = Denied::new(options.tenant_denied_networks.iter().copied());
+    let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied };
+    let trade = Trade { namespace: options.namespace.clone(), issuers, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), trade, term.clone());
     let (desk, answered) = (issuance.desk(), issuance.answered());
     let mut cluster = Cluster::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
@@ -243,7 +245,7 @@ fn now(term: &watch::Receiver<Term>) -> Term {
 }
 
 /// How TenantGateways are carried out in a cluster.
-fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
+fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, IssuerSettings>) -> tenancy::Settings {
     let certificates = match options.certificates {
         cli::CertificateSource::CertManager => tenancy::Source::CertManager,
         cli::CertificateSource::Own => tenancy::Source::Acme,
@@ -262,6 +264,10 @@ fn tenancy_settings(options: &cli::Controller) -> tenancy::Settings {
             cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
         },
         certificates,
+        directories: match options.tenant_acme_directories {
+            cli::TenantDirectories::Any => None,
+            cli::TenantDirectories::Known => Some(issuers.values().map(|known| known.directory.clone()).collect()),
+        },
         class: options.gateway_class.clone(),
         cert_manager_namespace: options.cert_manager_namespace.clone(),
         ..tenancy::Settings::default()

@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use xds::{Cache, Server, UnixPeers, View};
 
+use acme::Denied;
 use acme::storage::dir::Directory;
 
-use crate::certificates::{self, Authority, Desk, DeskConfig, Door, Handout, Where, Wishing};
+use crate::certificates::{self, Authority, Desk, DeskConfig, Door, Handout, TenantIssuers, Where, Wishing};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use crate::inputs::Kind;
@@ -115,7 +116,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         book,
         known,
         desk: desk.clone(),
-        wishing: Wishing::new(options.acme.issuers()?, tenancy_http_port),
+        wishing: Wishing::new(TenantIssuers {
+            installed: options.acme.issuers()?,
+            http_port: tenancy_http_port,
+            // Manifests are the operator's own.
+            denied: Denied::default(),
+        }),
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
         start: Instant::now(),

@@ -9,6 +9,7 @@ pub mod budget;
 pub mod certificate;
 pub mod challenge;
 pub mod client;
+pub mod denied;
 pub mod dns;
 pub mod engine;
 pub mod failure;
@@ -24,6 +25,7 @@ pub mod renewal;
 pub mod storage;
 
 pub use certificate::IssuedCertificate;
+pub use denied::Denied;
 pub use failure::{Class, Failure};
 pub use issuer::{CertificateId, IssueRequest, Issuer};
 pub use key::PrivateKeyPem;

@@ -32,7 +32,8 @@ pub struct Cluster {
     /// The API server.
     pub server: ApiServer,
     xds: SocketAddr,
-    address: IpAddr,
+    /// At which address Gateways are reached; by the Service of the Envoys where there is none.
+    address: Option<IpAddr>,
 }
 
 impl Cluster {
@@ -46,15 +47,25 @@ impl Cluster {
     /// Applies what has to be there before the controller, the Gateway API aside.
     pub async fn over(server: ApiServer) -> Result<Self> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["namespace.yaml", "rbac.yaml"] {
+        for file in ["namespace.yaml", "rbac.yaml", "certificates/rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
-        Ok(Self { server, xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)), address: Ipv4Addr::LOCALHOST.into() })
+        Ok(Self {
+            server,
+            xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
+            address: Some(Ipv4Addr::LOCALHOST.into()),
+        })
     }
 
     /// Has Gateways reached at another address of the loopback.
     pub fn reached_at(mut self, address: IpAddr) -> Self {
-        self.address = address;
+        self.address = Some(address);
+        self
+    }
+
+    /// Has Gateways reached where the Service of the Envoys is, as it is deployed.
+    pub fn reached_by_its_service(mut self) -> Self {
+        self.address = None;
         self
     }
 
@@ -107,7 +118,7 @@ impl Cluster {
         kubeconfig: PathBuf,
     ) -> Result<Gatewright> {
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
-        let address = self.address.to_string();
+        let address = self.address.map(|address| address.to_string());
         let mut arguments = vec![
             "controller",
             "--kubeconfig",
@@ -118,13 +129,12 @@ impl Cluster {
             identity,
             "--lease-seconds",
             "3",
-            "--address",
-            &address,
             "--xds",
             &xds,
             "--probes",
             "127.0.0.1:0",
         ];
+        arguments.extend(address.iter().flat_map(|address| ["--address", address]));
         arguments.extend(more);
         Gatewright::start(&arguments)
     }

@@ -60,6 +60,16 @@ impl Echo {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Self> {
+        Self::start_tls_on(name, "127.0.0.1", chain, key).await
+    }
+
+    /// The same on another address of this machine.
+    pub async fn start_tls_on(
+        name: &str,
+        address: &str,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -67,7 +77,7 @@ impl Echo {
             .with_single_cert(chain, key)
             .context("the TLS backend's certificate")?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self::serve(name, "127.0.0.1", Some(TlsAcceptor::from(Arc::new(config)))).await
+        Self::serve(name, address, Some(TlsAcceptor::from(Arc::new(config)))).await
     }
 
     /// Where it listens.

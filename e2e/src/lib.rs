@@ -5,6 +5,7 @@ pub mod bind;
 pub mod certmanager;
 pub mod cilium;
 pub mod cluster;
+pub mod deploy;
 pub mod echo;
 pub mod envoy;
 pub mod gatewright;

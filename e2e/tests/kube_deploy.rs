@@ -1,39 +1,17 @@
 //! What lies in `deploy/`: every manifest passes a strict server, every pod its namespace's security level, every
 //! argument our command line; and the policies let in and keep out whom they should.
 
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use clap::Parser;
 use e2e::apiserver::ApiServer;
-use e2e::apiserver::manifests::documents;
+use e2e::deploy::{folder, kustomized, manifests};
+use gatewright::cli::{Cli, Command};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::discovery::{Scope, pinned_kind};
 use serde_json::{Value, json};
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
-}
-
-/// The documents of a kustomization, in its order. Every file of the folder must be in it.
-fn kustomized(folder: &Path) -> Result<Vec<Value>> {
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| name.to_owned());
-    let index = documents(&read("kustomization.yaml")?)?.pop().context("an index")?;
-    let mut listed: Vec<&str> =
-        index["resources"].as_array().context("resources")?.iter().filter_map(Value::as_str).collect();
-    let mut all = Vec::new();
-    for name in &listed {
-        all.extend(documents(&read(name)?)?);
-    }
-    listed.push("kustomization.yaml");
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        assert!(entry.path().is_dir() || listed.contains(&name.as_str()), "{name} is in no kustomization");
-    }
-    Ok(all)
-}
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
@@ -45,33 +23,155 @@ async fn what_is_deployed_is_taken_and_the_policies_decide() -> Result<()> {
 }
 
 async fn strict(server: &ApiServer) -> Result<()> {
-    for object in kustomized(&folder())?.into_iter().chain(kustomized(&folder().join("policies"))?) {
-        server.dry_run(object.clone()).await?;
-        // What follows needs the namespace and the service accounts.
+    let mut all = manifests(&folder())?;
+    // What follows needs the namespace and the service accounts.
+    let order = ["Namespace", "ServiceAccount"];
+    all.sort_by_key(|(_, object)| order.iter().position(|kind| object["kind"] == *kind).unwrap_or(order.len()));
+    let crds = all.iter().filter(|(_, object)| object["kind"] == "CustomResourceDefinition").count();
+    assert!(crds >= 2, "every folder is looked at");
+    for (path, object) in all {
+        server.dry_run(object.clone()).await.with_context(|| path.display().to_string())?;
         if matches!(object["kind"].as_str(), Some("Namespace" | "ServiceAccount")) {
             server.put(object.clone()).await?;
         }
-        if !object["spec"]["template"].is_object() {
-            continue;
+        if object["spec"]["template"].is_object() {
+            pod_of(server, &object).await?;
         }
-        // The controllers that make pods are not there: the security level is that of the pod itself.
-        let mut pod = object["spec"]["template"].clone();
-        pod["apiVersion"] = json!("v1");
-        pod["kind"] = json!("Pod");
-        pod["metadata"]["name"] = object["metadata"]["name"].clone();
-        pod["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
-        server.dry_run(pod.clone()).await?;
-        // The level is really enforced.
+    }
+    Ok(())
+}
+
+/// The controllers that make pods are not there: the security level is that of the pod itself.
+async fn pod_of(server: &ApiServer, object: &Value) -> Result<()> {
+    let mut pod = object["spec"]["template"].clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = object["metadata"]["name"].clone();
+    pod["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
+    server.dry_run(pod.clone()).await?;
+    // The level is really enforced.
+    for index in 0..pod["spec"]["containers"].as_array().map_or(0, Vec::len) {
         let mut open = pod.clone();
-        open["spec"]["containers"][0]["securityContext"] = json!({});
+        open["spec"]["containers"][index]["securityContext"] = json!({});
         let refused = server.dry_run(open).await.expect_err("a pod without its own limits");
         assert!(format!("{refused:#}").contains("violates PodSecurity"), "{refused:#}");
-        for field in ["containers", "initContainers"] {
-            for container in pod["spec"][field].as_array().into_iter().flatten().filter(|c| c["image"] == "gatewright")
-            {
-                let given = container["args"].as_array().context("args")?.iter().filter_map(Value::as_str);
-                let parsed = gatewright::cli::Cli::try_parse_from(std::iter::once("gatewright").chain(given));
-                assert!(parsed.is_ok(), "{container}: {parsed:?}");
+    }
+    Ok(())
+}
+
+/// Everything that is deployed, by kind.
+fn deployed(kind: &str) -> Result<Vec<Value>> {
+    Ok(kustomized(&folder())?.into_iter().filter(|object| object["kind"] == kind).collect())
+}
+
+/// The pod templates that a selector selects; there is at least one.
+fn selected(labels: &Value) -> Result<Vec<Value>> {
+    let mut all = deployed("Deployment")?;
+    all.extend(deployed("DaemonSet")?);
+    let wanted = labels.as_object().context("labels")?;
+    all.retain(|object| {
+        let has = &object["spec"]["template"]["metadata"]["labels"];
+        wanted.iter().all(|(name, value)| has[name] == *value)
+    });
+    anyhow::ensure!(!all.is_empty(), "{labels} selects nothing");
+    Ok(all.into_iter().map(|object| object["spec"]["template"]["spec"].clone()).collect())
+}
+
+/// The ports of a pod by name.
+fn ports(pod: &Value) -> BTreeMap<String, u64> {
+    let containers = pod["containers"].as_array().into_iter().flatten();
+    let ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
+    ports.filter_map(|port| Some((port["name"].as_str()?.to_owned(), port["containerPort"].as_u64()?))).collect()
+}
+
+/// The command line of a container of ours.
+fn said(pod: &Value, name: &str) -> Result<Command> {
+    let all = ["initContainers", "containers"].map(|field| pod[field].as_array().cloned().unwrap_or_default());
+    let container =
+        all.into_iter().flatten().find(|c| c["name"] == name).with_context(|| format!("container {name}"))?;
+    let given = container["args"].as_array().context("args")?.iter().filter_map(Value::as_str);
+    // What the kubelet puts in.
+    let given: Vec<String> = given.map(|text| text.replace("$(MEMORY_LIMIT)", "2147483648")).collect();
+    let given = std::iter::once("gatewright").chain(given.iter().map(String::as_str));
+    Ok(Cli::try_parse_from(given).with_context(|| container.to_string())?.command)
+}
+
+#[test]
+fn what_speaks_of_pods_and_ports_speaks_of_those_that_are_there() -> Result<()> {
+    for policy in deployed("NetworkPolicy")? {
+        let mut open = BTreeSet::new();
+        for rule in policy["spec"]["ingress"].as_array().into_iter().flatten() {
+            for from in rule["from"].as_array().into_iter().flatten() {
+                selected(&from["podSelector"]["matchLabels"])?;
+            }
+            let ports = rule["ports"].as_array().into_iter().flatten();
+            open.extend(ports.filter_map(|port| port["port"].as_str().map(str::to_owned)));
+        }
+        for pod in selected(&policy["spec"]["podSelector"]["matchLabels"])? {
+            let has: BTreeSet<String> = ports(&pod).into_keys().collect();
+            assert_eq!(open, has, "{}", policy["metadata"]["name"]);
+        }
+    }
+    for service in deployed("Service")? {
+        for pod in selected(&service["spec"]["selector"])? {
+            for port in service["spec"]["ports"].as_array().into_iter().flatten() {
+                assert!(ports(&pod).contains_key(port["targetPort"].as_str().unwrap_or_default()), "{service}");
+            }
+        }
+    }
+    for budget in deployed("PodDisruptionBudget")? {
+        selected(&budget["spec"]["selector"]["matchLabels"])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_programs_are_told_fits_to_what_is_said_of_them() -> Result<()> {
+    let controller = deployed("Deployment")?.pop().context("a Deployment")?["spec"]["template"]["spec"].clone();
+    let envoy = deployed("DaemonSet")?.pop().context("a DaemonSet")?["spec"]["template"]["spec"].clone();
+    let Command::Controller(options) = said(&controller, "gatewright")? else { anyhow::bail!("no controller") };
+    let listens = [("xds", Some(options.xds)), ("probes", Some(options.probes)), ("challenges", options.challenges)];
+    let listens = listens.into_iter().filter_map(|(name, at)| Some((name.to_owned(), u64::from(at?.port()))));
+    assert_eq!(ports(&controller), listens.collect());
+
+    let Command::Bootstrap(bootstrap) = said(&envoy, "bootstrap")? else { anyhow::bail!("no bootstrap") };
+    let services = deployed("Service")?;
+    let xds = services.iter().find(|service| service["metadata"]["name"] == "gatewright-xds").context("a Service")?;
+    let (name, namespace) = (&xds["metadata"]["name"], &xds["metadata"]["namespace"]);
+    let at =
+        format!("{}.{}.svc:{}", name.as_str().unwrap(), namespace.as_str().unwrap(), xds["spec"]["ports"][0]["port"]);
+    assert_eq!(bootstrap.xds.as_deref(), Some(at.as_str()));
+    assert_eq!(bootstrap.ready.map(|at| u64::from(at.port())), ports(&envoy).get("ready").copied());
+
+    // Envoy's own signal comes when it has been ended already, and before the pod's time is over.
+    let Command::Drain(drain) = said(&envoy, "drain")? else { anyhow::bail!("no drain") };
+    assert_eq!(bootstrap.envoy_admin.as_ref(), Some(&drain.envoy_admin));
+    let main =
+        envoy["containers"].as_array().and_then(|all| all.iter().find(|c| c["name"] == "envoy")).context("Envoy")?;
+    let sleep = main["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().context("it waits")?;
+    let grace = envoy["terminationGracePeriodSeconds"].as_u64().context("it has time")?;
+    assert!(drain.serve + drain.drain < sleep && sleep < grace, "{drain:?}, {sleep}, {grace}");
+    let args: Vec<&str> = main["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let time = args.iter().position(|arg| *arg == "--drain-time-s").and_then(|at| args[at + 1].parse::<u64>().ok());
+    assert!(time.context("Envoy's own drain time")? <= drain.drain);
+    Ok(())
+}
+
+#[test]
+fn every_manifest_is_in_a_kustomization_and_every_image_has_a_tag() -> Result<()> {
+    for folder in [folder(), folder().join("policies"), folder().join("certificates")] {
+        let index = std::fs::read_to_string(folder.join("kustomization.yaml"))?;
+        for entry in std::fs::read_dir(&folder)? {
+            let (path, name) = (entry.as_ref().unwrap().path(), entry?.file_name().to_string_lossy().into_owned());
+            let listed = name == "kustomization.yaml" || index.contains(&format!("- {name}\n"));
+            assert!(path.is_dir() || listed, "{name} is in no kustomization");
+        }
+    }
+    for object in kustomized(&folder())? {
+        for field in ["initContainers", "containers"] {
+            for container in object["spec"]["template"]["spec"][field].as_array().into_iter().flatten() {
+                let image = container["image"].as_str().unwrap_or_default();
+                assert!(image.contains(':'), "{image} has no tag: is it in images?");
             }
         }
     }
@@ -122,6 +222,12 @@ fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }
 
+/// A namespace that says that a TenantGateway took it in.
+fn attached(name: &str) -> Value {
+    let annotations = json!({"cozystack.io/gateway-attached-by": "tenant-a"});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": annotations}})
+}
+
 fn tenant(host: Option<&str>) -> Value {
     json!({"apiVersion": "apps.cozystack.io/v1alpha1", "kind": "Tenant",
         "metadata": {"name": "t", "namespace": "tenant-a"}, "spec": {"host": host.unwrap_or_default()}})
@@ -158,6 +264,8 @@ fn cases() -> Vec<Case> {
         case("host label changed", namespace("tenant-a", json!({HOST: "b.example.org"})), Some("immutable")),
         case("host label the same", namespace("tenant-a", json!({HOST: "a.example.org", "x": "y"})), None),
         case("gateway label set", namespace("infra", json!({OWNER: "tenant-a"})), Some("immutable")),
+        case("gateway label set to nothing", namespace("infra", json!({OWNER: ""})), Some("immutable")),
+        case("who attached it", attached("infra"), Some("immutable")),
         case("new with label", namespace("tenant-new", json!({HOST: "n.org"})), Some("immutable")),
         case("new without", namespace("new", json!({})), None),
         by(
@@ -201,8 +309,28 @@ fn cases() -> Vec<Case> {
         ),
         case("a tenant's host", tenant(Some("evil.org")), Some("spec.host can only be set")),
         case("no host", tenant(None), None),
+        case("a Service that looks like ours", dedicated("new", 20_001), Some("belongs to its controller")),
+        case("the port of one", dedicated("edge", 20_002), Some("belongs to its controller")),
+        case("something else of one", labelled(dedicated("edge", 20_001), "team", "blue"), None),
+        case("what makes it ours", labelled(dedicated("edge", 20_001), MANAGED_BY, "x"), Some("belongs to its")),
+        case("any other Service", labelled(dedicated("new", 20_001), MANAGED_BY, "Helm"), None),
+        by("system:serviceaccounts:gatewright-system", "a Service by the controller", dedicated("edge", 20_003), None),
         by("system:serviceaccounts:cozy-system", "host by the platform", tenant(Some("good.org")), None),
     ]
+}
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// The Service of a dedicated Gateway.
+fn dedicated(name: &str, target: u16) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "tenant-a",
+        "labels": {MANAGED_BY: "gatewright"}, "annotations": {"gatewright.io/gateway": "edge"}},
+        "spec": {"ports": [{"name": "p443", "port": 443, "targetPort": target, "protocol": "TCP"}]}})
+}
+
+fn labelled(mut object: Value, name: &str, value: &str) -> Value {
+    object["metadata"]["labels"][name] = json!(value);
+    object
 }
 
 /// A route whose parentRef says more.
@@ -238,6 +366,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
     ] {
         server.put(namespace(name, labels)).await?;
     }
+    server.put(dedicated("edge", 20_001)).await?;
     // Whoever tries may do anything as far as RBAC is concerned.
     server
         .put(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -281,6 +410,28 @@ async fn policies(server: &ApiServer) -> Result<()> {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    labels(server, &tenants).await
+}
+
+/// The label of a namespace goes by no way around the policy, and the platform may have spaces in the list of its groups.
+async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let namespaces = |client: &Client| Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
+    let without = Patch::Merge(json!({"metadata": {"labels": {HOST: null}}}));
+    let (all, name) = (namespaces(tenants), "tenant-a");
+    for outcome in [all.patch(name, &dry, &without).await, all.patch_status(name, &dry, &without).await] {
+        let told = outcome.expect_err("it is the platform's").to_string();
+        assert!(told.contains("immutable"), "{told}");
+    }
+    let parameters = server.api("v1", "ConfigMap", "kube-system").await?;
+    let groups = Patch::Merge(json!({"data": {"trustedGroups": "system:masters, platform ,others"}}));
+    parameters.patch("gatewright-policies", &PatchParams::default(), &groups).await?;
+    let platform = namespaces(&server.client_as("somebody", &["platform"]).await?);
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while platform.patch(name, &dry, &without).await.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "the platform may not");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     Ok(())
 }
 

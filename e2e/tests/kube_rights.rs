@@ -1,4 +1,4 @@
-//! Least privilege: whatever `deploy/rbac.yaml` gives is used, and whatever is used is given. The audit log of the API
+//! Least privilege: whatever the roles in `deploy/` give is used, and whatever is used is given. The audit log of the API
 //! server says what was used.
 
 use std::collections::BTreeSet;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::apiserver::Request;
-use e2e::apiserver::manifests::documents;
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, is_true, service, tls_secret};
+use e2e::deploy::{folder, manifests};
 use e2e::world::free_port;
 use serde_json::{Value, json};
 
@@ -57,9 +57,8 @@ impl Right {
 }
 
 fn given() -> Result<BTreeSet<Right>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/rbac.yaml");
     let mut all = BTreeSet::new();
-    for role in documents(&std::fs::read_to_string(path)?)? {
+    for (_, role) in manifests(&folder())? {
         let texts = |value: &Value| -> Vec<String> {
             value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
         };

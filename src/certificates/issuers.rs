@@ -97,6 +97,7 @@ async fn one(
         config.roots = Roots::Pem(bundle.read("caBundle")?.to_string());
     }
     config.proxy = Proxy::from_env();
+    config.denied = settings.denied.clone();
     config.traffics = sockets.traffics.clone();
     let external = match &settings.external_account {
         Some(external) => {
@@ -221,13 +222,14 @@ fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
                 return Err(SettingsError::value("dns.rfc2136.algorithm", text).into());
             }
         };
-        return Ok(Arc::new(Rfc2136::new(Rfc2136Config {
+        let made = Rfc2136::new(Rfc2136Config {
             nameserver: given.nameserver.clone(),
             key_name: given.key_name.clone(),
             algorithm,
             secret: secret(&given.key_file, "dns.rfc2136.keyFile")?,
             zone: given.zone.clone(),
-        })?));
+        })?;
+        return Ok(Arc::new(made.denying(given.denied.clone())));
     }
     if let Some(given) = &dns.webhook {
         return Ok(Arc::new(Webhook::new(WebhookConfig {

@@ -43,6 +43,6 @@ pub use metrics::Figures;
 pub use report::{Check, Report, Row, limits, table};
 pub use responder::{Answered, Thumbprints, respond};
 pub use settings::{Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from};
-pub use tenant::of_tenant;
+pub use tenant::{TenantIssuers, of_tenant};
 pub use wish::{IssuerRef, Wish};
 pub use wishing::Wishing;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use acme::Denied;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
@@ -55,6 +56,9 @@ pub struct IssuerSettings {
     /// Issuers of the installation that are asked, in order, where this one cannot help.
     #[serde(default)]
     pub fallback: Vec<String>,
+    /// Where the directory is not reached, if whoever named it is not trusted with all addresses.
+    #[serde(skip)]
+    pub denied: Denied,
 }
 
 /// What a finding of the pre-flight does.
@@ -141,6 +145,9 @@ pub struct Rfc2136 {
     pub algorithm: Option<String>,
     pub key_file: Credential,
     pub zone: Option<String>,
+    /// Where the server is not reached.
+    #[serde(skip)]
+    pub denied: Denied,
 }
 
 /// A service of the operator's that writes records.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use acme::Denied;
 use zeroize::Zeroizing;
 
 use super::settings::{Credential, DnsSettings, IssuerSettings, Rfc2136, Route53, Token};
@@ -12,21 +13,29 @@ use crate::model::ObjectName;
 use crate::tenancy::{self, AcmeIssuer, Issuer, Provider, Solver};
 use crate::translate::INTERNAL_CA;
 
-/// The wish of a TenantGateway. `installed` are the installation's own issuers: what one says about a directory (roots,
-/// contacts, pre-flight) holds for tenants of the same directory too, but for its account and its credentials.
-/// `http_port` is where questions of HTTP-01 reach the Gateways of TenantGateways; `credential` looks up a key of a
-/// Secret.
+/// What an installation says about the issuers of its tenants.
+#[derive(Clone, Debug)]
+pub struct TenantIssuers {
+    /// The installation's own: what one says about a directory (roots, contacts, pre-flight) holds for tenants of the same
+    /// directory too, but for its account and its credentials.
+    pub installed: BTreeMap<String, IssuerSettings>,
+    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
+    pub http_port: u16,
+    /// Where nothing is sent to that tenants name.
+    pub denied: Denied,
+}
+
+/// The wish of a TenantGateway. `credential` looks up a key of a Secret.
 pub fn of_tenant(
     wish: &tenancy::Wish,
-    installed: &BTreeMap<String, IssuerSettings>,
-    http_port: u16,
+    tenants: &TenantIssuers,
     credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
 ) -> Wish {
     let issuer = match &wish.issuer {
         Issuer::InternalCa => IssuerRef::Named(Arc::from(INTERNAL_CA)),
         Issuer::Acme(acme) => {
-            let settings = settings(acme, installed, credential);
-            let settings = Arc::new(IssuerSettings { http_port: Some(http_port), ..settings });
+            let settings = settings(acme, tenants, credential);
+            let settings = Arc::new(IssuerSettings { http_port: Some(tenants.http_port), ..settings });
             IssuerRef::Own { owner: acme.tenant.clone(), settings }
         }
     };
@@ -35,10 +44,12 @@ pub fn of_tenant(
 
 fn settings(
     acme: &AcmeIssuer,
-    installed: &BTreeMap<String, IssuerSettings>,
+    tenants: &TenantIssuers,
     credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
 ) -> IssuerSettings {
-    let known = installed.values().find(|settings| settings.directory == acme.directory).cloned();
+    let known = tenants.installed.values().find(|settings| settings.directory == acme.directory).cloned();
+    // Whom the installation knows, it may have put anywhere.
+    let denied = if known.is_some() { Denied::default() } else { tenants.denied.clone() };
     IssuerSettings {
         directory: acme.directory.clone(),
         // Whoever sets up a TenantGateway for a CA agrees to its terms, as with cert-manager.
@@ -53,13 +64,14 @@ fn settings(
                     propagation_seconds: of.propagation_seconds,
                     skip_propagation_check: of.skip_propagation_check,
                     authority_port: of.authority_port,
-                    ..dns(provider, &acme.account.namespace, credential)
+                    ..dns(provider, &acme.account.namespace, &tenants.denied, credential)
                 })
             }
         },
         dns_persist: false,
         tls_alpn_port: known.as_ref().and_then(|known| known.tls_alpn_port).filter(|_| acme.solver == Solver::Http01),
         fallback: Vec::new(),
+        denied,
         ..known.unwrap_or_default()
     }
 }
@@ -67,6 +79,7 @@ fn settings(
 fn dns(
     provider: &Provider,
     namespace: &Arc<str>,
+    denied: &Denied,
     credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
 ) -> DnsSettings {
     let look_up = |field: &str, key: &SecretKey| {
@@ -110,6 +123,7 @@ fn dns(
                 algorithm: Some(of.tsig_algorithm.clone()).filter(|text| !text.is_empty()),
                 key_file: look_up("rfc2136.tsigSecretSecretRef", &of.tsig_secret_secret_ref),
                 zone: None,
+                denied: denied.clone(),
             });
         }
     }
@@ -119,7 +133,7 @@ fn dns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inputs::{Cloudflare, Route53 as Route53Block};
+    use crate::inputs::{self, Cloudflare, Route53 as Route53Block};
     use crate::model::Hostname;
 
     fn wish(solver: Solver) -> tenancy::Wish {
@@ -128,6 +142,11 @@ mod tests {
         let issuer = Issuer::Acme(std::sync::Arc::new(acme));
         let names = vec![Hostname::parse("a.example.org").expect("a hostname")];
         tenancy::Wish { secret: ObjectName::new("tenant-a", "app-tls"), names, issuer }
+    }
+
+    fn tenants(installed: BTreeMap<String, IssuerSettings>, http_port: u16) -> TenantIssuers {
+        let denied = Denied::new(["169.254.0.0/16".parse().expect("a network")]);
+        TenantIssuers { installed, http_port, denied }
     }
 
     fn own(wish: &Wish) -> &IssuerSettings {
@@ -144,10 +163,29 @@ mod tests {
         let directory = "https://ca.test/dir".to_owned();
         let known =
             IssuerSettings { directory, ca_bundle: bundle.clone(), dns, http_port: Some(5002), ..Default::default() };
-        let made = of_tenant(&wish(Solver::Http01), &BTreeMap::from([("acme".to_owned(), known)]), 8080, &|_, _| None);
+        let installed = BTreeMap::from([("acme".to_owned(), known)]);
+        let made = of_tenant(&wish(Solver::Http01), &tenants(installed, 8080), &|_, _| None);
         let settings = own(&made);
         assert_eq!((&settings.ca_bundle, settings.http_port), (&bundle, Some(8080)));
         assert!(settings.dns.is_none() && settings.agree_to_terms);
+        assert_eq!(settings.denied, Denied::default(), "the installation knows where it is");
+    }
+
+    #[test]
+    fn what_a_tenant_names_does_not_lead_everywhere() {
+        let key = SecretKey { name: "tsig".into(), key: "value".into(), optional: None };
+        let block = inputs::Rfc2136 {
+            nameserver: "169.254.169.254:53".into(),
+            tsig_key_name: "k".into(),
+            tsig_algorithm: String::new(),
+            tsig_secret_secret_ref: key,
+        };
+        let denied = tenants(BTreeMap::new(), 80);
+        let made = of_tenant(&wish(Solver::Dns01(Provider::Rfc2136(block))), &denied, &|_, _| None);
+        let settings = own(&made);
+        assert_eq!(settings.denied, denied.denied);
+        let dns = settings.dns.clone().expect("DNS-01");
+        assert_eq!(dns.rfc2136.expect("RFC 2136").denied, denied.denied);
     }
 
     #[test]
@@ -162,9 +200,9 @@ mod tests {
             let dns = own(wish).dns.clone().expect("DNS-01");
             dns.cloudflare.expect("Cloudflare").token_file
         };
-        let made = of_tenant(&wish(solver()), &BTreeMap::new(), 80, &found);
+        let made = of_tenant(&wish(solver()), &tenants(BTreeMap::new(), 80), &found);
         assert_eq!(token(&made).read("x").expect("it is there").as_str(), "t0ken");
-        let made = of_tenant(&wish(solver()), &BTreeMap::new(), 80, &|_, _| None);
+        let made = of_tenant(&wish(solver()), &tenants(BTreeMap::new(), 80), &|_, _| None);
         let error = token(&made).read("x").expect_err("it is not").to_string();
         assert!(error.contains("Secret tenant-a/token has no key \"value\""), "{error}");
     }
@@ -173,7 +211,8 @@ mod tests {
     fn tenants_are_not_lent_the_installations_credentials() {
         let block =
             Route53Block { region: "r".into(), access_key_id: String::new(), secret_access_key_secret_ref: None };
-        let made = of_tenant(&wish(Solver::Dns01(Provider::Route53(block))), &BTreeMap::new(), 80, &|_, _| None);
+        let made =
+            of_tenant(&wish(Solver::Dns01(Provider::Route53(block))), &tenants(BTreeMap::new(), 80), &|_, _| None);
         let dns = own(&made).dns.clone().expect("DNS-01");
         let key = dns.route53.expect("Route 53").secret_access_key_file.expect("never the environment's");
         assert!(key.read("x").expect_err("it is missing").to_string().contains("not lent"));

@@ -1,10 +1,9 @@
 //! From what the pipeline decided to what the desk is told: the wishes that changed, and no others.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::settings::IssuerSettings;
-use super::tenant::of_tenant;
+use super::tenant::{TenantIssuers, of_tenant};
 use super::wish::Wish;
 use crate::model::ObjectName;
 use crate::pipeline::Pipeline;
@@ -12,10 +11,7 @@ use crate::translate::Index;
 
 /// Follows the wishes of a pipeline.
 pub struct Wishing {
-    /// The installation's own issuers.
-    issuers: BTreeMap<String, IssuerSettings>,
-    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
-    http_port: u16,
+    tenants: TenantIssuers,
     /// Secrets with credentials, and the wishes whose issuers use them; and the other way round.
     users: Index<ObjectName, ObjectName>,
     credentials: Index<ObjectName, ObjectName>,
@@ -23,8 +19,8 @@ pub struct Wishing {
 
 impl Wishing {
     /// Follows from nothing.
-    pub fn new(issuers: BTreeMap<String, IssuerSettings>, http_port: u16) -> Self {
-        Self { issuers, http_port, users: Index::default(), credentials: Index::default() }
+    pub fn new(tenants: TenantIssuers) -> Self {
+        Self { tenants, users: Index::default(), credentials: Index::default() }
     }
 
     /// What is wished for now by `wished`, the Secrets that something was decided about, and by those whose credentials
@@ -67,7 +63,7 @@ impl Wishing {
             used.borrow_mut().insert(name.clone());
             engine.store().secret(name)?.credential(key)
         };
-        let made = of_tenant(wish, &self.issuers, self.http_port, &credential);
+        let made = of_tenant(wish, &self.tenants, &credential);
         for credential in used.into_inner() {
             self.users.insert(credential.clone(), secret.clone());
             self.credentials.insert(secret.clone(), credential);

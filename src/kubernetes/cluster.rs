@@ -3,8 +3,8 @@
 mod bodies;
 mod certificates;
 mod claims;
+mod exposure;
 mod metrics;
-mod news;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -454,10 +454,7 @@ impl Cluster {
         }
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
-        // Nobody has a Service any more while it is not known who has a Gateway.
-        let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
-        self.services.write(self.live.engine().store(), &self.seen, term.filter(|_| may_write && gateways));
-        self.hear_of_services(term);
+        self.write_services(may_write, term);
         while let Some(key) = self.writer.take(Instant::now()) {
             if !may_write {
                 self.writer.nothing(&key);

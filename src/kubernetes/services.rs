@@ -15,7 +15,6 @@ use super::FIELD_MANAGER;
 use super::exposure::{Plan, Step, plan};
 use super::failure::Failure;
 use super::figures::Writes;
-use super::lease::{Term, leads};
 use super::queue::Queue;
 use super::request::{NONE_YET, ended_or_due, in_time};
 use super::seen::Seen;
@@ -139,15 +138,15 @@ impl Services {
         }
     }
 
-    /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there; `term` is `None` where we may not write.
-    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<Seen>>, term: Term) {
+    /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there.
+    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<Seen>>, may_write: bool) {
         let uid = |gateway: &ObjectName| {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
         };
         while self.tasks.len() < AT_ONCE
             && let Some(gateway) = self.queue.take(Instant::now())
         {
-            if !leads(term) {
+            if !may_write {
                 self.queue.done(&gateway);
                 continue;
             }
@@ -162,7 +161,7 @@ impl Services {
             }
             let client = self.client.clone();
             self.tasks.spawn(async move {
-                let outcome = run(&client, work, term).await;
+                let outcome = run(&client, work).await;
                 Done { gateway, outcome, trouble }
             });
         }
@@ -263,13 +262,9 @@ enum Work {
     DeleteSlice(ObjectName, String),
 }
 
-/// Does one after the other, as long as the term is on.
-async fn run(client: &Client, work: Vec<Work>, term: Term) -> Result<(), Failure> {
+/// Does one after the other. Each is begun only in a term, see [`super::fence`].
+async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
     for one in work {
-        if !leads(term) {
-            // What is left is looked at again in the next one.
-            return Err(Failure::Conflict);
-        }
         in_time(one.run(client)).await?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What goes into tenancy and what comes out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Brought, ClaimKey, Claimant, Desired, TenantGateway, Wish};
@@ -17,6 +17,8 @@ pub struct Settings {
     pub certificates: Source,
     /// Whether somebody takes what is written for cert-manager.
     pub cert_manager: bool,
+    /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None`: any.
+    pub directories: Option<BTreeSet<String>>,
     /// Who of several claimants goes first.
     pub claims: Precedence,
     /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
@@ -36,6 +38,7 @@ impl Default for Settings {
             listener_sets: true,
             certificates: Source::CertManager,
             cert_manager: true,
+            directories: None,
             claims: Precedence::Smallest,
             ports,
             class: "cilium".to_owned(),

@@ -8,11 +8,12 @@ use super::claim::within;
 use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Tenancy, Valid};
 use super::held::Host;
+use super::issuer::{PRODUCTION, STAGING};
 use super::render::{self, ATTACHED_BY, Frame, GATEWAY_LABEL, HOST_LABEL};
 use super::solver::Solving;
 use super::wish::{Issuer, Wish};
 use super::{Desired, Mode, Readiness, Source, TenantGateway, issuer, names};
-use crate::inputs::ISSUER;
+use crate::inputs::{DIRECTORY, ISSUER};
 use crate::model::{Hostname, ObjectName};
 
 /// What is in the way: the reason, and the fix.
@@ -158,6 +159,17 @@ impl Tenancy {
         let (apex, mode) = tenant.check(default).map_err(|error| ("InvalidSpec", error.to_string()))?;
         let told = tenant.source().expect("checked just now");
         let source = told.unwrap_or(default);
+        let asks = mode != Mode::ExistingSecret && source != Source::InternalCa;
+        if let Some(directory) = tenant.annotations.get(DIRECTORY).filter(|_| asks)
+            && self.settings.directories.as_ref().is_some_and(|known| !known.contains(directory))
+            && ![PRODUCTION, STAGING].contains(&directory.as_str())
+        {
+            let text = format!(
+                "metadata.annotations[{DIRECTORY}]: {directory} is not one that tenants may name: add it to the \
+                 controller's --issuers, start it with --tenant-acme-directories any, or leave it out"
+            );
+            return Err(("DirectoryNotAllowed", text));
+        }
         let namespace = &tenant.name.namespace;
         if self.first_in(namespace) != Some(&tenant.name) {
             let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
@@ -388,6 +400,35 @@ mod tests {
             assert!(engine.apply(vec![Change::Keyed(secret.clone(), true)]).objects.is_empty());
             engine.apply(vec![Change::Keyed(secret, false)]);
             assert_eq!(certificate(&engine).1, json!(null));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_not_known_changes_nothing_unless_any_may_be_named() {
+        const KNOWN: &str = "https://ca.corp.example/dir";
+        let tenant = |directory: &str| {
+            let meta = json!({"namespace": "tenant-a", "name": "cozystack", "uid": "a",
+                "annotations": {"gatewright.io/acme-directory": directory}});
+            let value = json!({"metadata": meta, "spec": {"apex": "a.org", "certMode": "dns01", "dns01": {
+                "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}}});
+            let tenant = TenantGateway::parse(&value).expect("a TenantGateway");
+            Change::TenantGateway(tenant.name.clone(), Some(tenant))
+        };
+        let staging = "https://acme-staging-v02.api.letsencrypt.org/directory";
+        let other = "https://other.example/dir";
+        for source in [Source::Acme, Source::CertManager] {
+            let directories = Some(std::collections::BTreeSet::from([KNOWN.to_owned()]));
+            let mut engine = Tenancy::new(Settings { certificates: source, directories, ..Settings::default() });
+            engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant(KNOWN)]);
+            let before = told(&engine);
+            assert_eq!(before.2, "GatewayNotAccepted");
+            engine.apply(vec![tenant(other)]);
+            assert_eq!((told(&engine).1, told(&engine).2), (before.1, "DirectoryNotAllowed"));
+            engine.apply(vec![tenant(staging)]);
+            assert_eq!(told(&engine).2, "GatewayNotAccepted", "what spec.issuerName stands for is known");
+            let mut engine = Tenancy::new(Settings { certificates: source, ..Settings::default() });
+            engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant(other)]);
+            assert_eq!(told(&engine).2, "GatewayNotAccepted");
         }
     }
 

@@ -10,8 +10,8 @@ use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, Source, TenantGateway};
 use crate::model::ObjectName;
 
 /// Let's Encrypt, as `spec.issuerName` names it.
-const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
-const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
+pub(super) const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
+pub(super) const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
 /// Who issues; `None` where somebody brings the certificate. What cert-manager issues comes from the same CA as ours.
 pub(super) fn issuer(tenant: &TenantGateway, mode: Mode, source: Source) -> Option<Issuer> {

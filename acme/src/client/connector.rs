@@ -12,6 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::Service;
 
+use crate::denied::Denied;
+
 /// An answer to CONNECT is short.
 const LONGEST_ANSWER: usize = 8 << 10;
 
@@ -51,12 +53,13 @@ impl Proxy {
 #[derive(Clone)]
 pub(crate) struct Connector {
     proxy: Option<Proxy>,
+    denied: Denied,
     limit: Duration,
 }
 
 impl Connector {
-    pub(crate) fn new(proxy: Option<Proxy>, limit: Duration) -> Self {
-        Self { proxy, limit }
+    pub(crate) fn new(proxy: Option<Proxy>, denied: Denied, limit: Duration) -> Self {
+        Self { proxy, denied, limit }
     }
 }
 
@@ -70,9 +73,9 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (proxy, limit) = (self.proxy.clone(), self.limit);
+        let (proxy, denied, limit) = (self.proxy.clone(), self.denied.clone(), self.limit);
         Box::pin(async move {
-            tokio::time::timeout(limit, connect(&uri, proxy.as_ref()))
+            tokio::time::timeout(limit, connect(&uri, proxy.as_ref(), &denied))
                 .await
                 .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")))
                 .map(TokioIo::new)
@@ -80,15 +83,23 @@ impl Service<Uri> for Connector {
     }
 }
 
-async fn connect(uri: &Uri, proxy: Option<&Proxy>) -> io::Result<TcpStream> {
+async fn connect(uri: &Uri, proxy: Option<&Proxy>, denied: &Denied) -> io::Result<TcpStream> {
     let host = uri.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
     let default = if uri.scheme_str() == Some("http") { 80 } else { 443 };
     let target = format!("{host}:{}", uri.port_u16().unwrap_or(default));
     let Some(proxy) = proxy.filter(|p| p.applies_to(host)) else {
-        let stream = TcpStream::connect(target).await?;
+        let addresses = denied.look_up(&target).await?;
+        let stream = TcpStream::connect(&*addresses).await?;
         stream.set_nodelay(true)?;
         return Ok(stream);
     };
+    // The proxy looks names up, and has a policy of its own; what is an address already is judged here.
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>()
+        && denied.holds(address)
+    {
+        let text = format!("{host} lies in a network that tenants may not name");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
     let mut stream = TcpStream::connect(&proxy.address)
         .await
         .map_err(|e| io::Error::new(e.kind(), format!("proxy {}: {e}", proxy.address)))?;
@@ -126,6 +137,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nothing_is_sent_where_it_is_denied() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let port = listener.local_addr().expect("bound").port();
+        let denied = Denied::new(["127.0.0.0/8".parse().expect("a network"), "::1/128".parse().expect("a network")]);
+        let proxy = Proxy { address: format!("127.0.0.1:{port}"), except: vec![] };
+        for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]"] {
+            let uri: Uri = format!("https://{host}:{port}/dir").parse().expect("a URL");
+            let error = connect(&uri, None, &denied).await.expect_err("it is denied");
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{host}");
+            if host != "localhost" {
+                let error = connect(&uri, Some(&proxy), &denied).await.expect_err("it is denied");
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{host}");
+            }
+        }
+        let quiet = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+        assert!(quiet.is_err(), "nobody came");
+    }
+
+    #[tokio::test]
     async fn a_tunnel_is_asked_for_and_a_refusal_named() {
         for (reply, works) in [("200 OK", true), ("403 Forbidden", false)] {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
@@ -138,7 +168,7 @@ mod tests {
                 String::from_utf8_lossy(&asked[..n]).into_owned()
             });
             let uri: Uri = "https://ca.example/dir".parse().expect("a URL");
-            let stream = connect(&uri, Some(&proxy)).await;
+            let stream = connect(&uri, Some(&proxy), &Denied::default()).await;
             assert!(serve.await.expect("served").starts_with("CONNECT ca.example:443 HTTP/1.1\r\n"));
             match stream {
                 Ok(mut stream) => {

@@ -32,6 +32,7 @@ use connector::Connector;
 use nonces::Nonces;
 
 use crate::budget::Endpoint;
+use crate::denied::Denied;
 
 /// No answer of a CA comes near this.
 const LARGEST_ANSWER: usize = 1 << 20;
@@ -48,6 +49,8 @@ pub struct HttpConfig {
     pub roots: Roots,
     /// Through which proxy.
     pub proxy: Option<Proxy>,
+    /// Where it is not reached.
+    pub denied: Denied,
     /// How long an exchange may take in all.
     pub timeout: Duration,
     /// What the CA takes from our address.
@@ -99,7 +102,7 @@ impl Http {
         let tls = config.roots.client_config()?;
         let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
         let builder = if plain { builder.https_or_http() } else { builder.https_only() };
-        let connector = Connector::new(config.proxy.clone(), CONNECT_LIMIT);
+        let connector = Connector::new(config.proxy.clone(), config.denied.clone(), CONNECT_LIMIT);
         let connector = builder.enable_http1().enable_http2().wrap_connector(connector);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -392,6 +395,7 @@ mod tests {
             directory_url: url.to_owned(),
             roots: Roots::Pem(String::new()),
             proxy: None,
+            denied: Denied::default(),
             timeout: Duration::from_secs(1),
             traffic: Arc::new(Traffic::of(url, &Limits::UNKNOWN)),
         };

@@ -26,6 +26,7 @@ use crate::budget::{Budget, Limits};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::Solvers;
 use crate::client::{Directory, Http, HttpConfig, Proxy, Roots, Traffics};
+use crate::denied::Denied;
 use crate::failure::{Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::names::{DnsName, Names};
@@ -60,6 +61,8 @@ pub struct AcmeConfig {
     pub roots: Roots,
     /// Through which proxy.
     pub proxy: Option<Proxy>,
+    /// Where the CA is not reached, whatever its directory says.
+    pub denied: Denied,
     /// Contacts, terms, external account.
     pub registration: Registration,
     /// How names are proven.
@@ -90,6 +93,7 @@ impl AcmeConfig {
             directory: directory.to_owned(),
             roots: Roots::System,
             proxy: None,
+            denied: Denied::default(),
             registration: Registration::default(),
             solvers: Solvers::stateless_http(),
             profile: None,
@@ -144,6 +148,7 @@ impl AcmeIssuer {
             directory_url: config.directory.clone(),
             roots: config.roots.clone(),
             proxy: config.proxy.clone(),
+            denied: config.denied.clone(),
             timeout: config.timeout,
             traffic,
         })

@@ -133,7 +133,12 @@ impl ApiServer {
             loop {
                 let found = api.get(&name).await?;
                 let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                if conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True") {
+                let spec = &found.data["spec"];
+                let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+                let kind = GroupVersionKind::gvk(text("/group"), text("/versions/0/name"), text("/names/kind"));
+                let established = conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True");
+                // The server is a moment behind itself in saying which kinds there are.
+                if established && pinned_kind(&self.client(), &kind).await.is_ok() {
                     break;
                 }
                 ensure!(Instant::now() < deadline, "{name} is not established: {conditions:?}");

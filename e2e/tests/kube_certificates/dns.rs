@@ -26,7 +26,9 @@ async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
         "preflight": "skip", "resolvers": [bind.address()], "dns": dns});
     std::fs::write(&issuers, json!({"issuers": {"pebble": pebble}}).to_string())?;
     let issuers = issuers.display().to_string();
-    let mut controller = place.cluster.controller_with("one", &["--certificates", "own", "--issuers", &issuers])?;
+    // The name server of this test is on loopback.
+    let arguments = ["--certificates", "own", "--issuers", &issuers, "--tenant-denied-networks", "169.254.0.0/16"];
+    let mut controller = place.cluster.controller_with("one", &arguments)?;
     controller.line("xDS at").await?;
     let _envoy = place.envoy().await?;
 

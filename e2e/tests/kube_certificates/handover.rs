@@ -36,8 +36,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
     let server = &place.cluster.server;
     let host = "kept.cert.example.org";
     // cert-manager issues, as it is deployed.
-    let mut before = place.cluster.controller("one")?;
-    before.line("xDS at").await?;
+    let before = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
     place.by_acme().await?;
     place.route("kept", host).await?;
@@ -93,8 +92,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
 
     // Back again: cert-manager's objects come back under the same names, and nothing else happens.
     drop(during);
-    let mut after = place.cluster.controller("three")?;
-    after.line("xDS at").await?;
+    let _after = place.beside_cert_manager("three").await?;
     place.cluster.until(CERT_MANAGER, "Issuer", SPACE, "cozystack-gateway", |issuer| !issuer.is_null()).await?;
     place.until_served(host, &root).await?;
     assert_eq!(place.installs()?.len(), 2);

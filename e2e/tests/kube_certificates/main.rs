@@ -7,6 +7,7 @@ mod handover;
 mod path;
 mod place;
 mod replicas;
+mod rights;
 #[path = "../kube_tenancy/site.rs"]
 #[allow(dead_code, reason = "each of the two uses its part")]
 mod site;

@@ -74,6 +74,15 @@ impl Place {
             .to_vec()
     }
 
+    /// Starts the controller as it is deployed: cert-manager issues. TenantGateways may name Pebble.
+    pub(crate) async fn beside_cert_manager(&self, identity: &str) -> Result<Gatewright> {
+        let arguments = self.arguments();
+        let arguments: Vec<&str> = arguments.iter().skip(2).map(String::as_str).collect();
+        let mut controller = self.cluster.controller_with(identity, &arguments)?;
+        controller.line("xDS at").await?;
+        Ok(controller)
+    }
+
     /// Starts the controller.
     pub(crate) async fn controller(&self, identity: &str) -> Result<Gatewright> {
         let arguments = self.arguments();

@@ -66,8 +66,7 @@ async fn place(last: u8) -> Result<(Place, Kubelet, CertManager)> {
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
 async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_ordered_for_it() -> Result<()> {
     let (place, _kubelet, _cert_manager) = place(11).await?;
-    let mut before = place.cluster.controller("one")?;
-    before.line("xDS at").await?;
+    let before = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
     issued_by(&place, None).await?;
     place.route("web", HOST).await?;
@@ -105,8 +104,7 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
 
     // Back again: cert-manager takes both for its own.
     drop(during);
-    let mut after = place.cluster.controller("three")?;
-    after.line("xDS at").await?;
+    let _after = place.beside_cert_manager("three").await?;
     until_cert_manager_is_content(&place, &hosts).await?;
     quiet(&place.cluster, 0).await?;
     for (host, ours) in hosts.iter().zip(&ours) {
@@ -123,10 +121,7 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
 async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     let (place, _kubelet, _cert_manager) = place(12).await?;
     // The installation stays with cert-manager; what is known of Pebble holds for tenants of the same directory.
-    let arguments = place.arguments();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut controller = place.cluster.controller_with("one", &arguments[2..])?;
-    controller.line("xDS at").await?;
+    let _controller = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
     issued_by(&place, Some("acme")).await?;
     place.route("web", HOST).await?;

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::lease::{Term, leads};
-use crate::certificates::{Answered, Answers, Desk, Follower, IssuerSettings, Present, Where, Wishing};
+use crate::certificates::{Answered, Answers, Desk, Follower, Present, TenantIssuers, Where, Wishing};
 use crate::model::ObjectName;
 use crate::pipeline::Pipeline;
 use crate::translate::Change;
@@ -28,12 +28,10 @@ pub use notice::watch_answers;
 pub struct Trade {
     /// Where accounts, orders and internal CAs are kept.
     pub namespace: String,
-    /// The ACME issuers of the installation, by name.
-    pub issuers: BTreeMap<String, IssuerSettings>,
+    /// The ACME issuers of the installation, by name, and what holds for those of tenants.
+    pub issuers: TenantIssuers,
     /// How many orders may be on their way at a time.
     pub at_once: usize,
-    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
-    pub http_port: u16,
     /// Who knows where hosts are served.
     pub places: mpsc::Sender<Where>,
 }
@@ -73,7 +71,7 @@ impl Issuance {
     pub fn new(client: Client, trade: Trade, term: watch::Receiver<Term>) -> Self {
         Self {
             client,
-            wishing: Wishing::new(trade.issuers.clone(), trade.http_port),
+            wishing: Wishing::new(trade.issuers.clone()),
             trade: Arc::new(trade),
             term,
             follower: Follower::default(),

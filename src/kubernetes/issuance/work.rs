@@ -91,7 +91,7 @@ async fn try_open(
     let config = DeskConfig {
         storage: storage.clone(),
         authority: Arc::new(authority),
-        issuers: trade.issuers.clone(),
+        issuers: trade.issuers.installed.clone(),
         at_once: trade.at_once,
         places: Some(trade.places.clone()),
         cabinet: Some(storage.clone()),

@@ -309,5 +309,11 @@ fn object(document: Value) -> DynamicObject {
 }
 
 fn failed(doing: &'static str, object: String, failure: Failure) -> StorageError {
+    let failure = match failure {
+        Failure::Forbidden(text) if object.starts_with("Secret ") => {
+            Failure::Forbidden(format!("{text}: kubectl apply -k deploy/certificates gives the right"))
+        }
+        failure => failure,
+    };
     StorageError::Io { doing, object, source: std::io::Error::other(failure) }
 }

@@ -36,6 +36,7 @@ use crate::inputs::{Kind, ObjectKey};
 use crate::model::{Hostname, ObjectName};
 use crate::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
 use job::Job;
+use report::Trouble;
 use states::States;
 use task::Task;
 
@@ -112,7 +113,7 @@ pub struct Tenants {
     tasks: JoinSet<Written>,
     damper: Damper<Task>,
     /// What could not be written, and what is fought over.
-    troubles: BTreeMap<Task, (&'static str, String)>,
+    troubles: BTreeMap<Task, Trouble>,
     /// When Gateways and ListenerSets may be written again.
     rest: BTreeMap<Derived, Instant>,
     /// The large ones that are being written, and those that wait for them.
@@ -438,13 +439,25 @@ impl Tenants {
     }
 
     /// Something cannot be written: the TenantGateway that it belongs to says so.
-    fn trouble(&mut self, task: &Task, trouble: (&'static str, String), tenancy: &Tenancy) {
-        if self.troubles.get(task) != Some(&trouble) {
-            warn!("{}", trouble.1);
-            self.troubles.insert(task.clone(), trouble);
-            if let Some(tenant) = self.tenant_of(task, tenancy) {
-                self.want(Task::Status(tenant));
+    fn trouble(&mut self, task: &Task, (reason, text): (&'static str, String), tenancy: &Tenancy) {
+        let tenant = self.tenant_of(task, tenancy);
+        let of_one_host = match (task, &tenant) {
+            (Task::Object(Derived { kind: DerivedKind::Certificate, name }), Some(tenant)) => {
+                *name.name != *names::wildcard_certificate(&tenant.name)
             }
+            _ => false,
+        };
+        let trouble = Trouble { reason, text, of_one_host };
+        if self.troubles.get(task) != Some(&trouble) {
+            warn!("{}", trouble.text);
+            self.troubles.insert(task.clone(), trouble);
+            self.queue_status(tenant);
+        }
+    }
+
+    fn queue_status(&mut self, tenant: Option<ObjectName>) {
+        if let Some(tenant) = tenant {
+            self.want(Task::Status(tenant));
         }
     }
 
@@ -456,9 +469,7 @@ impl Tenants {
         if over.is_none() {
             self.troubles.remove(task);
             info!("{task}: as it should be");
-            if let Some(tenant) = self.tenant_of(task, tenancy) {
-                self.want(Task::Status(tenant));
-            }
+            self.queue_status(self.tenant_of(task, tenancy));
         }
         over
     }

@@ -50,16 +50,35 @@ pub(super) fn state(seen: &Seen, stands: bool) -> ParentState {
     ParentState { accepted, programmed, listeners, pending }
 }
 
-/// Lays what could not be written over a status: nothing is ready that could not be written. What is wrong with the
-/// TenantGateway itself stands before it.
-pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[(&'static str, String)]) {
+/// Something that could not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trouble {
+    /// The reason of `Ready`.
+    pub(super) reason: &'static str,
+    /// For people.
+    pub(super) text: String,
+    /// Whether it concerns one host and leaves the others as they are.
+    pub(super) of_one_host: bool,
+}
+
+/// Lays what could not be written over a status: nothing is ready that could not be written, but for what serves other
+/// hosts. What is wrong with the TenantGateway itself stands before it.
+pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[Trouble]) {
     const WAITING: [&str; 4] = ["Reconciled", "GatewayNotAccepted", "GatewayNotProgrammed", "ListenersNotReady"];
-    let Some((reason, _)) = troubles.first().filter(|_| WAITING.contains(&status.reason)) else { return };
-    let texts: Vec<&str> = troubles.iter().take(4).map(|(_, text)| text.as_str()).collect();
+    if !WAITING.contains(&status.reason) || troubles.is_empty() {
+        return;
+    }
+    let texts: Vec<&str> = troubles.iter().take(4).map(|trouble| trouble.text.as_str()).collect();
     let more = if troubles.len() > 4 { format!("; and {} more", troubles.len() - 4) } else { String::new() };
-    status.ready = false;
-    status.reason = reason;
-    status.message = format!("{}{more}", texts.join("; "));
+    let told = format!("{}{more}", texts.join("; "));
+    match troubles.iter().find(|trouble| !trouble.of_one_host) {
+        None if status.ready => status.message = format!("{}; {told}", status.message),
+        graver => {
+            status.ready = false;
+            status.reason = graver.or(troubles.first()).map_or(status.reason, |trouble| trouble.reason);
+            status.message = told;
+        }
+    }
 }
 
 /// Whether a status says that others are to act yet: it may be another in a moment.
@@ -151,7 +170,15 @@ mod tests {
 
     #[test]
     fn what_could_not_be_written_is_told_unless_something_worse_is() {
-        let troubles = [("ReconcileError", "Certificate a/x: refused: no".to_owned())];
+        let text = "Certificate a/x: refused: no".to_owned();
+        let mut troubles = [Trouble { reason: "ReconcileError", text, of_one_host: true }];
+        let mut told = status("Reconciled");
+        lay_troubles(&mut told, &troubles);
+        assert_eq!((told.ready, told.reason, &*told.message), (true, "Reconciled", "m; Certificate a/x: refused: no"));
+        let mut told = status("ListenersNotReady");
+        lay_troubles(&mut told, &troubles);
+        assert_eq!((told.ready, told.reason), (false, "ReconcileError"), "no host is served");
+        troubles[0].of_one_host = false;
         let mut told = status("Reconciled");
         lay_troubles(&mut told, &troubles);
         assert_eq!(

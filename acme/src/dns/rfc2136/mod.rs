@@ -12,7 +12,6 @@ use async_trait::async_trait;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode, UpdateMessage};
 use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 pub use self::tsig::TsigHash;
@@ -21,6 +20,7 @@ use super::api::zone_candidates;
 use super::query::{over_tcp, question};
 use super::secret::Secret;
 use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
+use crate::denied::Denied;
 
 const PROVIDER: &str = "rfc2136";
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -46,6 +46,7 @@ pub struct Rfc2136 {
     nameserver: String,
     key: TsigKey,
     zone: Option<String>,
+    denied: Denied,
 }
 
 impl Rfc2136 {
@@ -60,7 +61,12 @@ impl Rfc2136 {
         {
             return Err(wrong(format!("zone: {zone:?} is not a domain name")));
         }
-        Ok(Self { nameserver, key, zone })
+        Ok(Self { nameserver, key, zone, denied: Denied::default() })
+    }
+
+    /// Sends nothing there, whatever the server's name leads to.
+    pub fn denying(self, denied: Denied) -> Self {
+        Self { denied, ..self }
     }
 
     async fn zone(&self, name: &str) -> Result<Name, DnsError> {
@@ -127,13 +133,13 @@ impl Rfc2136 {
     }
 
     async fn address(&self) -> Result<SocketAddr, DnsError> {
-        let looked = timeout(ANSWER_LIMIT, lookup_host(&self.nameserver)).await;
-        let mut found = match looked {
+        let looked = timeout(ANSWER_LIMIT, self.denied.look_up(&self.nameserver)).await;
+        let found = match looked {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => return Err(self.unavailable(format!("resolving {}: {error}", self.nameserver))),
             Err(_) => return Err(self.unavailable(format!("resolving {}: no answer in time", self.nameserver))),
         };
-        found.next().ok_or_else(|| self.unavailable(format!("{} has no address", self.nameserver)))
+        found.first().copied().ok_or_else(|| self.unavailable(format!("{} has no address", self.nameserver)))
     }
 
     fn unsigned(&self, name: &str, why: Unsigned, code: ResponseCode) -> DnsError {

@@ -1,0 +1,69 @@
+//! What lies in `deploy/`, as kustomize would put it together.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::apiserver::manifests::documents;
+
+/// The folder.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+/// The objects of a kustomization, in its order: its `resources`, with its `images`. It may say nothing else.
+pub fn kustomized(folder: &Path) -> Result<Vec<Value>> {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| name.to_owned());
+    let index = documents(&read("kustomization.yaml")?)?.pop().context("an index")?;
+    let mut all = Vec::new();
+    for (field, value) in index.as_object().context("an index is a mapping")? {
+        match field.as_str() {
+            "apiVersion" | "kind" | "images" => {}
+            "resources" => {
+                for name in value.as_array().into_iter().flatten().filter_map(Value::as_str) {
+                    all.extend(documents(&read(name)?)?);
+                }
+            }
+            other => anyhow::bail!("{other} of a kustomization is not known here"),
+        }
+    }
+    for object in &mut all {
+        for field in ["initContainers", "containers"] {
+            let containers = object.pointer_mut(&format!("/spec/template/spec/{field}"));
+            for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
+                for image in index["images"].as_array().into_iter().flatten() {
+                    rename(container, image);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn rename(container: &mut Value, image: &Value) {
+    let held = container["image"].as_str().unwrap_or_default();
+    let (name, tag) = held.split_once(':').map_or((held, None), |(name, tag)| (name, Some(tag)));
+    if image["name"] == name {
+        let name = image["newName"].as_str().unwrap_or(name);
+        let tag = image["newTag"].as_str().or(tag).map(|tag| format!(":{tag}"));
+        container["image"] = json!(format!("{name}{}", tag.unwrap_or_default()));
+    }
+}
+
+/// Every manifest below a folder, kustomizations aside, with what it is called.
+pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Value)>> {
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    entries.sort();
+    let mut all = Vec::new();
+    for path in entries {
+        if path.is_dir() {
+            all.extend(manifests(&path)?);
+        } else if path.file_name().is_some_and(|name| name != "kustomization.yaml") {
+            for object in documents(&std::fs::read_to_string(&path)?)? {
+                all.push((path.clone(), object));
+            }
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,168 @@
+//! The running controller beside Cilium's own controllers, on one API server: each writes its part, the tenant's status
+//! comes to say what Cilium says, and both come to rest.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::apiserver::{ApiServer, Request, is_write};
+use e2e::cilium::{CONTROLLER, Cilium};
+use e2e::cluster::{ACCOUNT, Cluster, condition, tls_secret};
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const TENANT: &str = "gateway.cozystack.io/v1alpha1";
+/// Under this name routes are told how their claims fared.
+const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
+/// More than a Gateway has room for.
+const HOSTS: usize = 70;
+
+async fn start() -> Result<(Cluster, Cilium)> {
+    let mut server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let cert_manager = folder.join("../.tools/cert-manager-crds");
+    ensure!(cert_manager.exists(), "no {}; run: e2e/tools install cert-manager-crds", cert_manager.display());
+    server.install_crds(&cert_manager).await?;
+    server.install_crds(&folder.join("../deploy/crds")).await?;
+    server.start_controllers()?;
+    let cilium = Cilium::start(&server).await?;
+    Ok((Cluster::over(server).await?, cilium))
+}
+
+fn route(namespace: &str, name: &str, hostnames: &[&str]) -> Value {
+    let gateway = json!({"name": "cozystack", "namespace": "tenant-a"});
+    let set = json!({"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "name": "cozystack-overflow-1",
+        "namespace": "tenant-a"});
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"parentRefs": [gateway, set], "hostnames": hostnames,
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+/// Does what cert-manager does: fills the Secret of every Certificate. Returns how many there are.
+async fn issue(server: &ApiServer) -> Result<usize> {
+    let certificates = server.api("cert-manager.io/v1", "Certificate", "tenant-a").await?;
+    let secrets = server.api("v1", "Secret", "tenant-a").await?;
+    let all = certificates.list(&ListParams::default()).await?.items;
+    for certificate in &all {
+        let name = certificate.data["spec"]["secretName"].as_str().context("a name")?;
+        if secrets.get_metadata_opt(name).await?.is_none() {
+            let names = certificate.data["spec"]["dnsNames"].as_array().context("names")?;
+            let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+            server.put(tls_secret("tenant-a", name, &names)?).await?;
+        }
+    }
+    Ok(all.len())
+}
+
+/// Waits until nobody but this test has written for five seconds, and returns how many writes there were until then.
+async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let theirs = |request: &Request| {
+        is_write(request)
+            && !matches!(&*request.resource, "leases" | "events")
+            && (request.user == ACCOUNT || request.user == "cilium")
+    };
+    let (mut before, mut since) = (0, Instant::now());
+    loop {
+        let all: Vec<Request> = server.requests()?.into_iter().filter(theirs).collect();
+        if all.len() != before {
+            (before, since) = (all.len(), Instant::now());
+        } else if since.elapsed() > Duration::from_secs(5) {
+            return Ok(all);
+        }
+        let last: Vec<String> = all.iter().rev().take(6).map(|r| format!("{} {} {}", r.user, r.verb, r.uri)).collect();
+        ensure!(Instant::now() < deadline, "they do not come to rest: {last:#?}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// What a route was told under a name of a parent of this kind.
+fn told(route: &Value, controller: &str, kind: &str) -> Option<Value> {
+    let is = |parent: &&Value| {
+        let of = parent["parentRef"]["kind"].as_str().unwrap_or("Gateway");
+        parent["controllerName"] == controller && of == kind
+    };
+    let entry = route["status"]["parents"].as_array()?.iter().find(is)?;
+    Some(condition(entry, "Accepted")?["reason"].clone())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
+async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
+    let (cluster, cilium) = start().await?;
+    let server = &cluster.server;
+    let mut controller = cluster.controller("one")?;
+    controller.line("holding the lease").await?;
+    for name in ["tenant-a", "tenant-b"] {
+        let labels = json!({"namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.org"});
+        server
+            .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+            .await?;
+        server
+            .put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": name},
+                "spec": {"ports": [{"name": "http", "port": 80}]}}))
+            .await?;
+    }
+    server
+        .put(json!({"apiVersion": TENANT, "kind": "TenantGateway", "metadata": {"name": "cozystack", "namespace": "tenant-a"},
+            "spec": {"apex": "a.org"}}))
+        .await?;
+    server.put(route("tenant-a", "app", &["app.a.org", "contested.a.org"])).await?;
+    server.put(route("tenant-b", "thief", &["contested.a.org"])).await?;
+    let hosts: Vec<String> = (0..HOSTS).map(|number| format!("h{number:02}.a.org")).collect();
+    for (number, chunk) in hosts.chunks(14).enumerate() {
+        let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
+        server.put(route("tenant-b", &format!("many-{number}"), &chunk)).await?;
+    }
+    cilium.give_address(server, "tenant-a", "cozystack").await?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while issue(server).await? < HOSTS + 2 {
+        ensure!(Instant::now() < deadline, "not every host has a Certificate");
+        sleep(Duration::from_millis(200)).await;
+    }
+
+    let all_ready = |object: &Value| {
+        let ready = condition(&object["status"], "Ready");
+        ready.is_some_and(|ready| ready["message"] == format!("all {} listeners are ready", HOSTS + 3))
+    };
+    let limit = Duration::from_secs(90);
+    server
+        .until((TENANT, "TenantGateway", "tenant-a"), "cozystack", limit, all_ready)
+        .await
+        .with_context(|| cilium.log())?;
+    rest(server).await?;
+    let lost = |route: &Value| {
+        told(route, CLAIMS, "Gateway") == Some(json!("HostnameConflict"))
+            && told(route, CONTROLLER, "Gateway") == Some(json!("NotAllowedByListeners"))
+    };
+    cluster.until(GATEWAY, "HTTPRoute", "tenant-b", "thief", lost).await?;
+    let taken = |kind: &'static str| {
+        move |route: &Value| {
+            [CLAIMS, CONTROLLER].iter().all(|controller| told(route, controller, kind) == Some(json!("Accepted")))
+        }
+    };
+    cluster.until(GATEWAY, "HTTPRoute", "tenant-a", "app", taken("Gateway")).await?;
+
+    // One host more is one write of one object each, and rest again.
+    let before = rest(server).await?.len();
+    server.put(route("tenant-b", "late", &["late.a.org"])).await?;
+    while issue(server).await? < HOSTS + 3 {
+        sleep(Duration::from_millis(100)).await;
+    }
+    cluster.until(GATEWAY, "HTTPRoute", "tenant-b", "late", taken("ListenerSet")).await?;
+    let written = rest(server).await?.split_off(before);
+    let ours: Vec<&str> = written.iter().filter(|r| r.user == ACCOUNT).map(|r| &*r.resource).collect();
+    assert!(ours.iter().filter(|resource| **resource == "listenersets").count() == 1, "{ours:?}");
+    assert!(!ours.contains(&"gateways") && ours.len() <= 6, "{ours:?}");
+
+    // Who begins anew finds nothing to do.
+    drop(controller);
+    let before = rest(server).await?.len();
+    let mut controller = cluster.controller("two")?;
+    controller.line("holding the lease").await?;
+    let written = rest(server).await?.split_off(before);
+    assert!(written.is_empty(), "{written:?}");
+    Ok(())
+}

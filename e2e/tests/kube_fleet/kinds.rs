@@ -1,0 +1,232 @@
+//! The Service of a dedicated Gateway in every form that parameters and listeners give it, one after the other.
+
+use anyhow::{Context, Result};
+use e2e::cluster::{BACKEND, Cluster, is_true, tls_secret};
+use serde_json::{Value, json};
+
+use super::{GATEWAY, change, dedicated, gateway, give, parameters, told};
+
+/// A change, and what becomes of it.
+struct Step {
+    name: &'static str,
+    /// `spec.service` of the parameters.
+    service: Value,
+    /// `spec.addresses` of the Gateway.
+    addresses: Value,
+    /// The ports of its listeners.
+    ports: &'static [u16],
+    /// The address that the load balancer gets, if one gives any.
+    given: Option<&'static str>,
+    /// Reason of `Programmed`.
+    reason: &'static str,
+    /// What is in its text.
+    text: &'static str,
+    /// What the Service is like, but for its ports.
+    like: fn(&Value) -> bool,
+}
+
+const ASKED: &str = "198.18.0.7";
+
+fn steps() -> Vec<Step> {
+    let balanced = |class: &str| json!({"type": "LoadBalancer", "loadBalancerClass": class});
+    let ip = |ip: &str| json!([{"type": "IPAddress", "value": ip}]);
+    let base = || Step {
+        name: "",
+        service: json!({"type": "ClusterIP"}),
+        addresses: json!([]),
+        ports: &[443],
+        given: None,
+        reason: "Programmed",
+        text: "acknowledged",
+        like: |o| o["spec"]["type"] == "ClusterIP" && o["spec"]["ports"][0]["nodePort"].is_null(),
+    };
+    vec![
+        Step { name: "within the cluster", ..base() },
+        Step {
+            name: "on nodes, with another port",
+            service: json!({"type": "NodePort"}),
+            ports: &[443, 8443],
+            like: |o| o["spec"]["type"] == "NodePort" && o["spec"]["ports"][1]["nodePort"].is_u64(),
+            ..base()
+        },
+        Step { name: "within the cluster again, with the first port alone", ..base() },
+        Step {
+            name: "a load balancer of a class, without an address",
+            service: balanced("example.org/a"),
+            reason: "AddressNotAssigned",
+            text: "has no address yet",
+            like: |o| o["spec"]["loadBalancerClass"] == "example.org/a",
+            ..base()
+        },
+        Step {
+            name: "and with one",
+            service: balanced("example.org/a"),
+            given: Some(BACKEND),
+            like: |o| o["spec"]["loadBalancerClass"] == "example.org/a",
+            ..base()
+        },
+        Step {
+            name: "of another class, which it cannot be, and with another port, which it can have",
+            service: balanced("example.org/b"),
+            ports: &[443, 8443],
+            given: Some(BACKEND),
+            reason: "Invalid",
+            text: "which Kubernetes does not change: delete the Service",
+            like: |o| o["spec"]["loadBalancerClass"] == "example.org/a",
+            ..base()
+        },
+        Step {
+            name: "of the class that it has, which has no other say any more",
+            service: json!({"type": "LoadBalancer"}),
+            given: Some(BACKEND),
+            like: |o| o["spec"]["loadBalancerClass"] == "example.org/a",
+            ..base()
+        },
+        Step {
+            name: "with an address that it asks for and does not get",
+            service: json!({"type": "LoadBalancer"}),
+            addresses: ip(ASKED),
+            given: Some(BACKEND),
+            reason: "AddressNotUsable",
+            text: "got 198.18.0.1 instead of 198.18.0.7",
+            like: |o| o["spec"]["loadBalancerIP"] == ASKED,
+            ..base()
+        },
+        Step {
+            name: "and gets",
+            service: json!({"type": "LoadBalancer"}),
+            addresses: ip(ASKED),
+            given: Some(ASKED),
+            like: |o| o["spec"]["loadBalancerIP"] == ASKED,
+            ..base()
+        },
+        Step {
+            name: "one that can be had with a load balancer only: the Service stays as it is",
+            service: json!({"type": "NodePort"}),
+            addresses: ip(ASKED),
+            reason: "AddressNotUsable",
+            text: "type LoadBalancer only",
+            like: |o| o["spec"]["type"] == "LoadBalancer",
+            ..base()
+        },
+        Step {
+            name: "on nodes",
+            service: json!({"type": "NodePort"}),
+            like: |o| {
+                let spec = &o["spec"];
+                spec["type"] == "NodePort" && spec["loadBalancerClass"].is_null() && spec["loadBalancerIP"].is_null()
+            },
+            ..base()
+        },
+    ]
+}
+
+fn ports(service: &Value) -> Vec<u64> {
+    service["spec"]["ports"].as_array().into_iter().flatten().filter_map(|port| port["port"].as_u64()).collect()
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    dedicated(&cluster).await?;
+    // Envoys of both families, two of one.
+    let labels = json!({"kubernetes.io/service-name": "gatewright-envoy"});
+    let slice = |name: &str, family: &str, addresses: &[&str]| {
+        let endpoints: Vec<Value> = addresses.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+            "metadata": {"name": name, "namespace": "gatewright-system", "labels": labels},
+            "endpoints": endpoints, "ports": [{"name": "http", "port": 80}]})
+    };
+    server.put(slice("gatewright-envoy-1", "IPv4", &[BACKEND, "198.18.0.2"])).await?;
+    server.put(slice("gatewright-envoy-2", "IPv6", &["2001:db8::1"])).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+    server.put(tls_secret("default", "cert", &["web.example.org"])?).await?;
+    server.put(parameters("own", json!({"fleet": "Dedicated", "service": {"type": "ClusterIP"}}))).await?;
+    server.put(gateway("default", "own", 443, &["web.example.org"])).await?;
+    let (mut cluster_ip, mut first) = (Value::Null, Value::Null);
+    for step in steps() {
+        let Step { name, service, addresses, ports: wanted, given, reason, text, like } = step;
+        #[expect(clippy::print_stdout, reason = "what is printed last says at which step it failed")]
+        {
+            println!("{name}");
+        }
+        server.put(parameters("own", json!({"fleet": "Dedicated", "service": service}))).await?;
+        let listener = |port: &u16| {
+            json!({"name": format!("l{port}"), "protocol": "HTTPS", "port": port, "hostname": "web.example.org",
+                "tls": {"certificateRefs": [{"name": "cert"}]}})
+        };
+        let listeners: Vec<Value> = wanted.iter().map(listener).collect();
+        change(&cluster, "default", json!({"spec": {"listeners": listeners, "addresses": addresses}})).await?;
+        let right = |o: &Value| {
+            like(o) && ports(o).iter().eq(wanted.iter().map(|port| u64::from(*port)).collect::<Vec<_>>().iter())
+        };
+        let there = cluster.until("v1", "Service", "default", "edge-own", right).await?;
+        if let Some(given) = given {
+            give(&cluster, "default", "edge-own", given).await?;
+        }
+        // It is one and the same Service, and the ports of the Envoys are those that they were.
+        let target = there["spec"]["ports"][0]["targetPort"].clone();
+        if first.is_null() {
+            (first, cluster_ip) = (target, there["spec"]["clusterIP"].clone());
+        } else {
+            assert_eq!((&target, &there["spec"]["clusterIP"]), (&first, &cluster_ip), "{name}");
+        }
+        let reached = match (given, reason) {
+            (_, "AddressNotUsable" | "AddressNotAssigned") => Value::Null,
+            (Some(ip), _) => json!(ip),
+            (None, _) => cluster_ip.clone(),
+        };
+        let said = |o: &Value| {
+            let (why, what) = told(&o["status"], "Programmed");
+            why == reason && what.contains(text) && is_new(o) && o["status"]["addresses"][0]["value"] == reached
+        };
+        cluster.until(GATEWAY, "Gateway", "default", "edge", said).await?;
+        for (family, envoys) in [("v4", json!([[BACKEND], ["198.18.0.2"]])), ("v6", json!([["2001:db8::1"]]))] {
+            let number = target_numbers(&there);
+            let right = |o: &Value| {
+                let numbers: Vec<&Value> = o["ports"].as_array().into_iter().flatten().map(|p| &p["port"]).collect();
+                let there: Vec<&Value> =
+                    o["endpoints"].as_array().into_iter().flatten().map(|endpoint| &endpoint["addresses"]).collect();
+                json!(there) == envoys && json!(numbers) == number
+            };
+            cluster
+                .until("discovery.k8s.io/v1", "EndpointSlice", "default", &format!("edge-own-{family}"), right)
+                .await?;
+        }
+    }
+
+    // The class that it cannot have: whoever deletes the Service gets it anew.
+    let class = json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/a"});
+    server.put(parameters("own", json!({"fleet": "Dedicated", "service": class}))).await?;
+    cluster
+        .until("v1", "Service", "default", "edge-own", |o| o["spec"]["loadBalancerClass"] == "example.org/a")
+        .await?;
+    let class = json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/b"});
+    server.put(parameters("own", json!({"fleet": "Dedicated", "service": class}))).await?;
+    cluster.until(GATEWAY, "Gateway", "default", "edge", |o| told(&o["status"], "Programmed").0 == "Invalid").await?;
+    let services = server.api("v1", "Service", "default").await?;
+    let old = services.get("edge-own").await?.metadata.uid.context("a UID")?;
+    services.delete("edge-own", &Default::default()).await?;
+    let anew = |o: &Value| o["spec"]["loadBalancerClass"] == "example.org/b" && o["metadata"]["uid"] != *old;
+    cluster.until("v1", "Service", "default", "edge-own", anew).await?;
+    give(&cluster, "default", "edge-own", BACKEND).await?;
+    cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+/// Whether the status is about the present generation.
+fn is_new(object: &Value) -> bool {
+    let generation = &object["metadata"]["generation"];
+    e2e::cluster::condition(&object["status"], "Programmed").is_some_and(|c| c["observedGeneration"] == *generation)
+}
+
+/// The ports of the Envoys that a Service leads to.
+fn target_numbers(service: &Value) -> Value {
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    json!(ports.map(|port| port["targetPort"].clone()).collect::<Vec<_>>())
+}

@@ -1,0 +1,169 @@
+//! What the API server refuses of a dedicated Gateway's Service: it stands in that Gateway's status, until it is taken, and
+//! hurts nobody else.
+
+use anyhow::{Context, Result};
+use e2e::cluster::{BACKEND, Cluster, is_true};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::{GATEWAY, class, dedicated, gateway, give, parameters, target, told};
+
+/// A quota without room for load balancers, as its controller would have counted it.
+async fn quota(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let hard = json!({"services.loadbalancers": "0"});
+    cluster
+        .server
+        .put(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": namespace},
+            "spec": {"hard": hard}}))
+        .await?;
+    let quotas = cluster.server.api("v1", "ResourceQuota", namespace).await?;
+    let counted = json!({"status": {"hard": hard, "used": hard}});
+    quotas.patch_status("none", &Default::default(), &Patch::Merge(&counted)).await?;
+    Ok(())
+}
+
+async fn add(cluster: &Cluster, namespace: &str) -> Result<()> {
+    cluster.server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    dedicated(&cluster).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+    for namespace in ["alice", "bob", "carol"] {
+        add(&cluster, namespace).await?;
+    }
+
+    // A quota has no room for Alice's. Bob's is made all the same.
+    quota(&cluster, "alice").await?;
+    server.put(gateway("alice", "own", 443, &["web.example.org"])).await?;
+    let refused = |o: &Value| told(&o["status"], "Programmed").1.contains("exceeded quota");
+    let alices = cluster.until(GATEWAY, "Gateway", "alice", "edge", refused).await?;
+    let (reason, text) = told(&alices["status"], "Programmed");
+    assert_eq!(reason, "AddressNotAssigned");
+    assert!(text.starts_with("Service alice/edge-own: refused: "), "{text}");
+    server.put(gateway("bob", "own", 443, &["web.example.org"])).await?;
+    cluster.until("v1", "Service", "bob", "edge-own", |o| target(o).is_some()).await?;
+    server.api("v1", "ResourceQuota", "alice").await?.delete("none", &Default::default()).await?;
+    cluster.until("v1", "Service", "alice", "edge-own", |o| target(o).is_some()).await?;
+    let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
+    cluster.until(GATEWAY, "Gateway", "alice", "edge", no_address).await?;
+    // The cause that is next in line: there is no certificate.
+    give(&cluster, "alice", "edge-own", BACKEND).await?;
+    server.put(e2e::cluster::tls_secret("alice", "cert", &["web.example.org"])?).await?;
+    cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+
+    // A policy does not take a further port: what is served is served on, and it is said what is not.
+    server
+        .put(json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "no-8443"}, "spec": {"failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"], "resources": ["services"]}]},
+                "validations": [{"expression": "object.spec.ports.all(p, p.port != 8443)", "message": "port 8443 is not for you"}]}}))
+        .await?;
+    server
+        .put(json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "no-8443"}, "spec": {"policyName": "no-8443", "validationActions": ["Deny"]}}))
+        .await?;
+    let services = server.api("v1", "Service", "carol").await?;
+    let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe"}, "spec": {"ports": [{"port": 8443}]}});
+    for attempt in 0.. {
+        // Until the policy is known to the server.
+        let outcome = services.patch("probe", &PatchParams::apply("test"), &Patch::Apply(&probe)).await;
+        if outcome.is_err() {
+            break;
+        }
+        services.delete("probe", &Default::default()).await?;
+        assert!(attempt < 200, "the policy is not enforced");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let mut wider = gateway("alice", "own", 443, &["web.example.org"]);
+    let mut second = wider["spec"]["listeners"][0].clone();
+    (second["name"], second["port"]) = (json!("second"), json!(8443));
+    wider["spec"]["listeners"].as_array_mut().context("a list")?.push(second);
+    server.put(wider).await?;
+    let refused = |o: &Value| told(&o["status"], "Programmed").1.contains("port 8443 is not for you");
+    let alices = cluster.until(GATEWAY, "Gateway", "alice", "edge", refused).await?;
+    assert_eq!(alices["status"]["addresses"][0]["value"], BACKEND, "it is reached as before");
+    cluster
+        .until(GATEWAY, "Gateway", "alice", "edge", |o| {
+            is_true(&o["status"]["listeners"][0], "Programmed") && !is_true(&o["status"]["listeners"][1], "Programmed")
+        })
+        .await?;
+    let bindings = server.api("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "").await?;
+    bindings.delete("no-8443", &Default::default()).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "alice", "edge", |o| {
+            is_true(&o["status"], "Programmed") && is_true(&o["status"]["listeners"][1], "Programmed")
+        })
+        .await?;
+
+    // A right is missing.
+    let roles = server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
+    let full = roles.get("gatewright-controller").await?;
+    let mut rules = full.data["rules"].clone();
+    for rule in rules.as_array_mut().context("rules")? {
+        let of_services = rule["resources"].as_array().is_some_and(|all| all.contains(&json!("services")));
+        if of_services {
+            rule["verbs"] = json!(["get", "list", "watch"]);
+        }
+    }
+    roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&json!({"rules": rules}))).await?;
+    let users = |o: &Value| told(&o["status"], "Programmed").1;
+    server.put(gateway("carol", "own", 443, &["web.example.org"])).await?;
+    let refused = |o: &Value| users(o).contains("not allowed: ") && users(o).contains("resource \"services\"");
+    cluster.until(GATEWAY, "Gateway", "carol", "edge", refused).await?;
+    let rules = json!({"rules": full.data["rules"]});
+    roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&rules)).await?;
+    cluster.until("v1", "Service", "carol", "edge-own", |o| target(o).is_some()).await?;
+    cluster.until(GATEWAY, "Gateway", "carol", "edge", no_address).await?;
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
+async fn what_somebody_else_made_under_a_name_of_ours_is_left_and_told() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    dedicated(&cluster).await?;
+    let slice = |name: &str, service: &str, labels: Value| {
+        let mut slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": name, "namespace": "default", "labels": labels},
+            "endpoints": [{"addresses": ["192.0.2.9"]}], "ports": [{"name": "x", "port": 1}]});
+        slice["metadata"]["labels"]["kubernetes.io/service-name"] = json!(service);
+        slice
+    };
+    // Under the very name, and beside it, with a label that says it was ours.
+    server.put(slice("edge-own-v4", "edge-own", json!({}))).await?;
+    let ours =
+        json!({"endpointslice.kubernetes.io/managed-by": "gatewright", "app.kubernetes.io/managed-by": "gatewright"});
+    server.put(slice("edge-own-by-hand", "edge-own", ours)).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("holding the lease").await?;
+    server.put(gateway("default", "own", 443, &["web.example.org"])).await?;
+    cluster.until("v1", "Service", "default", "edge-own", |o| target(o).is_some()).await?;
+    let theirs =
+        |o: &Value| told(&o["status"], "Programmed").1.contains("EndpointSlice default/edge-own-v4 is somebody else's");
+    cluster.until(GATEWAY, "Gateway", "default", "edge", theirs).await?;
+    let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", "default").await?;
+    assert_eq!(slices.get("edge-own-v4").await?.data["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+    slices.delete("edge-own-v4", &Default::default()).await?;
+    let ours = |o: &Value| o["endpoints"][0]["addresses"] == json!([BACKEND]);
+    cluster.until("discovery.k8s.io/v1", "EndpointSlice", "default", "edge-own-v4", ours).await?;
+    let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
+    cluster.until(GATEWAY, "Gateway", "default", "edge", no_address).await?;
+
+    // The fleet is another one: what is ours goes, and nothing else.
+    server.put(parameters("own", json!({"fleet": "Shared"}))).await?;
+    server.put(class("own", Some(("GatewayParameters", "own")))).await?;
+    cluster.until("v1", "Service", "default", "edge-own", Value::is_null).await?;
+    assert!(slices.get_opt("edge-own-v4").await?.is_none(), "it goes before the Service");
+    assert!(slices.get_opt("edge-own-by-hand").await?.is_some(), "it has no owner reference of ours");
+    Ok(())
+}
