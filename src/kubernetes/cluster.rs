@@ -43,6 +43,8 @@ const BEHIND: Duration = Duration::from_secs(2);
 const ABSENT: Duration = Duration::from_secs(10);
 /// How long it waits, in the first time after the start, for the number of Envoys to settle.
 const COUNTING: Duration = Duration::from_secs(2);
+/// How long what a route is told of its claims waits for what the controller of its Gateway says, which comes first.
+const OTHERS: Duration = Duration::from_millis(700);
 /// The time after the start in which Envoys come back.
 const FIRST: Duration = Duration::from_secs(30);
 
@@ -504,9 +506,11 @@ impl Cluster {
             refused(tenancy, key, status);
         }
         let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
-        let us = Us { controller: &self.controller, claims };
+        let mut us = Us { controller: &self.controller, claims, alone: false };
+        let waits = status::waits(seen, &us).then(|| *self.held.entry(key.clone()).or_insert(now + OTHERS));
+        us.alone = waits.is_some_and(|until| until <= now);
         let Some(document) = status::patch(key, said.as_ref(), seen, &us, &time) else {
-            return Decision::Nothing;
+            return waits.filter(|_| !us.alone).map_or(Decision::Nothing, Decision::Later);
         };
         if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
             && let Some(at) = self.patience(key, now)

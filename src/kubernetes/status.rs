@@ -23,6 +23,53 @@ pub struct Us<'a> {
     /// What a route is told of its claims at Gateways of others, and the generation that it was made from; `None` where
     /// there are no TenantGateways, and such entries are none of ours.
     pub claims: Option<(Vec<Value>, i64)>,
+    /// Whether the controllers of other Gateways had their time to say something first, see [`waits`].
+    pub alone: bool,
+}
+
+/// Whether something that is told of claims waits for the controller of its Gateway. Cilium takes the first entry of a parentRef
+/// for its own, whoever wrote it (`mergeStatusConditions` of its routechecks, 1.20): so ours comes after it, and one that it
+/// wrote into is taken away for it to make one of its own.
+pub(super) fn waits(seen: &Seen, us: &Us<'_>) -> bool {
+    let current = seen.status();
+    let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    us.claims.iter().flat_map(|(entries, _)| entries).any(|entry| turn(there, entry, us) == Turn::NotYet)
+}
+
+/// Whether an entry may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Whoever has to come first is not there.
+    NotYet,
+    /// Where it is.
+    Here,
+    /// After what is there.
+    Last,
+}
+
+fn turn(there: &[Value], entry: &Value, us: &Us<'_>) -> Turn {
+    let of = |one: &Value| parent(&one["parentRef"]) == parent(&entry["parentRef"]);
+    let mine = there.iter().position(|one| one["controllerName"] == CONTROLLER && of(one));
+    let theirs = there.iter().position(|one| !is_ours(one, us) && of(one));
+    let is_ours_alone = |at: usize| {
+        let conditions = there[at]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        conditions.iter().all(|condition| condition["type"] == "Accepted")
+    };
+    match (mine, theirs) {
+        // What we serve ourselves tells among its own entries.
+        _ if entry["controllerName"] != CONTROLLER || us.controller == CONTROLLER => Turn::Here,
+        (Some(mine), Some(theirs)) if mine < theirs => Turn::Last,
+        (_, Some(_)) => Turn::Here,
+        (Some(mine), None) if is_ours_alone(mine) => Turn::Here,
+        (_, None) if us.alone => Turn::Here,
+        (_, None) => Turn::NotYet,
+    }
+}
+
+/// Whether an entry of a route's status is one that we write.
+fn is_ours(entry: &Value, us: &Us<'_>) -> bool {
+    let controller = &entry["controllerName"];
+    controller == us.controller || us.claims.is_some() && controller == CONTROLLER
 }
 
 /// The document to apply to the status subresource; `None` when there is nothing to say. `status` is `None` for an
@@ -75,17 +122,21 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &Us<'_>, now: &st
         _ => Vec::new(),
     };
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
-    own.extend(us.claims.iter().flat_map(|(entries, _)| entries.iter().cloned()));
-    let ours = |entry: &Value| {
-        let controller = &entry["controllerName"];
-        controller == us.controller || us.claims.is_some() && controller == CONTROLLER
-    };
+    let mut moved = false;
+    for entry in us.claims.iter().flat_map(|(entries, _)| entries) {
+        let turn = turn(there, entry, us);
+        moved |= turn == Turn::Last;
+        if turn != Turn::NotYet {
+            own.push(entry.clone());
+        }
+    }
+    let ours = |entry: &Value| is_ours(entry, us);
     let same = |a: &Value, b: &Value| {
         a["controllerName"] == b["controllerName"] && parent(&a["parentRef"]) == parent(&b["parentRef"])
     };
     let agree = there.iter().filter(|entry| ours(entry)).count() == own.len()
         && own.iter().all(|entry| there.iter().any(|t| ours(t) && same(t, entry) && agrees("", entry, t)));
-    if agree {
+    if agree && !moved {
         return None;
     }
     // Places are kept: entries that move are a change to whoever reads them.
@@ -94,9 +145,10 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &Us<'_>, now: &st
         if !ours(entry) {
             all.push(entry.clone());
         } else if let Some(at) = own.iter().position(|one| same(one, entry)) {
-            let mut one = own.remove(at);
-            keep_times(&mut one["conditions"], &entry["conditions"]);
-            all.push(one);
+            keep_times(&mut own[at]["conditions"], &entry["conditions"]);
+            if turn(there, &own[at], us) == Turn::Here {
+                all.push(own.remove(at));
+            }
         }
     }
     all.append(&mut own);
@@ -206,7 +258,7 @@ mod tests {
     }
 
     fn check(kind: Kind, status: Option<&ObjectStatus>, seen: &Seen) -> Option<Value> {
-        let us = Us { controller: US, claims: None };
+        let us = Us { controller: US, claims: None, alone: true };
         patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, &us, NOW)
     }
 
@@ -305,11 +357,48 @@ mod tests {
         };
         let held = seen(2, json!({"parents": [told("stale", "True"), told("g", "True")]}));
         let key = ObjectKey::new(Kind::GRPCRoute, ObjectName::new("a", "x"));
-        let check = |claims| patch(&key, None, &held, &Us { controller: US, claims }, NOW);
+        let check = |claims| patch(&key, None, &held, &Us { controller: US, claims, alone: true }, NOW);
         assert_eq!(check(None), None);
         let written = check(Some((vec![told("g", "False")], 2))).expect("a difference");
         assert_eq!(written["status"]["parents"], json!([told("g", "False")]));
         assert_eq!(check(Some((vec![told("g", "False")], 1))), None, "the verdict is older than the route");
         assert_eq!(check(Some((vec![told("stale", "True"), told("g", "True")], 2))), None);
+    }
+
+    /// As Cilium 1.20 writes: into the first entry of its parentRef, whoever wrote that.
+    #[test]
+    fn what_claims_are_told_comes_after_what_the_gateways_controller_says() {
+        let entry = |controller: &str, kinds: &[&str]| {
+            let conditions: Vec<Value> =
+                kinds.iter().map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": NOW})).collect();
+            json!({"controllerName": controller, "parentRef": {"name": "g"}, "conditions": conditions})
+        };
+        let (theirs, ours) = (entry("io.cilium/x", &["Accepted", "ResolvedRefs"]), entry(CONTROLLER, &["Accepted"]));
+        let taken = entry(CONTROLLER, &["Accepted", "ResolvedRefs"]);
+        let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
+        for (there, alone, waiting, written) in [
+            // Theirs has its time to come first.
+            (vec![], false, true, None),
+            (vec![], true, false, Some(vec![&ours])),
+            (vec![&theirs], false, false, Some(vec![&theirs, &ours])),
+            // One that was taken for theirs goes.
+            (vec![&taken], false, true, Some(vec![])),
+            (vec![&taken], true, false, Some(vec![&ours])),
+            (vec![&taken, &theirs], false, false, Some(vec![&theirs, &ours])),
+            (vec![&ours, &theirs], false, false, Some(vec![&theirs, &ours])),
+            (vec![&theirs, &ours], false, false, None),
+            // Where nobody says anything, ours stays.
+            (vec![&ours], false, false, None),
+        ] {
+            let held = seen(2, json!({"parents": there}));
+            let us = Us { controller: US, claims: Some((vec![ours.clone()], 2)), alone };
+            assert_eq!(waits(&held, &us), waiting, "{there:?}");
+            let document = patch(&key, None, &held, &us, NOW);
+            assert_eq!(
+                document.map(|d| d["status"]["parents"].clone()),
+                written.map(|w| json!(w)),
+                "{there:?} {alone}"
+            );
+        }
     }
 }
