@@ -23,7 +23,7 @@ pub struct Us<'a> {
     /// What a route is told of its claims at Gateways of others, and the generation that it was made from; `None` where
     /// there are no TenantGateways, and such entries are none of ours.
     pub claims: Option<(Vec<Value>, i64)>,
-    /// Whether the controllers of other Gateways had their time to say something first, see [`waits`].
+    /// Whether the controllers of other Gateways had their time to say something first: Cilium writes into the first entry of a parentRef, whoever's it is.
     pub alone: bool,
 }
 
