@@ -217,12 +217,15 @@ async fn missing_right(cluster: &Cluster, controller: &mut Gatewright) -> Result
     };
     give(json!(narrow)).await?;
     cluster.server.put(gateway("default", "poor", "own")).await?;
-    let line = controller.line("the Service of gateway default/poor").await?;
+    let line = controller.line("WARN gateway default/poor: ").await?;
     assert!(line.contains("not allowed") && line.contains("services"), "{line}");
-    // Its status is written all the same.
-    cluster.until(GATEWAY, "Gateway", "default", "poor", |o| reason(o, "Programmed") == "AddressNotAssigned").await?;
+    // Its status says so as well.
+    let told = |o: &Value| {
+        condition(&o["status"], "Programmed").is_some_and(|c| c["message"].to_string().contains("not allowed"))
+    };
+    cluster.until(GATEWAY, "Gateway", "default", "poor", told).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(controller.output().matches("the Service of gateway default/poor").count(), 1);
+    assert_eq!(controller.output().matches("WARN gateway default/poor: ").count(), 1);
     give(full).await?;
     cluster.until("v1", "Service", "default", "poor-own", |o| o["spec"]["ports"].is_array()).await?;
     Ok(())
