@@ -499,6 +499,7 @@ impl Cluster {
             return Decision::Nothing;
         }
         let now = Instant::now();
+        self.live.look_at(key);
         let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let tenancy = self.live.pipeline().tenancy();

@@ -50,6 +50,8 @@ pub struct Live {
     services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
+    /// ListenerSets that were looked at while that was so. The others say what they said before, and will again.
+    in_doubt: BTreeSet<ObjectKey>,
     /// Secrets for which something else may be wished than when this was last asked.
     wished: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
@@ -94,6 +96,7 @@ impl Live {
             told: BTreeSet::new(),
             changes: 0,
             touched: BTreeSet::new(),
+            in_doubt: BTreeSet::new(),
             services: BTreeMap::new(),
             others: (Vec::new(), Vec::new()),
             states: VecDeque::new(),
@@ -157,6 +160,7 @@ impl Live {
         lines.extend(crate::standalone::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
             if status.is_none() {
+                self.in_doubt.remove(key);
                 self.since.retain(|(object, _), _| object != key);
             }
         }
@@ -234,7 +238,9 @@ impl Live {
         for gateway in acknowledged {
             self.awaited.remove(&gateway);
             let sets = self.pipeline.engine().store().sets_by_gateway.of(&gateway);
-            self.touched.extend(sets.map(|set| ObjectKey::new(Kind::ListenerSet, set.clone())));
+            let sets = sets.map(|set| ObjectKey::new(Kind::ListenerSet, set.clone()));
+            let in_doubt = &mut self.in_doubt;
+            self.touched.extend(sets.filter(|set| in_doubt.remove(set)));
             self.touched.insert(ObjectKey::new(Kind::Gateway, gateway));
         }
         std::mem::take(&mut self.touched)
@@ -251,6 +257,15 @@ impl Live {
     /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
     pub fn acknowledgement(&self, key: &ObjectKey) -> (usize, usize) {
         self.progress().acknowledged(self.published(key))
+    }
+
+    /// Takes note that a status is being looked at: when it is not final because Envoys have not acknowledged, it is among
+    /// what is touched once they have.
+    pub fn look_at(&mut self, key: &ObjectKey) {
+        let (acknowledged, connected) = self.acknowledgement(key);
+        if key.kind == Kind::ListenerSet && (connected == 0 || acknowledged < connected) {
+            self.in_doubt.insert(key.clone());
+        }
     }
 
     /// How many Envoys are connected.
