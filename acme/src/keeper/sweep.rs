@@ -184,6 +184,8 @@ mod tests {
         for n in 33..=125 {
             keeper.pass(&wanted(&stay), day(n)).await;
         }
+        // The last pass may have renewed one, whose window is asked for in the next.
+        keeper.pass(&wanted(&stay), day(125)).await;
         // Ten of the thirty are no more held by anybody, and theirs are not ours to take.
         assert_eq!(count(&*storage).await, [15, 5, 5]);
         for host in &stay[..5] {
