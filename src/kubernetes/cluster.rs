@@ -493,11 +493,9 @@ impl Cluster {
     }
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
-        let Some(seen) = self.seen.get(key) else { return Decision::Nothing };
-        // What is known of it may be of yesterday; it is looked at again when changes come.
-        if !self.view.is_whole(key.kind) {
-            return Decision::Nothing;
-        }
+        // What is known of a kind that is not whole may be of yesterday; it is looked at again when changes come.
+        let seen = self.seen.get(key).filter(|_| self.view.is_whole(key.kind));
+        let Some(seen) = seen else { return Decision::Nothing };
         let now = Instant::now();
         self.live.look_at(key);
         let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
@@ -508,9 +506,10 @@ impl Cluster {
         }
         let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
         let mut us = Us { controller: &self.controller, claims, alone: false };
-        let waits = status::waits(seen, &us).then(|| *self.held.entry(key.clone()).or_insert(now + OTHERS));
+        let current = seen.status();
+        let waits = status::waits(&current, &us).then(|| *self.held.entry(key.clone()).or_insert(now + OTHERS));
         us.alone = waits.is_some_and(|until| until <= now);
-        let Some(document) = status::patch(key, said.as_ref(), seen, &us, &time) else {
+        let Some(document) = status::patch(key, said.as_ref(), seen, &current, &us, &time) else {
             return waits.filter(|_| !us.alone).map_or(Decision::Nothing, Decision::Later);
         };
         if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)

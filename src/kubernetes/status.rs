@@ -30,8 +30,7 @@ pub struct Us<'a> {
 /// Whether something that is told of claims waits for the controller of its Gateway. Cilium takes the first entry of a parentRef
 /// for its own, whoever wrote it (`mergeStatusConditions` of its routechecks, 1.20): so ours comes after it, and one that it
 /// wrote into is taken away for it to make one of its own.
-pub(super) fn waits(seen: &Seen, us: &Us<'_>) -> bool {
-    let current = seen.status();
+pub(super) fn waits(current: &Value, us: &Us<'_>) -> bool {
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     us.claims.iter().flat_map(|(entries, _)| entries).any(|entry| turn(there, entry, us) == Turn::NotYet)
 }
@@ -74,9 +73,17 @@ fn is_ours(entry: &Value, us: &Us<'_>) -> bool {
 
 /// The document to apply to the status subresource; `None` when there is nothing to say. `status` is `None` for an
 /// object that is not ours (any more).
-pub fn patch(key: &ObjectKey, status: Option<&ObjectStatus>, seen: &Seen, us: &Us<'_>, now: &str) -> Option<Value> {
+///
+/// `current` is the status of `seen`.
+pub fn patch(
+    key: &ObjectKey,
+    status: Option<&ObjectStatus>,
+    seen: &Seen,
+    current: &Value,
+    us: &Us<'_>,
+    now: &str,
+) -> Option<Value> {
     let controller = us.controller;
-    let current = seen.status();
     // The object has changed since it was translated; what it leads to is on its way.
     if status.is_some_and(|status| status.generation < seen.generation)
         || us.claims.as_ref().is_some_and(|(_, generation)| *generation < seen.generation)
@@ -90,11 +97,11 @@ pub fn patch(key: &ObjectKey, status: Option<&ObjectStatus>, seen: &Seen, us: &U
     }
     let wanted = match (key.kind, status) {
         (Kind::HTTPRoute | Kind::TLSRoute | Kind::GRPCRoute, status) => {
-            json!({"parents": parents(status, &current, us, now)?})
+            json!({"parents": parents(status, current, us, now)?})
         }
         (_, Some(status)) => {
             let mut wanted = status_document(status, controller, &|_, _| now.to_owned());
-            if agrees("", &wanted, &current) {
+            if agrees("", &wanted, current) {
                 return None;
             }
             keep_times(&mut wanted["conditions"], &current["conditions"]);
@@ -259,7 +266,7 @@ mod tests {
 
     fn check(kind: Kind, status: Option<&ObjectStatus>, seen: &Seen) -> Option<Value> {
         let us = Us { controller: US, claims: None, alone: true };
-        patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, &us, NOW)
+        patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, &seen.status(), &us, NOW)
     }
 
     #[test]
@@ -357,7 +364,7 @@ mod tests {
         };
         let held = seen(2, json!({"parents": [told("stale", "True"), told("g", "True")]}));
         let key = ObjectKey::new(Kind::GRPCRoute, ObjectName::new("a", "x"));
-        let check = |claims| patch(&key, None, &held, &Us { controller: US, claims, alone: true }, NOW);
+        let check = |claims| patch(&key, None, &held, &held.status(), &Us { controller: US, claims, alone: true }, NOW);
         assert_eq!(check(None), None);
         let written = check(Some((vec![told("g", "False")], 2))).expect("a difference");
         assert_eq!(written["status"]["parents"], json!([told("g", "False")]));
@@ -392,8 +399,8 @@ mod tests {
         ] {
             let held = seen(2, json!({"parents": there}));
             let us = Us { controller: US, claims: Some((vec![ours.clone()], 2)), alone };
-            assert_eq!(waits(&held, &us), waiting, "{there:?}");
-            let document = patch(&key, None, &held, &us, NOW);
+            assert_eq!(waits(&held.status(), &us), waiting, "{there:?}");
+            let document = patch(&key, None, &held, &held.status(), &us, NOW);
             assert_eq!(
                 document.map(|d| d["status"]["parents"].clone()),
                 written.map(|w| json!(w)),

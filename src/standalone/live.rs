@@ -262,8 +262,11 @@ impl Live {
     /// Takes note that a status is being looked at: when it is not final because Envoys have not acknowledged, it is among
     /// what is touched once they have.
     pub fn look_at(&mut self, key: &ObjectKey) {
+        if key.kind != Kind::ListenerSet {
+            return;
+        }
         let (acknowledged, connected) = self.acknowledgement(key);
-        if key.kind == Kind::ListenerSet && (connected == 0 || acknowledged < connected) {
+        if connected == 0 || acknowledged < connected {
             self.in_doubt.insert(key.clone());
         }
     }

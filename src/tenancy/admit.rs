@@ -10,7 +10,7 @@ use super::delta::{Derived, DerivedKind};
 use super::engine::{Dirty, Finding, Tenancy, Valid};
 use super::held::{Bid, HostId, from_the_end};
 use super::render::HOST_LABEL;
-use super::{ClaimKey, ClaimKind, Mode, Source, names};
+use super::{ClaimKey, ClaimKind, Claimant, Mode, Source, names};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Tenancy {
@@ -20,10 +20,9 @@ impl Tenancy {
         let Claim { key, tenant, .. } = &self.claims[id];
         let (key, tenant) = (key.clone(), tenant.clone());
         let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
-        if let (Some(claimant), Some(valid)) = (self.claims.claiming(id), self.valid.get(&tenant))
-            && self.may_attach(&key, &tenant)
-            && !claimant.challenge
-        {
+        let may_claim = |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
+        let claimant = self.claims.claiming(id).filter(may_claim);
+        if let (Some(claimant), Some(valid)) = (claimant, self.valid.get(&tenant)) {
             let kept_off = self.kept_off_plain(claimant, valid);
             for hostname in &*claimant.hostnames {
                 match hostname {
@@ -39,11 +38,7 @@ impl Tenancy {
                 refused.push((Reason::HostnameRequired, text));
             }
         }
-        if let Some(claimant) = self.claims.claiming(id)
-            && self.is_as_found(&tenant)
-            && self.may_attach(&key, &tenant)
-            && !claimant.challenge
-        {
+        if let Some(claimant) = claimant.filter(|_| self.is_as_found(&tenant)) {
             let own = claimant.hostnames.iter().flatten();
             admitted.extend(own.filter(|hostname| self.is_below(&key, hostname) && self.stands(&tenant, hostname)));
         }
@@ -98,7 +93,7 @@ impl Tenancy {
     /// Whether a hostname was served when we began, as the objects that are there say.
     fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
-        let there = || self.existing.get(&gateway).filter(|_| self.governs(tenant));
+        let there = || self.existing.get(&gateway).filter(|there| self.is_uid_of(&there.owner, tenant));
         self.hosts.get(tenant, hostname).is_some_and(|held| held.place.is_some())
             || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
     }

@@ -261,9 +261,18 @@ impl Tenancy {
 
     /// Whether an object is made by us for a TenantGateway, now or by an earlier run.
     pub fn is_made(&self, tenant: &ObjectName, derived: &Derived) -> bool {
-        let owner = || self.given.get(tenant).map(|given| &given.uid).filter(|uid| !uid.is_empty());
-        let found = || self.existing.get(derived).is_some_and(|there| Some(&there.owner) == owner());
+        let found = || self.existing.get(derived).is_some_and(|there| self.is_uid_of(&there.owner, tenant));
         self.desired.contains_key(derived) || self.is_as_found(tenant) && found()
+    }
+
+    /// Whether a controlling owner's UID is that of a TenantGateway as it is given now.
+    pub(super) fn is_uid_of(&self, uid: &str, tenant: &ObjectName) -> bool {
+        !uid.is_empty() && self.given.get(tenant).is_some_and(|given| given.uid == uid)
+    }
+
+    /// Whether a TenantGateway was found not to be fit to be carried out when it was last checked.
+    pub(super) fn is_stopped(&self, tenant: &ObjectName) -> bool {
+        self.readiness.get(tenant).is_some_and(|readiness| readiness.frozen)
     }
 
     /// Whether a TenantGateway cannot be carried out and never could since we began: what stands of it stays as it was

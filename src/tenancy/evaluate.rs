@@ -32,7 +32,7 @@ impl Tenancy {
         let verdict = self.given.get(name).map(|tenant| self.check(tenant));
         match verdict {
             Some(Err((reason, message))) => {
-                if self.is_as_found(name) && !self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+                if self.is_as_found(name) && !self.is_stopped(name) {
                     dirty.claims.extend(self.claims.on(name));
                 }
                 let new = Readiness { reason, message, frozen: true };
@@ -43,7 +43,7 @@ impl Tenancy {
                 return;
             }
             Some(Ok(valid)) => {
-                if self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+                if self.is_stopped(name) {
                     self.readiness.remove(name);
                     self.touch_attached(name, dirty);
                 }
@@ -54,7 +54,7 @@ impl Tenancy {
                 }
             }
             None => {
-                if self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+                if self.is_stopped(name) {
                     self.touch_attached(name, dirty);
                 }
                 self.expect(name, None, dirty);
@@ -95,7 +95,7 @@ impl Tenancy {
 
     /// Does what a TenantGateway leads to, whoever claims what.
     pub(super) fn carry_out(&mut self, name: &ObjectName, dirty: &mut Dirty) {
-        if self.given.contains_key(name) && self.readiness.get(name).is_some_and(|readiness| readiness.frozen) {
+        if self.given.contains_key(name) && self.is_stopped(name) {
             return;
         }
         dirty.readiness.insert(name.clone());
@@ -215,8 +215,7 @@ impl Tenancy {
     fn first_in(&self, namespace: &Arc<str>) -> Option<&ObjectName> {
         let lives = |name: &ObjectName| {
             let there = self.existing.get(&Derived { kind: DerivedKind::Gateway, name: name.clone() });
-            let uid = self.given.get(name).map_or("", |given| &given.uid);
-            !uid.is_empty() && there.is_some_and(|there| there.owner == uid)
+            there.is_some_and(|there| self.is_uid_of(&there.owner, name))
         };
         let created = |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
         let all = self.tenants_in.of(namespace);

@@ -38,7 +38,7 @@ impl Tenancy {
                 },
                 _ => continue,
             };
-            let ours = self.given.get(tenant).is_some_and(|t| !t.uid.is_empty() && t.uid == new.owner);
+            let ours = self.is_uid_of(&new.owner, tenant);
             for (name, hostname) in new.hosts.iter().filter(|_| ours) {
                 // A listener under another name is none of ours: somebody edited the object.
                 let id = (tenant.clone(), Arc::from(name.as_str()));

@@ -156,7 +156,7 @@ impl Tenancy {
 
     /// `Ready` of a TenantGateway.
     pub(super) fn report(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
-        if self.readiness.get(tenant).is_some_and(|readiness| readiness.frozen) && self.given.contains_key(tenant) {
+        if self.is_stopped(tenant) && self.given.contains_key(tenant) {
             return;
         }
         let new = self.given.get(tenant).and(self.valid.get(tenant)).map(|valid| {

@@ -264,7 +264,7 @@ impl Tenancy {
             // It belongs to the namespace, and is not wanted when the TenantGateway is gone.
             return there && self.tenant_of(derived).is_none_or(decided);
         }
-        let named = |name: &&ObjectName| self.given.get(*name).is_some_and(|given| !uid.is_empty() && given.uid == uid);
+        let named = |name: &&ObjectName| self.is_uid_of(uid, name);
         self.tenants_in.of(&derived.name.namespace).find(named).is_some_and(decided)
     }
 

@@ -235,9 +235,7 @@ impl Tenants {
     }
 
     fn want_status(&mut self, derived: &Derived, tenancy: &Tenancy) {
-        if let Some(tenant) = tenancy.tenant_of(derived) {
-            self.want(Task::Status(tenant.clone()));
-        }
+        self.queue_status(tenancy.tenant_of(derived).cloned());
     }
 
     /// Begins the writes whose turn has come. Those of replicas that may not write are forgotten: whoever may compares
