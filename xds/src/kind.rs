@@ -37,7 +37,7 @@ pub(crate) enum Rank {
     Routes,
     /// Listeners: once the routes are acknowledged.
     Listeners,
-    /// Secrets, runtime and extensions: at any time.
+    /// Secrets, runtime and extensions: at any time. What of them went is said once the listeners are acknowledged.
     Free,
 }
 

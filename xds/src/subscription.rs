@@ -85,6 +85,9 @@ pub(crate) struct Subscription {
     pub(crate) named: HashMap<Arc<str>, u64>,
     /// Names to be answered from the present state.
     pub(crate) answers: BTreeSet<Arc<str>>,
+    /// What went, and when: of kinds that are free of the order it is said after the round that goes as far, as what
+    /// refers to it may change in that.
+    pub(crate) leaving: BTreeMap<Arc<str>, Generation>,
     /// Names to be taken back from the client.
     pub(crate) taken_back: BTreeSet<Arc<str>>,
     /// A response is owed even when it is empty.
@@ -111,6 +114,7 @@ impl Subscription {
             explicit: false,
             named: HashMap::new(),
             answers: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             taken_back: BTreeSet::new(),
             greet: false,
             cursor,
@@ -135,7 +139,12 @@ impl Subscription {
 
     /// Nothing is on its way or waiting to be.
     pub(crate) fn idle(&self) -> bool {
-        self.in_flight.is_empty() && !self.has_more()
+        self.in_flight.is_empty() && self.all_sent()
+    }
+
+    /// Nothing waits to be sent, now or after a round.
+    pub(crate) fn all_sent(&self) -> bool {
+        !self.has_more() && self.leaving.is_empty()
     }
 
     /// Whether a change of `name` concerns the client.

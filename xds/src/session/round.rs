@@ -36,7 +36,13 @@ impl Session {
                 break;
             }
         }
-        if self.end_round() && self.began == tables.generation {
+        if !self.end_round() {
+            return None;
+        }
+        if self.let_go() {
+            return self.respond(tables, now);
+        }
+        if self.began == tables.generation {
             self.settle();
         }
         None
@@ -64,13 +70,17 @@ impl Session {
             if sub.cursor == tables.generation {
                 continue;
             }
-            let changed: Vec<_> = tables
-                .table(sub.kind)
-                .changes(sub.cursor)
-                .filter(|(name, entry)| sub.wants(name, entry.current.as_deref()))
-                .map(|(name, _)| name.clone())
-                .collect();
-            sub.answers.extend(changed);
+            for (name, entry) in tables.table(sub.kind).changes(sub.cursor) {
+                if !sub.wants(name, entry.current.as_deref()) {
+                    continue;
+                }
+                if entry.current.is_some() {
+                    sub.leaving.remove(name);
+                    sub.answers.insert(name.clone());
+                } else if !sub.answers.contains(name) {
+                    sub.leaving.insert(name.clone(), tables.generation);
+                }
+            }
             sub.cursor = tables.generation;
         }
         if self.round.is_some() || self.began == tables.generation {
@@ -225,8 +235,7 @@ impl Session {
         self.moves += 1;
         let nonce = self.nonces;
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("there is something to send of it");
-        let settles =
-            (sub.probes.is_empty() && sub.answers.is_empty() && sub.taken_back.is_empty()).then_some(sub.cursor);
+        let settles = sub.all_sent().then_some(sub.cursor);
         sub.in_flight.push_back(InFlight { nonce, items: items.clone(), sent: now, settles });
         Outgoing { kind, nonce, items }
     }
@@ -246,6 +255,20 @@ impl Session {
             }
             Some(_) => false,
         }
+    }
+
+    /// Says of free kinds what went and what nothing refers to any more, now that the round that took it up has ended:
+    /// a hostname that is no longer terminated needs its certificate until the listener knows. Whether there is any.
+    fn let_go(&mut self) -> bool {
+        let began = self.began;
+        let mut any = false;
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| !s.leaving.is_empty()) {
+            let gone: Vec<_> = sub.leaving.extract_if(.., |_, generation| *generation <= began).collect();
+            let gone = gone.into_iter().map(|(name, _)| name).filter(|name| sub.wants(name, None)).collect::<Vec<_>>();
+            any |= !gone.is_empty();
+            sub.answers.extend(gone);
+        }
+        any
     }
 
     /// Notes what is settled while nothing waits.

@@ -213,11 +213,46 @@ fn a_listener_waits_for_the_table_it_is_new_with() {
     assert_eq!(said.iter().map(|(_, said)| said.0).collect::<Vec<_>>(), [Kind::Route]);
 }
 
+#[test]
+fn a_secret_goes_once_the_listeners_know_and_comes_at_any_time() {
+    let mut chat = Chat::settled(vec![listener("l", ""), secret("h"), secret("i")]);
+    chat.subscribe(Kind::Secret, &["h", "i"]);
+    chat.settle();
+    chat.publish(vec![listener("l", "passes h through")], &[(Kind::Secret, "h")]);
+    assert_eq!(chat.settle(), [[new(Kind::Listener, "l")], [gone(Kind::Secret, "h")]]);
+    assert_eq!(chat.session.acknowledged(), chat.generation);
+
+    // What went while a round was running waits for the next, in which its listener is.
+    chat.publish(vec![listener("l", "1")], &[]);
+    let first = chat.read();
+    chat.publish(vec![listener("l", "2"), secret("h")], &[(Kind::Secret, "i")]);
+    let free = chat.read();
+    assert_eq!(free.iter().map(|(_, said)| said.clone()).collect::<Vec<_>>(), [new(Kind::Secret, "h")]);
+    chat.answer(Kind::Secret, free[0].0, None);
+    assert!(chat.session.acknowledged() < chat.generation);
+    chat.answer(Kind::Listener, first[0].0, None);
+    assert_eq!(chat.settle(), [[new(Kind::Listener, "l")], [gone(Kind::Secret, "i")]]);
+    assert_eq!(chat.session.acknowledged(), chat.generation);
+
+    // Nobody is told of what came back, or was left, meanwhile.
+    chat.publish(vec![listener("l", "3")], &[(Kind::Secret, "h"), (Kind::Secret, "i")]);
+    let said = chat.read();
+    chat.publish(vec![secret("h")], &[]);
+    chat.send(Kind::Secret, DeltaRequest { unsubscribe: vec!["i".into()], ..Default::default() });
+    assert_eq!(chat.read().into_iter().map(|(_, said)| said).collect::<Vec<_>>(), [new(Kind::Secret, "h")]);
+    chat.answer(Kind::Listener, said[0].0, None);
+    let last = chat.session.unanswered(Kind::Secret).next().expect("it was sent");
+    chat.answer(Kind::Secret, last, None);
+    assert!(chat.settle().is_empty());
+    assert_eq!(chat.session.acknowledged(), chat.generation);
+}
+
 /// All that a stream holds on to.
 fn weight(session: &Session) -> usize {
     let of = |s: &Subscription| {
         s.named.len()
             + s.answers.len()
+            + s.leaving.len()
             + s.taken_back.len()
             + s.older.len()
             + s.quarantine.len()
