@@ -1,19 +1,23 @@
 //! The watch of one kind: objects from the API server, parsed into slim forms; the rest is dropped at once.
 
+mod course;
+
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
+use hyper::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource};
+use kube::client::Body;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Config, Event, InitialListStrategy, watcher};
 use kube::{Client, Error};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
+use tower::service_fn;
 use tracing::debug;
 
 use super::seen::Seen;
@@ -22,6 +26,7 @@ use crate::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::sharing::Sharing;
 use crate::tenancy::{Derived, Existing};
+use course::{Came, Course};
 
 /// How many objects are handed over at once.
 const BATCH: usize = 1024;
@@ -29,8 +34,6 @@ const BATCH: usize = 1024;
 const SECRETS: &str = "type=kubernetes.io/tls";
 /// A relist comes in pages of this many.
 const PAGE: u32 = 500;
-const SHORTEST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(15);
 
 /// What a watch has to tell.
 #[derive(Debug)]
@@ -146,6 +149,8 @@ async fn watch_by(
         },
         ..Config::default()
     };
+    let (taken_up, _) = watch::channel(false);
+    let client = telling(client, taken_up.clone());
     // Of Namespaces and Secrets the metadata is enough.
     if matches!(kind, Kind::Namespace | Kind::Secret) {
         let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
@@ -160,10 +165,33 @@ async fn watch_by(
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
         });
-        pass_on(events, kind, resource, lists, names, out).await
+        pass_on(events, kind, resource, lists, names, taken_up, out).await
     } else {
-        pass_on(watcher(Api::all_with(client, resource), config), kind, resource, lists, names, out).await
+        pass_on(watcher(Api::all_with(client, resource), config), kind, resource, lists, names, taken_up, out).await
     }
+}
+
+/// The same client, which says as well when the server has taken up a watch that goes on where it was: while nothing changes,
+/// nothing else is heard of it.
+fn telling(client: Client, taken_up: watch::Sender<bool>) -> Client {
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, taken_up) = (client.clone(), taken_up.clone());
+        let goes_on = goes_on(request.uri().query().unwrap_or_default());
+        async move {
+            let answer = client.send(request).await?;
+            if goes_on && answer.status().is_success() {
+                taken_up.send_replace(true);
+            }
+            Ok::<_, Error>(answer)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Whether what is asked for is a watch that begins without a list.
+fn goes_on(query: &str) -> bool {
+    let has = |wanted: &str| query.split('&').any(|pair| pair == wanted);
+    has("watch=true") && !has("sendInitialEvents=true")
 }
 
 /// What is kept of an event.
@@ -202,8 +230,8 @@ impl Slim {
 #[derive(Default)]
 struct Noted {
     updates: Vec<Update>,
-    /// The list ended with it.
-    complete: bool,
+    came: Came,
+    /// How it failed after that.
     failed: Option<watcher::Error>,
 }
 
@@ -216,20 +244,23 @@ impl Names {
             match event {
                 Ok(Slim::Begin) => {
                     known.list_anew();
-                    noted.complete = false;
+                    noted.came = Came { begun: true, ended: false, ..noted.came };
                 }
                 Ok(Slim::There(name, told)) => {
                     known.now.insert(name);
+                    noted.came.objects = true;
                     noted.updates.extend(told.into_iter().flatten());
                 }
                 Ok(Slim::Gone(key)) => {
                     known.now.remove(&key.name);
+                    noted.came.objects = true;
                     noted.updates.push(Update::Delete(key));
                 }
                 Ok(Slim::End) => {
                     let gone = known.gone().into_iter();
                     noted.updates.extend(gone.map(|name| Update::Delete(ObjectKey::new(kind, name))));
-                    noted.complete = true;
+                    noted.came = Came { begun: false, ended: true, ..noted.came };
+                    noted.failed = None;
                 }
                 Err(error) => noted.failed = Some(error),
             }
@@ -245,29 +276,38 @@ async fn pass_on(
     resource: &ApiResource,
     lists: Lists,
     names: Names,
+    taken_up: watch::Sender<bool>,
     out: mpsc::Sender<News>,
 ) -> Option<NotTaken> {
-    let mut pause = SHORTEST;
-    let (mut done, mut troubled) = (false, false);
+    let mut course = Course::new();
+    let mut heard = taken_up.subscribe();
     // Each object is made slim before the next one is read: a chunk of whole ones would be the most memory that we ever need.
     let api_version = Arc::from(resource.api_version.as_str());
+    // What was taken up before a failure says nothing of what comes after it.
+    let events = events.inspect_err(|_| {
+        taken_up.send_replace(false);
+    });
     let slim = events.map_ok(|event| Slim::of(event, kind, &api_version, &names.sharing));
     let mut events = pin!(slim.ready_chunks(BATCH));
-    while let Some(chunk) = events.next().await {
+    loop {
+        let goes_on = async { drop(heard.wait_for(|taken_up| *taken_up).await) };
+        let chunk = tokio::select! {
+            biased;
+            chunk = events.next() => chunk?,
+            () = goes_on, if course.is_interrupted() => {
+                course.goes_on();
+                out.send(News::Complete(kind)).await.ok()?;
+                continue;
+            }
+        };
         // There is room before anything is noted, so that a watch that is ended here has noted nothing that it did not tell.
         let room = out.reserve().await.ok()?;
-        let Noted { updates, complete, failed } = names.note(kind, chunk);
+        let Noted { updates, came, failed } = names.note(kind, chunk);
         if !updates.is_empty() {
             room.send(News::Changed(updates));
         }
-        done |= complete;
-        if failed.is_none() {
-            pause = SHORTEST;
-            // A watch that goes on after trouble lost nothing: else the server would have had it list again.
-            if complete || (done && troubled) {
-                out.send(News::Complete(kind)).await.ok()?;
-            }
-            troubled = false;
+        if course.takes(came) {
+            out.send(News::Complete(kind)).await.ok()?;
         }
         if let Some(error) = failed {
             if lists == Lists::Streamed && is_not_taken(&error) {
@@ -277,14 +317,11 @@ async fn pass_on(
             let usual = matches!(&error, watcher::Error::WatchFailed(_))
                 || matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
             if !usual {
-                troubled = true;
                 out.send(News::Trouble(kind, explain(&error, resource))).await.ok()?;
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
+            sleep(course.fails(usual)).await;
         }
     }
-    None
 }
 
 /// Whether a server has no streaming lists, whatever its version: `sendInitialEvents` is refused where the feature
@@ -367,160 +404,4 @@ fn explain(error: &watcher::Error, resource: &ApiResource) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn route(name: &str, version: &str) -> DynamicObject {
-        let value = json!({
-            "metadata": {"name": name, "namespace": "a", "uid": "u", "resourceVersion": version, "generation": 2,
-                "managedFields": [{"manager": "x"}]},
-            "spec": {"parentRefs": [{"name": "g"}], "rules": [{}], "fieldOfTomorrow": 1},
-            "status": {"parents": []},
-        });
-        serde_json::from_value(value).expect("an object")
-    }
-
-    fn resource() -> ApiResource {
-        ApiResource {
-            group: "gateway.networking.k8s.io".into(),
-            version: "v1".into(),
-            api_version: "gateway.networking.k8s.io/v1".into(),
-            kind: "HTTPRoute".into(),
-            plural: "httproutes".into(),
-        }
-    }
-
-    async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
-        let (sender, mut receiver) = mpsc::channel(64);
-        // One event after the other: a chunk is what is ready at once.
-        let stream = futures::stream::iter(events).then(async |event| {
-            tokio::task::yield_now().await;
-            event
-        });
-        pass_on(stream, Kind::HTTPRoute, &resource(), Lists::Paged, names, sender).await;
-        let mut told = Vec::new();
-        while let Some(news) = receiver.recv().await {
-            match news {
-                News::Changed(updates) => told.extend(updates.into_iter().map(|update| match update {
-                    Update::Put(object, seen) => format!("+{} {}", object.key(), seen.expect("a status").version),
-                    Update::Delete(key) => format!("-{key}"),
-                    other => format!("{other:?}"),
-                })),
-                News::Complete(_) => told.push("complete".into()),
-                News::Trouble(_, text) => told.push(text),
-                News::Missing(_) | News::Listing(_) | News::Ignored(_) => told.push("not listed".into()),
-            }
-        }
-        told
-    }
-
-    #[tokio::test]
-    async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
-        let names = Names::default();
-        let told = told(
-            names,
-            vec![
-                Ok(Event::Init),
-                Ok(Event::InitApply(route("x", "1"))),
-                Ok(Event::InitApply(route("y", "2"))),
-                Ok(Event::InitDone),
-                Ok(Event::Apply(route("z", "3"))),
-                Ok(Event::Init),
-                Ok(Event::InitApply(route("x", "1"))),
-                Ok(Event::Init),
-                Ok(Event::InitApply(route("z", "4"))),
-                Ok(Event::InitDone),
-                Ok(Event::Delete(route("z", "5"))),
-            ],
-        )
-        .await;
-        let expected = [
-            "+httproute a/x 1",
-            "+httproute a/y 2",
-            "complete",
-            "+httproute a/z 3",
-            "+httproute a/x 1",
-            "+httproute a/z 4",
-            "-httproute a/x",
-            "-httproute a/y",
-            "complete",
-            "-httproute a/z",
-        ];
-        assert_eq!(told, expected);
-    }
-
-    /// A kind that is served no more and then again, by another watch.
-    #[tokio::test]
-    async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
-        let names = Names::default();
-        let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
-        told(names.clone(), first).await;
-        let next = vec![Ok(Event::Init), Ok(Event::InitApply(route("y", "7"))), Ok(Event::InitDone)];
-        assert_eq!(told(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
-    }
-
-    /// A watch is ended while nobody has room for what it has to tell.
-    #[tokio::test]
-    async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
-        let names = Names::default();
-        let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
-        told(names.clone(), first).await;
-        let (sender, receiver) = mpsc::channel(1);
-        sender.try_send(News::Complete(Kind::HTTPRoute)).expect("there is room for one");
-        let ended = futures::stream::iter([Ok(Event::Delete(route("x", "2")))]);
-        let ended = ended.chain(futures::stream::pending());
-        let of = names.clone();
-        let resource = resource();
-        let stuck = tokio::spawn(async move {
-            pass_on(ended, Kind::HTTPRoute, &resource, Lists::Paged, of, sender).await;
-        });
-        for _ in 0..10 {
-            tokio::task::yield_now().await;
-        }
-        stuck.abort();
-        assert!(stuck.await.is_err_and(|error| error.is_cancelled()));
-        drop(receiver);
-        assert_eq!(told(names, vec![Ok(Event::Init), Ok(Event::InitDone)]).await, ["-httproute a/x", "complete"]);
-    }
-
-    #[tokio::test]
-    async fn a_server_without_streaming_lists_is_asked_for_pages() {
-        let answer = |request: hyper::Request<kube::client::Body>| async move {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let (code, value) = if query.contains("sendInitialEvents") {
-                (
-                    422,
-                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
-                    "message": "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"}),
-                )
-            } else if query.contains("watch=true") {
-                (200, Value::Null)
-            } else {
-                let items = [serde_json::to_value(route("x", "1")).expect("an object")];
-                (
-                    200,
-                    json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
-                    "metadata": {"resourceVersion": "7"}, "items": items}),
-                )
-            };
-            let mut response = hyper::Response::new(kube::client::Body::from(value.to_string().into_bytes()));
-            *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
-            Ok::<_, std::convert::Infallible>(response)
-        };
-        let client = Client::new(tower::service_fn(answer), "default");
-        let (sender, mut receiver) = mpsc::channel(4);
-        let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Streamed, Names::default(), sender);
-        let watching = tokio::spawn(watching);
-        assert!(matches!(receiver.recv().await, Some(News::Changed(all)) if all.len() == 1));
-        assert!(matches!(receiver.recv().await, Some(News::Complete(Kind::HTTPRoute))));
-        watching.abort();
-    }
-
-    #[tokio::test]
-    async fn a_missing_right_is_named() {
-        let denied = kube::core::Status { code: 403, ..Default::default() };
-        let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));
-        let told = told(Names::default(), vec![Err(error)]).await;
-        assert!(told[0].contains("list and watch on httproutes"), "{told:?}");
-    }
-}
+mod tests;

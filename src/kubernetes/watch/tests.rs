@@ -1,0 +1,230 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::body::Frame;
+use tokio::time::timeout;
+
+use super::*;
+
+fn route(name: &str, version: &str) -> DynamicObject {
+    serde_json::from_value(route_value(name, version)).expect("an object")
+}
+
+fn route_value(name: &str, version: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "a", "uid": "u", "resourceVersion": version, "generation": 2,
+            "managedFields": [{"manager": "x"}]},
+        "spec": {"parentRefs": [{"name": "g"}], "rules": [{}], "fieldOfTomorrow": 1},
+        "status": {"parents": []},
+    })
+}
+
+fn resource() -> ApiResource {
+    ApiResource {
+        group: "gateway.networking.k8s.io".into(),
+        version: "v1".into(),
+        api_version: "gateway.networking.k8s.io/v1".into(),
+        kind: "HTTPRoute".into(),
+        plural: "httproutes".into(),
+    }
+}
+
+async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
+    let (sender, mut receiver) = mpsc::channel(64);
+    // One event after the other: a chunk is what is ready at once.
+    let stream = futures::stream::iter(events).then(async |event| {
+        tokio::task::yield_now().await;
+        event
+    });
+    let (taken_up, _) = watch::channel(false);
+    pass_on(stream, Kind::HTTPRoute, &resource(), Lists::Paged, names, taken_up, sender).await;
+    let mut told = Vec::new();
+    while let Some(news) = receiver.recv().await {
+        match news {
+            News::Changed(updates) => told.extend(updates.into_iter().map(|update| match update {
+                Update::Put(object, seen) => format!("+{} {}", object.key(), seen.expect("a status").version),
+                Update::Delete(key) => format!("-{key}"),
+                other => format!("{other:?}"),
+            })),
+            News::Complete(_) => told.push("complete".into()),
+            News::Trouble(_, text) => told.push(text),
+            News::Missing(_) | News::Listing(_) | News::Ignored(_) => told.push("not listed".into()),
+        }
+    }
+    told
+}
+
+#[tokio::test]
+async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
+    let names = Names::default();
+    let told = told(
+        names,
+        vec![
+            Ok(Event::Init),
+            Ok(Event::InitApply(route("x", "1"))),
+            Ok(Event::InitApply(route("y", "2"))),
+            Ok(Event::InitDone),
+            Ok(Event::Apply(route("z", "3"))),
+            Ok(Event::Init),
+            Ok(Event::InitApply(route("x", "1"))),
+            Ok(Event::Init),
+            Ok(Event::InitApply(route("z", "4"))),
+            Ok(Event::InitDone),
+            Ok(Event::Delete(route("z", "5"))),
+        ],
+    )
+    .await;
+    let expected = [
+        "+httproute a/x 1",
+        "+httproute a/y 2",
+        "complete",
+        "+httproute a/z 3",
+        "+httproute a/x 1",
+        "+httproute a/z 4",
+        "-httproute a/x",
+        "-httproute a/y",
+        "complete",
+        "-httproute a/z",
+    ];
+    assert_eq!(told, expected);
+}
+
+/// A kind that is served no more and then again, by another watch.
+#[tokio::test]
+async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
+    let names = Names::default();
+    let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
+    told(names.clone(), first).await;
+    let next = vec![Ok(Event::Init), Ok(Event::InitApply(route("y", "7"))), Ok(Event::InitDone)];
+    assert_eq!(told(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
+}
+
+/// A watch is ended while nobody has room for what it has to tell.
+#[tokio::test]
+async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
+    let names = Names::default();
+    let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
+    told(names.clone(), first).await;
+    let (sender, receiver) = mpsc::channel(1);
+    sender.try_send(News::Complete(Kind::HTTPRoute)).expect("there is room for one");
+    let ended = futures::stream::iter([Ok(Event::Delete(route("x", "2")))]);
+    let ended = ended.chain(futures::stream::pending());
+    let of = names.clone();
+    let resource = resource();
+    let stuck = tokio::spawn(async move {
+        pass_on(ended, Kind::HTTPRoute, &resource, Lists::Paged, of, watch::channel(false).0, sender).await;
+    });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    stuck.abort();
+    assert!(stuck.await.is_err_and(|error| error.is_cancelled()));
+    drop(receiver);
+    assert_eq!(told(names, vec![Ok(Event::Init), Ok(Event::InitDone)]).await, ["-httproute a/x", "complete"]);
+}
+
+#[tokio::test]
+async fn a_server_without_streaming_lists_is_asked_for_pages() {
+    let answer = |request: hyper::Request<kube::client::Body>| async move {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (code, value) = if query.contains("sendInitialEvents") {
+            (
+                422,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+                "message": "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"}),
+            )
+        } else if query.contains("watch=true") {
+            (200, Value::Null)
+        } else {
+            let items = [serde_json::to_value(route("x", "1")).expect("an object")];
+            (
+                200,
+                json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
+                "metadata": {"resourceVersion": "7"}, "items": items}),
+            )
+        };
+        let mut response = hyper::Response::new(kube::client::Body::from(value.to_string().into_bytes()));
+        *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
+        Ok::<_, std::convert::Infallible>(response)
+    };
+    let client = Client::new(tower::service_fn(answer), "default");
+    let (sender, mut receiver) = mpsc::channel(4);
+    let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Streamed, Names::default(), sender);
+    let watching = tokio::spawn(watching);
+    assert!(matches!(receiver.recv().await, Some(News::Changed(all)) if all.len() == 1));
+    assert!(matches!(receiver.recv().await, Some(News::Complete(Kind::HTTPRoute))));
+    watching.abort();
+}
+
+/// Nothing changes, so that nothing is heard of the watch but that it was taken up.
+#[tokio::test]
+async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
+    let watches = Arc::new(AtomicUsize::new(0));
+    let answer = move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let earlier = if goes_on(&query) { watches.fetch_add(1, Ordering::SeqCst) } else { 1 };
+        async move {
+            let (code, body) = if !goes_on(&query) {
+                let list = json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
+                    "metadata": {"resourceVersion": "7"}, "items": [route_value("x", "1")]});
+                (200, Either::Left(Full::from(list.to_string())))
+            } else if earlier == 0 {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503,
+                    "reason": "ServiceUnavailable", "message": "it comes up"});
+                (503, Either::Left(Full::from(status.to_string())))
+            } else {
+                let silence = futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
+                (200, Either::Right(StreamBody::new(silence)))
+            };
+            let mut response = hyper::Response::new(body);
+            *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    };
+    let client = Client::new(service_fn(answer), "default");
+    let (sender, mut receiver) = mpsc::channel(4);
+    let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Paged, Names::default(), sender);
+    let watching = tokio::spawn(watching);
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told that it goes on");
+        told.push(match next.expect("it is watched") {
+            News::Changed(_) => "changed".to_owned(),
+            News::Complete(_) => "complete".to_owned(),
+            News::Trouble(_, text) => text,
+            other => format!("{other:?}"),
+        });
+    }
+    assert_eq!(told, ["changed", "complete", "the API server answered 503: it comes up", "complete"]);
+    watching.abort();
+}
+
+#[tokio::test]
+async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
+    let refused = || {
+        let status = kube::core::Status { code: 503, message: "no".into(), ..Default::default() };
+        Err(watcher::Error::InitialListFailed(Error::Api(Box::new(status))))
+    };
+    let events = vec![
+        Ok(Event::Init),
+        Ok(Event::InitDone),
+        refused(),
+        Ok(Event::Init),
+        refused(),
+        Ok(Event::Init),
+        Ok(Event::InitApply(route("x", "1"))),
+        Ok(Event::InitDone),
+    ];
+    let no = "the API server answered 503: no";
+    assert_eq!(told(Names::default(), events).await, ["complete", no, no, "+httproute a/x 1", "complete"]);
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    let denied = kube::core::Status { code: 403, ..Default::default() };
+    let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));
+    let told = told(Names::default(), vec![Err(error)]).await;
+    assert!(told[0].contains("list and watch on httproutes"), "{told:?}");
+}
