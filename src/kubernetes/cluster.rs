@@ -4,7 +4,10 @@ mod bodies;
 mod certificates;
 mod claims;
 mod exposure;
+mod leading;
 mod metrics;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -19,7 +22,7 @@ use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
 use super::failure::Failure;
 use super::issuance::{self, Issuance};
-use super::lease::{Term, leads};
+use super::lease::Term;
 use super::replicas::{Record, Replica, Replicas, Told};
 use super::request::resource;
 use super::secrets::{Secrets, Step};
@@ -200,7 +203,6 @@ impl Cluster {
             }
             if self.serving {
                 self.look_at_kind(kind, term);
-                self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
             }
         }
         self.begin(term);
@@ -330,9 +332,7 @@ impl Cluster {
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
         if self.leads(term) {
-            // What an earlier run left, and nobody wants any more.
-            self.tenants.look_at_everything(self.live.pipeline().tenancy());
-            self.look_at_claims();
+            self.look_at_everything();
         }
     }
 
@@ -408,17 +408,6 @@ impl Cluster {
         }
     }
 
-    /// Changes of a kind come again, or for the first time: what waited for them is looked at.
-    fn look_at_kind(&mut self, kind: Kind, term: Term) {
-        if !self.view.is_whole(kind) || !self.leads(term) {
-            return;
-        }
-        self.want(self.seen.keys().filter(|key| key.kind == kind).cloned().collect());
-        if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
-            self.services.look_at_everything();
-        }
-    }
-
     fn want(&mut self, keys: BTreeSet<ObjectKey>) {
         let now = Instant::now();
         for key in keys {
@@ -426,33 +415,14 @@ impl Cluster {
         }
     }
 
-    /// We hold the Lease from now on, or no longer.
-    pub fn lead(&mut self, term: Term) {
-        let before = std::mem::replace(&mut self.leading, leads(term));
-        if self.leading && !before && self.serving {
-            // Everything is compared once with what there is; our own entries of routes that left us are found so.
-            self.want(self.seen.keys().cloned().collect());
-            self.tenants.look_at_everything(self.live.pipeline().tenancy());
-            self.services.look_at_everything();
-            self.look_at_claims();
-        }
-        self.issuance.lead();
-        self.settle(term);
-    }
-
-    /// Whether we may write now. A term that ran out, if only for a moment, may have cost something its turn: everything is
-    /// compared again when the next one begins.
-    fn leads(&mut self, term: Term) -> bool {
-        self.leading &= leads(term);
-        self.leading
-    }
-
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
         let may_write = self.leads(term) && self.serving;
         let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
         if let Some(claims) = &mut self.claims {
-            claims.write(known.tenancy, may_write && tenants::is_whole(known.view));
+            // A name that nobody claims any more is taken from the record.
+            let whole = tenants::is_whole(known.view) && tenants::knows_wants(known.view);
+            claims.write(known.tenancy, may_write && whole);
         }
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());

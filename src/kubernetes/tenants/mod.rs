@@ -355,9 +355,7 @@ impl Tenants {
             }
             return Err(Decision::Nothing);
         }
-        // Of TenantGateways that are not seen nobody knows what they want, nor without the routes to them.
-        let sources = [Kind::TenantGateway, Kind::HTTPRoute];
-        if wanted.is_none() && !sources.iter().all(|kind| known.view.is_whole(*kind)) {
+        if wanted.is_none() && !knows_wants(known.view) {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
@@ -548,6 +546,12 @@ pub struct Written {
 /// Whether everything was seen that decides what is wanted.
 pub(super) fn is_whole(view: &View) -> bool {
     SOURCES.iter().all(|kind| view.is_whole(*kind) || view.is_missing(*kind))
+}
+
+/// Whether what is not wanted may go: of TenantGateways that are not seen nobody knows what they want, nor without the routes
+/// to them.
+pub(super) fn knows_wants(view: &View) -> bool {
+    [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_whole(kind))
 }
 
 /// Whether it is one of the objects that the API server needs long for.
