@@ -29,16 +29,19 @@ pub(super) enum Step {
 pub(super) struct Plan {
     /// What to write, in this order.
     pub(super) steps: Vec<Step>,
+    /// Slices of ours that no Envoy belongs into any more, with their UIDs: what stands in them is of Envoys that went.
+    pub(super) idle: Vec<(ObjectName, String)>,
     /// What somebody else has that is to be ours.
     pub(super) trouble: Option<String>,
 }
 
-/// What is to be done for a Gateway with this UID. `slices` looks one up by its name.
+/// What is to be done for a Gateway with this UID. `slices` looks one up by its name; `behind` are all of the Service.
 pub(super) fn plan<'a>(
     wish: &ServiceWish,
     gateway_uid: &str,
     service: Option<&Service>,
     slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
+    behind: impl Iterator<Item = &'a EndpointSlice>,
 ) -> Plan {
     let mut plan = Plan::default();
     match service.map(|service| service.exposure.as_deref()) {
@@ -52,8 +55,15 @@ pub(super) fn plan<'a>(
         Some(Some(_)) => {}
     }
     let service_changes = !plan.steps.is_empty();
+    let mut idle: BTreeMap<ObjectName, String> = behind
+        .filter_map(|slice| {
+            let made = slice.made.as_ref().filter(|made| made.owner == gateway_uid)?;
+            Some((slice.meta.name.clone(), made.uid.clone()))
+        })
+        .collect();
     for (name, v4, addresses) in parts(wish) {
         let name = ObjectName::new(wish.name.namespace.clone(), name);
+        idle.remove(&name);
         let document = || slice_document(wish, gateway_uid, &name, v4, &addresses);
         let Some(there) = slices(&name) else {
             plan.steps.push(Step::Create(document()));
@@ -73,6 +83,7 @@ pub(super) fn plan<'a>(
             plan.steps.push(Step::Apply(document(), made.uid.clone()));
         }
     }
+    plan.idle.extend(idle);
     plan
 }
 
@@ -189,7 +200,11 @@ mod tests {
                 _ => None,
             })
         };
-        plan(wish, uid, service, slice)
+        let behind = objects.iter().filter_map(|o| match o {
+            Object::EndpointSlice(slice) if slice.service.as_ref() == Some(&wish.name) => Some(slice),
+            _ => None,
+        });
+        plan(wish, uid, service, slice, behind)
     }
 
     /// What is written, with the UIDs that the server would give.
@@ -218,6 +233,22 @@ mod tests {
         assert_eq!(check(&made, &more, "u").steps.len(), 1, "only the slice has the Envoys");
         let none = ServiceWish { envoys: BTreeSet::new(), ..wish() };
         assert_eq!(check(&made, &none, "u").steps.len(), 1, "an empty slice is written, not left with who is gone");
+    }
+
+    #[test]
+    fn a_slice_goes_with_the_last_envoy_of_its_family_and_no_other_does() {
+        let v6: IpAddr = "fd00::1".parse().expect("an address");
+        let both = ServiceWish { envoys: wish().envoys.into_iter().chain([v6]).collect(), ..wish() };
+        let mut made = written(&check(&[], &both, "u"));
+        assert_eq!(made.len(), 3);
+        assert_eq!(check(&made, &both, "u"), Plan::default());
+        let gone = check(&made, &wish(), "u");
+        assert!(gone.steps.is_empty());
+        let uid = "uid of the EndpointSlice".to_owned();
+        assert_eq!(gone.idle, [(ObjectName::new("a", "g-c-v6"), uid)]);
+        // One that somebody else put behind the Service.
+        made[2]["metadata"]["labels"].as_object_mut().expect("labels").remove(SLICES_BY);
+        assert_eq!(check(&made, &wish(), "u"), Plan::default());
     }
 
     #[test]

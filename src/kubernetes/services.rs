@@ -21,7 +21,7 @@ use super::seen::Seen;
 use crate::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::store::Store;
-use crate::translate::{Change, ServiceIntent};
+use crate::translate::{Change, Index, ServiceIntent};
 
 /// How many Gateways at the same time.
 const AT_ONCE: usize = 4;
@@ -31,7 +31,7 @@ pub(super) struct Services {
     client: Client,
     intents: BTreeMap<ObjectName, ServiceIntent>,
     /// The Gateways by the Services that are wanted.
-    wanted: BTreeMap<ObjectName, ObjectName>,
+    wanted: Index<ObjectName, ObjectName>,
     /// The Services of ours that are there, with their Gateways and UIDs.
     ours: BTreeMap<ObjectName, (ObjectName, String)>,
     queue: Queue<ObjectName>,
@@ -60,7 +60,7 @@ impl Services {
         Self {
             client,
             intents: BTreeMap::new(),
-            wanted: BTreeMap::new(),
+            wanted: Index::default(),
             ours: BTreeMap::new(),
             queue: Queue::default(),
             tasks: JoinSet::new(),
@@ -73,16 +73,17 @@ impl Services {
     /// What Gateways are to have from now on.
     pub(super) fn take_in(&mut self, services: BTreeMap<ObjectName, Option<ServiceIntent>>) {
         for (gateway, intent) in services {
-            if let Some(name) = intent.as_ref().and_then(ServiceIntent::name) {
-                self.wanted.insert(name.clone(), gateway.clone());
-            }
+            let now = intent.as_ref().and_then(ServiceIntent::name).cloned();
             let before = match intent {
                 Some(intent) => self.intents.insert(gateway.clone(), intent),
                 None => self.intents.remove(&gateway),
             };
-            let (before, now) = (before.as_ref().and_then(ServiceIntent::name), self.intents.get(&gateway));
-            if let Some(old) = before.filter(|old| now.and_then(ServiceIntent::name) != Some(*old)) {
-                self.wanted.remove(old);
+            // Names that are alike are wanted by several, of which one has it.
+            if let Some(before) = before.as_ref().and_then(ServiceIntent::name) {
+                self.wanted.remove(before, &gateway);
+            }
+            if let Some(now) = now {
+                self.wanted.insert(now, gateway.clone());
             }
             // What was refused before may be taken now.
             self.queue.drop(&gateway);
@@ -124,7 +125,7 @@ impl Services {
     }
 
     fn look_at(&mut self, service: &ObjectName) {
-        if let Some(gateway) = self.wanted.get(service) {
+        for gateway in self.wanted.of(service) {
             self.queue.want(gateway.clone(), Instant::now());
         }
     }
@@ -172,8 +173,11 @@ impl Services {
         let (mut work, mut in_the_way) = (Vec::new(), None);
         if let (Some(ServiceIntent::Wanted(wish)), Some(uid)) = (intent, uid) {
             let service = store.service(&wish.name).map(AsRef::as_ref);
-            let Plan { steps, trouble } = plan(wish, &uid, service, |name| store.slice(name).map(AsRef::as_ref));
+            let there = store.slices(&wish.name).map(AsRef::as_ref);
+            let Plan { steps, idle, trouble } =
+                plan(wish, &uid, service, |name| store.slice(name).map(AsRef::as_ref), there);
             work.extend(steps.into_iter().map(Work::Write));
+            work.extend(idle.into_iter().map(|(name, uid)| Work::DeleteSlice(name, uid)));
             in_the_way = trouble;
         }
         if !matches!(intent, Some(ServiceIntent::Left)) {
@@ -262,12 +266,25 @@ enum Work {
     DeleteSlice(ObjectName, String),
 }
 
-/// Does one after the other. Each is begun only in a term, see [`super::fence`].
+/// Does one after the other. Each is begun only in a term, see [`super::fence`]. What is refused keeps nothing else from
+/// being written: Envoys come and go behind a Service that cannot be changed. But nothing is taken away then, since what is
+/// there may serve in place of what was refused.
 async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
+    let mut refused = None;
     for one in work {
-        in_time(one.run(client)).await?;
+        if refused.is_some() && !matches!(one, Work::Write(_)) {
+            continue;
+        }
+        let goes_on = !one.makes_service();
+        match in_time(one.run(client)).await {
+            Ok(()) => {}
+            Err(failure @ (Failure::Refused(_) | Failure::Forbidden(_))) if goes_on => {
+                refused.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
     }
-    Ok(())
+    refused.map_or(Ok(()), Err)
 }
 
 impl Work {
@@ -278,6 +295,11 @@ impl Work {
             Work::Write(Step::Apply(..)) => "apply",
             Work::Delete(..) | Work::DeleteSlice(..) => "delete",
         }
+    }
+
+    /// Whether it makes the Service that the rest is for.
+    fn makes_service(&self) -> bool {
+        matches!(self, Work::Write(Step::Create(document)) if document["kind"] == "Service")
     }
 
     async fn run(self, client: &Client) -> kube::Result<()> {
@@ -319,4 +341,82 @@ async fn delete(api: &Api<DynamicObject>, name: &ObjectName, uid: String) -> kub
 fn api(client: &Client, group: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
     Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use hyper::{Request, Response, StatusCode};
+    use kube::client::Body;
+
+    use super::*;
+    use crate::inputs::ServiceType;
+    use crate::translate::ServiceWish;
+
+    /// A client of a server that refuses Services, and what it was asked.
+    fn client() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let code = if path.contains("/services/") { 422 } else { 200 };
+            notes.lock().expect("nobody panics").push(path);
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                "message": "no", "metadata": {}});
+            let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = StatusCode::from_u16(code).expect("a status");
+            async move { Ok::<_, std::convert::Infallible>(response) }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    fn document(api_version: &str, kind: &str, name: &str) -> Value {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": "a", "name": name}})
+    }
+
+    #[tokio::test]
+    async fn envoys_come_and_go_behind_a_service_whose_change_is_refused() {
+        let slice = || Work::Write(Step::Apply(document("discovery.k8s.io/v1", "EndpointSlice", "s-v4"), "2".into()));
+        let service = || document("v1", "Service", "s");
+        for (first, asked_for) in [
+            (Work::Write(Step::Apply(service(), "1".into())), 2),
+            // There is nothing behind which they could be.
+            (Work::Write(Step::Create(service())), 1),
+        ] {
+            let (client, asked) = client();
+            let old = Work::Delete(ObjectName::new("a", "old"), "3".into());
+            let ended = run(&client, vec![first, slice(), old]).await;
+            assert_eq!(ended, Err(Failure::Refused("no".into())), "it is told all the same");
+            assert_eq!(asked.lock().expect("nobody panics").len(), asked_for, "{asked:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_name_is_looked_at_when_it_is_free() {
+        let wish = |gateway: &str| {
+            let wish = ServiceWish {
+                name: ObjectName::new("a", "b-c-d"),
+                gateway: ObjectName::new("a", gateway),
+                kind: ServiceType::ClusterIP,
+                load_balancer_class: None,
+                address: None,
+                targets: BTreeMap::new(),
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
+                envoys: BTreeSet::new(),
+            };
+            (wish.gateway.clone(), Some(ServiceIntent::Wanted(Box::new(wish))))
+        };
+        for (has, waits) in [("b", "b-c"), ("b-c", "b")] {
+            let mut services = Services::new(client().0);
+            services.take_in(BTreeMap::from([wish(has)]));
+            services.take_in(BTreeMap::from([wish(waits)]));
+            services.take_in(BTreeMap::from([(ObjectName::new("a", has), None)]));
+            services.write(&Store::default(), &BTreeMap::new(), false);
+            assert_eq!(services.queue.next(), None);
+            services.forget(&ObjectName::new("a", "b-c-d"));
+            assert!(services.queue.is_wanted(&ObjectName::new("a", waits)), "{waits} wants it");
+        }
+    }
 }
