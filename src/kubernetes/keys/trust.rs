@@ -288,7 +288,9 @@ pub(super) fn renewed(
     identity: &str,
     now: SystemTime,
 ) -> Result<Option<BTreeMap<&'static str, Vec<u8>>>, TlsError> {
-    let (life, renew) = (90 * DAY, 30 * DAY);
+    // Not beyond who signs: one whose authority ends sooner is as good as another that would be made now.
+    let life = (90 * DAY).min(trust.left(now));
+    let renew = life / 3;
     let bundle = trust.bundle();
     let pair = held.and_then(|held| {
         let pair = Pair { certificate: text(held, "tls.crt")?, key: text(held, "tls.key")? };
@@ -301,7 +303,7 @@ pub(super) fn renewed(
     }
     let pair = match pair {
         Some(pair) => pair,
-        None => trust.signer().issue_client(identity, life.min(trust.left(now)), now)?,
+        None => trust.signer().issue_client(identity, life, now)?,
     };
     let data = [("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", bundle)];
     Ok(Some(data.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()))
@@ -424,6 +426,20 @@ mod tests {
         // After a start of everybody, whom Envoys trust is trusted for an overlap.
         let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP).expect("decided").trust;
         assert_eq!((after.signer.root, after.older), (theirs.root, vec![old.signer.root]));
+    }
+
+    /// Of an operator's authority: certificates that cannot last are not made anew at each look.
+    #[test]
+    fn a_certificate_of_an_authority_that_ends_soon_is_kept() {
+        let authority = Authority::new("short", 20 * DAY, now()).expect("made");
+        let root = Root::of(&authority).expect("readable");
+        let trust = Trust::settled(Known { authority: Arc::new(authority), root }, now());
+        let made = renewed(None, &trust, FLEET, now()).expect("made").expect("none is held");
+        let held = secret(made, &[]);
+        for days in [0, 1, 10, 19] {
+            let again = renewed(Some(&held), &trust, FLEET, now() + days * DAY).expect("made");
+            assert_eq!(again, None, "after {days} days");
+        }
     }
 
     #[test]
