@@ -1,12 +1,13 @@
 //! `Programmed`, truthfully: what the connected Envoys have acknowledged, laid over what was translated. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use xds::{Generation, Progress};
 
 use crate::inputs::ObjectKey;
 use crate::model::{Condition, Reason, Status};
-use crate::translate::{ListenerId, ListenerStatus, ObjectStatus, RouteKey, StatusBody};
+use crate::translate::{ListenerId, ListenerStatus, ObjectStatus, ParentKey, RouteKey, StatusBody};
 
 /// How far the Envoys are, or why something is not programmed.
 type Verdict = Result<String, (Reason, String)>;
@@ -18,21 +19,23 @@ pub struct Fleet {
     pub progress: Progress,
     /// For objects that changed, the generation that published the change.
     pub published: BTreeMap<ObjectKey, Generation>,
-    /// What Envoys refused, by the listener that is not served for it.
-    pub refused_listeners: BTreeMap<ListenerId, String>,
-    /// What Envoys refused, by the route it was made from.
-    pub refused_routes: BTreeMap<RouteKey, String>,
+    /// What Envoys refused.
+    pub refused: Arc<Refused>,
+}
+
+/// What Envoys refused, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// By the listener that is not served for it.
+    pub listeners: BTreeMap<ListenerId, String>,
+    /// By the route it was made from.
+    pub routes: BTreeMap<RouteKey, String>,
 }
 
 impl Fleet {
     /// What the cache tells, and nothing refused.
     pub fn new(progress: Progress) -> Self {
-        Self {
-            progress,
-            published: BTreeMap::new(),
-            refused_listeners: BTreeMap::new(),
-            refused_routes: BTreeMap::new(),
-        }
+        Self { progress, published: BTreeMap::new(), refused: Arc::default() }
     }
 
     /// How many Envoys have acknowledged a generation, and how many there are.
@@ -48,15 +51,17 @@ impl Fleet {
         match &mut status.body {
             StatusBody::Class(_) => {}
             StatusBody::Gateway(gateway) => {
-                let refused = self.listeners(key, &mut gateway.listeners, &verdict);
+                let parent = ParentKey::Gateway(key.name.clone());
+                let refused = self.listeners(&parent, &mut gateway.listeners, &verdict);
                 programmed(&mut gateway.conditions, &refused.map_or(verdict, Err));
             }
             StatusBody::ListenerSet(set) => {
-                let refused = self.listeners(key, &mut set.listeners, &verdict);
+                let parent = ParentKey::ListenerSet(key.name.clone());
+                let refused = self.listeners(&parent, &mut set.listeners, &verdict);
                 programmed(&mut set.conditions, &refused.map_or(verdict, Err));
             }
             StatusBody::Route(route) => {
-                let refused = self.refused_routes.iter().find(|(of, _)| of.object() == *key).map(|(_, text)| text);
+                let refused = RouteKey::of(key).and_then(|route| self.refused.routes.get(&route));
                 for (_, conditions) in &mut route.parents {
                     if let Some(text) = refused {
                         conditions.push(Condition {
@@ -85,16 +90,16 @@ impl Fleet {
     /// that none of its listeners is.
     fn listeners(
         &self,
-        key: &ObjectKey,
+        parent: &ParentKey,
         listeners: &mut [ListenerStatus],
         verdict: &Verdict,
     ) -> Option<(Reason, String)> {
         let mut first = None;
         for listener in listeners.iter_mut() {
-            let refused =
-                self.refused_listeners.iter().find(|(id, _)| id.parent.object() == *key && id.name == listener.name);
+            let id = || ListenerId { parent: parent.clone(), name: listener.name.clone() };
+            let refused = if self.refused.listeners.is_empty() { None } else { self.refused.listeners.get(&id()) };
             match refused {
-                Some((_, text)) => {
+                Some(text) => {
                     programmed(&mut listener.conditions, &Err((Reason::Invalid, text.clone())));
                     first.get_or_insert_with(|| (Reason::Invalid, text.clone()));
                 }

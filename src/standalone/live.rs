@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use crate::inputs::{Kind, ObjectKey};
 use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
 use crate::pipeline::{Pipeline, Written};
-use crate::programmed::Fleet;
+use crate::programmed::{Fleet, Refused};
 use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
@@ -21,6 +22,8 @@ use crate::translate::{
     Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, ServiceIntent, Settings,
 };
 
+/// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
+const ANNOUNCED: usize = 256;
 /// So many states are remembered: what another replica tells of an older one says nothing new.
 const STATES: usize = 1024;
 
@@ -30,13 +33,12 @@ pub struct Live {
     cache: Cache,
     view: View,
     controller: String,
-    /// Where Envoys listen; empty where they listen on the addresses of the Gateways.
     /// The last publication that touched a Gateway.
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
     /// When each condition last changed its status.
     since: Since,
-    waiting: Vec<Announcement>,
+    waiting: VecDeque<Announcement>,
     /// Refusals that were told already.
     told: BTreeSet<String>,
     changes: u64,
@@ -56,7 +58,12 @@ pub struct Live {
     wished: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
     known: (usize, BTreeSet<String>),
+    /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
+    refused: Option<(Refusals, Arc<Refused>)>,
 }
+
+/// Why resources were refused, by kind and name.
+type Refusals = BTreeMap<(xds::Kind, String), Arc<str>>;
 
 /// When each condition took its present status, by object and place.
 type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
@@ -92,7 +99,7 @@ impl Live {
             published: BTreeMap::new(),
             generation: 0,
             since: BTreeMap::new(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             told: BTreeSet::new(),
             changes: 0,
             touched: BTreeSet::new(),
@@ -103,6 +110,7 @@ impl Live {
             awaited: BTreeSet::new(),
             wished: BTreeSet::new(),
             known: (0, BTreeSet::new()),
+            refused: None,
         }
     }
 
@@ -136,6 +144,7 @@ impl Live {
         let label = label(&changes);
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
+        self.refused = None;
         record(&outcome.tenancy)?;
         let mut delta = outcome.delta;
         self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
@@ -167,7 +176,10 @@ impl Live {
         if before == self.generation {
             lines.push(format!("{label}: nothing to send"));
         } else {
-            self.waiting.push(Announcement { label, hosts, generation: self.generation, at });
+            self.waiting.push_back(Announcement { label, hosts, generation: self.generation, at });
+            if self.waiting.len() > ANNOUNCED {
+                self.waiting.pop_front();
+            }
         }
         Ok(lines)
     }
@@ -247,7 +259,7 @@ impl Live {
     }
 
     /// The statuses of some objects, with what the Envoys say; `None` for one that is not ours.
-    pub fn laid_over(&self, keys: BTreeSet<ObjectKey>) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
+    pub fn laid_over(&mut self, keys: BTreeSet<ObjectKey>) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
         let mut fleet = self.fleet();
         fleet.published = keys.iter().map(|key| (key.clone(), self.published(key))).collect();
         let status = |key: &ObjectKey| self.engine().status(key).map(|status| fleet.lay_over(key, &status));
@@ -260,13 +272,15 @@ impl Live {
     }
 
     /// Takes note that a status is being looked at: when it is not final because Envoys have not acknowledged, it is among
-    /// what is touched once they have.
+    /// what is touched once they have. One that has just come may need long for what others acknowledged before.
     pub fn look_at(&mut self, key: &ObjectKey) {
-        if key.kind != Kind::ListenerSet {
-            return;
-        }
+        let Some(gateway) = self.gateway_of(key).cloned() else { return };
         let (acknowledged, connected) = self.acknowledgement(key);
-        if connected == 0 || acknowledged < connected {
+        // When the first one comes, everything is touched.
+        if acknowledged < connected {
+            self.awaited.insert(gateway);
+        }
+        if key.kind == Kind::ListenerSet && (connected == 0 || acknowledged < connected) {
             self.in_doubt.insert(key.clone());
         }
     }
@@ -312,30 +326,46 @@ impl Live {
     }
 
     /// What is known of the Envoys now.
-    fn fleet(&self) -> Fleet {
-        let mut fleet = Fleet::new(self.progress());
-        let rejections = fleet.progress.rejections.iter();
-        let refused: BTreeMap<_, _> = rejections.map(|r| ((r.kind, r.name.to_string()), r.text.clone())).collect();
-        if !refused.is_empty() {
-            for key in self.engine().resources() {
-                let Some(text) = refused.get(&publish::name(key)) else { continue };
-                let blame = self.engine().blame(key);
-                let text = format!("refused by Envoy: {text}");
-                fleet.refused_listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
-                fleet.refused_routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
+    fn fleet(&mut self) -> Fleet {
+        let progress = self.progress();
+        let refused: Refusals =
+            progress.rejections.iter().map(|r| ((r.kind, r.name.to_string()), r.text.clone())).collect();
+        let whose = match &self.refused {
+            Some((known, whose)) if *known == refused => whose.clone(),
+            _ => {
+                let whose = Arc::new(self.whose(&refused));
+                self.refused = Some((refused, whose.clone()));
+                whose
             }
+        };
+        Fleet { refused: whose, ..Fleet::new(progress) }
+    }
+
+    /// Whose the resources are that were refused.
+    fn whose(&self, refused: &Refusals) -> Refused {
+        let mut whose = Refused::default();
+        for key in self.engine().resources().filter(|_| !refused.is_empty()) {
+            let Some(text) = refused.get(&publish::name(key)) else { continue };
+            let blame = self.engine().blame(key);
+            let text = format!("refused by Envoy: {text}");
+            whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
+            whose.routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
         }
-        fleet
+        whose
     }
 
     /// The last publication that touched an object's Gateway.
     fn published(&self, key: &ObjectKey) -> Generation {
-        let gateway = match key.kind {
+        self.gateway_of(key).and_then(|gateway| self.published.get(gateway)).copied().unwrap_or(0)
+    }
+
+    /// The Gateway that an object is, or extends.
+    fn gateway_of<'a>(&'a self, key: &'a ObjectKey) -> Option<&'a ObjectName> {
+        match key.kind {
             Kind::Gateway => Some(&key.name),
             Kind::ListenerSet => self.engine().store().listener_set(&key.name).and_then(|set| set.parent.as_ref()),
             _ => None,
-        };
-        gateway.and_then(|gateway| self.published.get(gateway)).copied().unwrap_or(0)
+        }
     }
 
     /// Every status as it would be written now.
@@ -358,10 +388,10 @@ impl Live {
                 Some((namespace, name)) => self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0),
                 None => self.generation,
             };
-            let fleet = self.fleet();
-            let (done, all) = fleet.acknowledged(published);
+            let progress = self.progress();
+            let (done, all) = progress.acknowledged(published);
             let own = format!("{gateway}:");
-            let refused = fleet.progress.rejections.iter().find(|r| r.name.starts_with(&own));
+            let refused = progress.rejections.iter().find(|r| r.name.starts_with(&own));
             let text = match (refused, all) {
                 (Some(refused), _) => format!("refused {}: {}", refused.name, refused.text),
                 (None, 0) => "no Envoy is connected".to_owned(),
@@ -488,3 +518,6 @@ fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<String> {
     lines.dedup();
     lines
 }
+
+#[cfg(test)]
+mod tests;
