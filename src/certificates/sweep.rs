@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use acme::account::retire;
+use acme::account::{Retired, retire};
 use acme::budget::Budget;
 use acme::storage::{Key, Kind, Storage, read_json};
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use crate::model::ObjectName;
 const EVERY: Duration = Duration::from_secs(3600);
 /// How long an account may be idle. Making another one is limited; a season without a host costs none.
 const IDLE: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// So many are looked at, at a time.
+/// So many change at a time; the others an hour later. As many orders are read.
 const AT_ONCE: usize = 100;
 
 /// What is read of an order.
@@ -65,9 +65,17 @@ pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, 
         }
     }
     let idle = |kind| async move { storage.list(kind).await.unwrap_or_default() };
-    for key in idle(Kind::Account).await.into_iter().filter(|key| is_gone(key.name())).take(AT_ONCE) {
+    let mut changed = 0;
+    for key in idle(Kind::Account).await.into_iter().filter(|key| is_gone(key.name())) {
+        if changed == AT_ONCE {
+            break;
+        }
         match retire(storage, &key, now, IDLE).await {
-            Ok(went) => gone += usize::from(went),
+            Ok(Retired::Waits) => {}
+            Ok(became) => {
+                changed += 1;
+                gone += usize::from(became == Retired::Gone);
+            }
             // It came back just now, or is looked at again.
             Err(error) => debug!("{key}: {error}"),
         }
@@ -143,5 +151,21 @@ mod tests {
         assert_eq!((sweep(storage, &one, day(120)).await, count().await), (2, [2, 2, 2]));
         let rest = thumbprint(storage, issuers[0], "https://ca.test/dir").await.expect("there");
         assert_eq!(rest, prints[0]);
+    }
+
+    #[tokio::test]
+    async fn many_that_went_go_as_soon_as_few() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let storage = &*storage;
+        let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
+        for number in 0..AT_ONCE + 20 {
+            let issuer = format!("tenant-{number}/edge@ca.test");
+            thumbprint(storage, &issuer, "https://ca.test/dir").await.expect("made");
+        }
+        for hour in [0, 1, 24 * 91, 24 * 91 + 1] {
+            sweep(storage, &BTreeSet::new(), start + SignedDuration::from_hours(hour)).await;
+        }
+        assert_eq!(storage.list(Kind::Account).await.expect("listed"), []);
     }
 }

@@ -121,7 +121,18 @@ pub async fn thumbprint(storage: &dyn Storage, name: &str, directory_url: &str) 
     Ok(record.key.load()?.thumbprint())
 }
 
-/// Takes note that nobody uses an account, and forgets it when that has been so for long enough. Whether it is gone.
+/// What became of an account that nobody uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retired {
+    /// It is noted, from now on.
+    Noted,
+    /// That was noted, and is not long enough ago.
+    Waits,
+    /// It is gone.
+    Gone,
+}
+
+/// Takes note that nobody uses an account, and forgets it when that has been so for long enough.
 ///
 /// Whoever opens it meanwhile has it as it was.
 ///
@@ -132,19 +143,19 @@ pub async fn retire(
     key: &Key,
     now: Timestamp,
     after: SignedDuration,
-) -> Result<bool, AccountError> {
+) -> Result<Retired, AccountError> {
     let _lock = storage.lock(key).await?;
-    let Some((mut record, version)) = read_json::<Record>(storage, key).await? else { return Ok(true) };
+    let Some((mut record, version)) = read_json::<Record>(storage, key).await? else { return Ok(Retired::Gone) };
     match record.idle {
         None => {
             record.idle = Some(now);
             write_json(storage, key, &record, &Expect::Version(version)).await?;
-            Ok(false)
+            Ok(Retired::Noted)
         }
-        Some(since) if now < since + after => Ok(false),
+        Some(since) if now < since + after => Ok(Retired::Waits),
         Some(_) => {
             storage.remove(key).await?;
-            Ok(true)
+            Ok(Retired::Gone)
         }
     }
 }
