@@ -517,19 +517,6 @@ impl Acme {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-        assert!(Cli::try_parse_from(["gatewright", "standalone", "--envoy", "x", "--no-envoy"]).is_err());
-        assert!(Cli::try_parse_from(["gatewright", "translate", "-", "-o", "json"]).is_ok());
-    }
-}
-
 /// `drain`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -552,4 +539,17 @@ pub struct Drain {
     /// How long connections have to end after that; not less than Envoy's --drain-time-s
     #[arg(long, value_name = "SECONDS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub drain: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        assert!(Cli::try_parse_from(["gatewright", "standalone", "--envoy", "x", "--no-envoy"]).is_err());
+        assert!(Cli::try_parse_from(["gatewright", "translate", "-", "-o", "json"]).is_ok());
+    }
 }
