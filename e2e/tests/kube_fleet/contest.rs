@@ -69,10 +69,11 @@ async fn tenant(cluster: &Cluster, name: &str, port: u16, host: Option<&str>, pa
 }
 
 /// What a connection may meet that was made in the very moment: the certificate changed and not yet the route or the other
-/// way round, or no route any more since TLS is passed on.
+/// way round, or that TLS is passed on from now on.
 fn is_between(who: &str, from: &str, to: &str) -> bool {
     let mixed = |backend: &str, certificate: &str| who == format!("{backend} under the certificate of {certificate}");
-    mixed(from, to) || mixed(to, from) || (to == "raw" && who.starts_with("404"))
+    let passed_on = || who.starts_with("421") || who == "TLS: received fatal alert: HandshakeFailure";
+    mixed(from, to) || mixed(to, from) || (to == "raw" && passed_on())
 }
 
 /// Deletes the winner's Gateway while a client asks all the time; who answered, in the order of their first answers.
