@@ -56,6 +56,16 @@ async fn issue(server: &ApiServer) -> Result<usize> {
     Ok(all.len())
 }
 
+/// The same until there are so many.
+async fn issue_all(server: &ApiServer, count: usize) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while issue(server).await? < count {
+        ensure!(Instant::now() < deadline, "not every host has a Certificate");
+        sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
 /// Waits until nobody but this test has written for five seconds, and returns how many writes there were until then.
 async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
     let deadline = Instant::now() + Duration::from_secs(90);
@@ -117,11 +127,7 @@ async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
         server.put(route("tenant-b", &format!("many-{number}"), &chunk)).await?;
     }
     cilium.give_address(server, "tenant-a", "cozystack").await?;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while issue(server).await? < HOSTS + 2 {
-        ensure!(Instant::now() < deadline, "not every host has a Certificate");
-        sleep(Duration::from_millis(200)).await;
-    }
+    issue_all(server, HOSTS + 2).await?;
 
     let all_ready = |object: &Value| {
         let ready = condition(&object["status"], "Ready");
@@ -148,9 +154,7 @@ async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
     // One host more is one write of one object each, and rest again.
     let before = rest(server).await?.len();
     server.put(route("tenant-b", "late", &["late.a.org"])).await?;
-    while issue(server).await? < HOSTS + 3 {
-        sleep(Duration::from_millis(100)).await;
-    }
+    issue_all(server, HOSTS + 3).await?;
     cluster.until(GATEWAY, "HTTPRoute", "tenant-b", "late", taken("ListenerSet")).await?;
     let written = rest(server).await?.split_off(before);
     let ours: Vec<&str> = written.iter().filter(|r| r.user == ACCOUNT).map(|r| &*r.resource).collect();

@@ -1,13 +1,17 @@
 //! From objects to answers, on a real Envoy: what the engine's units mean on the wire.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::world::{World, api, class, free_port, secret, service};
 use gatewright::translate::Change;
+use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 fn https(name: &str, port: u16, hostname: &str) -> Value {
     let mut listener = json!({"name": name, "port": port, "protocol": "HTTPS",
@@ -246,6 +250,63 @@ async fn a_connection_of_one_listener_does_not_serve_another() -> Result<()> {
         ("nobody.example.org", "two.wild.example.org", 421),
     ])
     .await
+}
+
+/// Makes TLS connections until it is told to stop; how many, and what failed.
+fn knock(probe: Probe, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Vec<String>)> {
+    tokio::spawn(async move {
+        let (mut tried, mut failed) = (0, Vec::new());
+        while !stop.load(Ordering::Relaxed) {
+            tried += 1;
+            if let Err(failure) = probe.connect().await {
+                failed.push(format!("{failure} after {tried}"));
+            }
+        }
+        (tried, failed)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_hostname_that_is_no_longer_terminated_takes_connections_all_the_time() -> Result<()> {
+    let port = free_port()?;
+    let (web, host) = (Echo::start("web").await?, "app.example.org");
+    let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+    let own = Echo::start_tls("own", vec![made.cert.der().clone()], key).await?;
+    let passed =
+        json!({"name": "exact", "port": port, "protocol": "TLS", "hostname": host, "tls": {"mode": "Passthrough"}});
+    let gateway =
+        |listener: &Value| api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]}));
+    let terminated = https("exact", port, host);
+    let tls = json!({"parentRefs": [{"name": "edge"}], "hostnames": [host],
+        "rules": [{"backendRefs": [{"name": "own", "port": 80}]}]});
+    let mut changes = vec![class(), gateway(&terminated), secret("exact", host)?, route("app", "exact", &[], "web")];
+    changes.push(api("TLSRoute", "app", tls));
+    changes.extend(service("web", web.address()).into_iter().chain(service("own", own.address())));
+    let world = World::start(changes).await?;
+    let mut held = to(port, host).connect().await?;
+    assert_eq!(held.ask(&to(port, host)).await?.status, 200);
+    world.settle(vec![gateway(&passed)]).await?;
+    assert_eq!(held.ask(&to(port, host)).await?.status, 421, "a client opens another connection");
+    world.settle(vec![gateway(&terminated)]).await?;
+    to(port, host).connect().await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = [0; 2].map(|_| knock(to(port, host), stop.clone()));
+    for _ in 0..6 {
+        for (listener, by) in [(&passed, "own"), (&terminated, "web")] {
+            world.settle(vec![gateway(listener)]).await?;
+            let answer = to(port, host).send().await?;
+            assert!(String::from_utf8_lossy(&answer.body).contains(by), "{by} answers");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        let (tried, failed) = client.await?;
+        // One that is in the middle of its handshake when the certificate goes may fail: hardly one in seventy switches.
+        assert!(tried > 20 && failed.len() < 3, "{} of {tried} failed: {failed:?}", failed.len());
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -149,10 +149,11 @@ async fn taken_over(cluster: &Cluster, before: &BTreeMap<String, Value>) -> Resu
     let names: Vec<&Value> =
         told.data["status"]["listeners"].as_array().into_iter().flatten().map(|listener| &listener["name"]).collect();
     assert_eq!(names.len(), fixed.len(), "{names:?}");
-    let route = server.api(GATEWAY, "HTTPRoute", NS).await?.get("web").await?;
-    let parents = route.data["status"]["parents"].as_array().cloned().unwrap_or_default();
-    assert_eq!(parents.len(), 1, "{parents:?}");
-    assert_eq!(parents[0]["parentRef"]["name"], "cozystack");
+    let ours_alone = |route: &Value| {
+        let parents = route["status"]["parents"].as_array().map(Vec::as_slice);
+        matches!(parents, Some([parent]) if parent["parentRef"]["name"] == "cozystack")
+    };
+    cluster.until(GATEWAY, "HTTPRoute", NS, "web", ours_alone).await?;
     Ok(())
 }
 
@@ -386,7 +387,7 @@ async fn fought_over(cluster: &Cluster) -> Result<()> {
     assert!(told["message"].as_str().unwrap_or_default().contains("Gateway tenant-before/cozystack"), "{told}");
     let all = cluster.writes()?;
     let count = all[start..].iter().filter(|request| request.resource == "gateways").count();
-    assert!((3..=8).contains(&count), "{count} writes against 80 edits");
+    assert!((1..=8).contains(&count), "{count} writes against 80 edits");
     cluster.until(GATEWAY, "Gateway", NS, "cozystack", |object| object["spec"]["gatewayClassName"] == "cilium").await?;
     Ok(())
 }

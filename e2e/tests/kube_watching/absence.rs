@@ -1,16 +1,16 @@
 //! An API server that comes up serves its kinds one after the other, and one that is in trouble may lack some for a moment:
 //! that says nothing of the objects.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
 use e2e::apiserver::proxy::Proxy;
-use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, condition, service};
+use e2e::cluster::{ACCOUNT, Cluster, condition};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::dedicated::put_gateway;
 use crate::site::{
     CERT_MANAGER, GATEWAY, TENANT, cluster, namespace, owned, program, quiet, route, tenant, until, until_ready,
 };
@@ -21,25 +21,7 @@ const GROUPS: [&str; 3] = ["gateway.networking.k8s.io", "cert-manager.io", "gate
 async fn settled() -> Result<Cluster> {
     let cluster = cluster().await?;
     let server = &cluster.server;
-    server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
-    server
-        .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-            "metadata": {"name": "own", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}}))
-        .await?;
-    let parameters =
-        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "own", "namespace": NAMESPACE});
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "own"},
-            "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": parameters}}))
-        .await?;
-    for mut object in service(NAMESPACE, "gatewright-envoy", 80) {
-        object["metadata"]["labels"]["app.kubernetes.io/component"] = json!("envoy");
-        server.put(object).await?;
-    }
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
-            "spec": {"gatewayClassName": "own", "listeners": [{"name": "http", "protocol": "HTTP", "port": 8081}]}}))
-        .await?;
+    put_gateway(server).await?;
     let mut controller = cluster.controller("before")?;
     controller.line("holding the lease").await?;
     namespace(server, "tenant-a", "a.example.org").await?;

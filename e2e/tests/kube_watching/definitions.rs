@@ -6,10 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
-use e2e::cluster::{Cluster, NAMESPACE, service};
+use e2e::cluster::Cluster;
 use e2e::gatewright::Gatewright;
 use serde_json::{Value, json};
 
+use crate::dedicated::{put_gateway, put_parameters};
 use crate::site::{GATEWAY, TENANT, cluster, namespace, objects, owned, quiet, route, tenant, until};
 
 const SPACE: &str = "tenant-a";
@@ -92,32 +93,10 @@ async fn service_uid(server: &ApiServer) -> Result<Option<String>> {
     Ok(services.get_opt("edge-own").await?.and_then(|service| service.metadata.uid))
 }
 
-async fn put_parameters(server: &ApiServer) -> Result<()> {
-    server
-        .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-            "metadata": {"name": "own", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}}))
-        .await
-        .map(drop)
-}
-
 async fn begin() -> Result<Cluster> {
     let cluster = cluster().await?;
     let server = &cluster.server;
-    put_parameters(server).await?;
-    let parameters =
-        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "own", "namespace": NAMESPACE});
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "own"},
-            "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": parameters}}))
-        .await?;
-    for mut object in service(NAMESPACE, "gatewright-envoy", 80) {
-        object["metadata"]["labels"]["app.kubernetes.io/component"] = json!("envoy");
-        server.put(object).await?;
-    }
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
-            "spec": {"gatewayClassName": "own", "listeners": [{"name": "http", "protocol": "HTTP", "port": 8081}]}}))
-        .await?;
+    put_gateway(server).await?;
     namespace(server, SPACE, "a.example.org").await?;
     server.put(tenant(SPACE, json!({"apex": "a.example.org"}))).await?;
     put_routes(server).await?;

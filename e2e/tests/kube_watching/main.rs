@@ -6,6 +6,7 @@
 mod site;
 
 mod absence;
+mod dedicated;
 mod definitions;
 mod pages;
 mod rights;

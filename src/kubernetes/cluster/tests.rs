@@ -1,4 +1,5 @@
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hyper::{Request as Asked, Response};
 use kube::client::Body as KubeBody;
