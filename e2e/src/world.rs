@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use xds::{Cache, Generation, Server, UnixPeers, View};
 
+pub use crate::port::free_port;
 use crate::envoy::Envoy;
 
 /// The controller name of the tests' GatewayClass, which is called `ours`.
@@ -175,12 +176,4 @@ pub fn secret(name: &str, hostname: &str) -> Result<Change> {
     Ok(object(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"namespace": "default", "name": name},
         "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}})))
-}
-
-/// A port that was free a moment ago.
-///
-/// # Errors
-/// When there is none.
-pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
