@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::port::free_port;
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// A running moto; killed on drop, its log shown when the test panics.
 #[derive(Debug)]

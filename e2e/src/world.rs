@@ -108,7 +108,7 @@ impl World {
                 progress.changed().await?;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), wait).await.with_context(|| {
+        tokio::time::timeout(Duration::from_secs(180), wait).await.with_context(|| {
             format!("generation {generation}: {:?}\n{}", self.cache.progress(&self.view), self.envoy.log())
         })?
     }
