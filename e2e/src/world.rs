@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use xds::{Cache, Generation, Server, UnixPeers, View};
 
-pub use crate::port::free_port;
 use crate::envoy::Envoy;
+pub use crate::port::free_port;
 
 /// The controller name of the tests' GatewayClass, which is called `ours`.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";

@@ -19,8 +19,8 @@ use tokio::time::{Duration, Instant, sleep};
 mod site;
 
 use site::{
-    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program, ready, route,
-    tenant, until, until_ready,
+    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program, ready, route, tenant,
+    until, until_ready,
 };
 
 /// The entry of ours among the parents of a route.

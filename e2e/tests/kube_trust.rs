@@ -186,7 +186,8 @@ impl Bringing {
                 if let Ok(secret) = api.get("gatewright-envoy").await {
                     let files: BTreeMap<String, Vec<u8>> =
                         secret.data.unwrap_or_default().into_iter().map(|(name, value)| (name, value.0)).collect();
-                    let text = |name: &str| String::from_utf8_lossy(files.get(name).map_or(&[], Vec::as_slice)).into_owned();
+                    let text =
+                        |name: &str| String::from_utf8_lossy(files.get(name).map_or(&[], Vec::as_slice)).into_owned();
                     brought.lock().expect("nobody panics while holding it").insert((text("ca.crt"), text("tls.crt")));
                     for dir in &dirs {
                         e2e::kubelet::mount(dir, &files, None).expect("the directory is ours");
@@ -232,7 +233,8 @@ async fn an_authority_is_replaced_and_no_envoy_is_cut_off() -> Result<()> {
         assert!(Instant::now() < deadline, "the authority is not replaced");
         sleep(Duration::from_millis(200)).await;
     };
-    let resigned = |(bundle, certificate): &(String, String)| roots(bundle) == 2 && *certificate != old.pair.certificate;
+    let resigned =
+        |(bundle, certificate): &(String, String)| roots(bundle) == 2 && *certificate != old.pair.certificate;
     let overlapped = brought.lock().expect("nobody panics while holding it").iter().any(resigned);
     assert!(overlapped, "both are trusted while a certificate of the new one is brought");
     assert!(!new.bundle.contains(old.bundle.trim()), "the old one is trusted no more");

@@ -52,7 +52,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn it_is_told_on_standard_input() {
-    let script = Script::new(r#"echo "$1" > args; env > env; cat >> in; echo >> in; echo '{"zone":"example.com"}'"#).await;
+    let script =
+        Script::new(r#"echo "$1" > args; env > env; cat >> in; echo >> in; echo '{"zone":"example.com"}'"#).await;
     let provider = script.provider(LONG);
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
     provider.present(&record("v")).await.expect("presented");

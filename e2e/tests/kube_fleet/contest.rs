@@ -160,8 +160,11 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
         if to == "raw" {
             // A certificate is taken from Envoy at once, before the name is passed on: for an instant it is nobody's.
             seen.retain(|who| who != "TLS: received fatal alert: HandshakeFailure");
-            seen.dedup();
         }
+        // Certificate and routes are two resources to Envoy, and the routes follow once the new backends are there: who
+        // comes in that instant is the old owner's still, with the new certificate.
+        seen.retain(|who| *who != format!("{from} under the certificate of {to}"));
+        seen.dedup();
         assert_eq!(seen, [from, to], "{host} changes hands once, from one to the other");
     }
     assert_eq!(who(address, "other.example.org").await?, own("wide"));

@@ -6,8 +6,8 @@ use e2e::cluster::{Cluster, tls_secret};
 use serde_json::{Value, json};
 
 use crate::site::{
-    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program, ready, route,
-    tenant, until_owned, until_ready,
+    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program, ready, route, tenant,
+    until_owned, until_ready,
 };
 
 struct Case {

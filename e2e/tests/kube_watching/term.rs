@@ -56,7 +56,8 @@ async fn whoever_cannot_renew_the_lease_writes_nothing_when_another_may_have_it(
     let all = server.requests()?;
     let is_renewal = |r: &&e2e::apiserver::Request| r.user == ACCOUNT && r.verb == "update" && r.resource == "leases";
     let renewed = all.iter().filter(is_renewal).map(|r| r.at).max().context("it was renewed")?;
-    let written: Vec<_> = cluster.writes()?.into_iter().filter(|r| r.came > renewed).map(|r| r.came - renewed).collect();
+    let written: Vec<_> =
+        cluster.writes()?.into_iter().filter(|r| r.came > renewed).map(|r| r.came - renewed).collect();
     let last = written.iter().max_by(|a, b| a.compare(**b).expect("spans of seconds")).context("it went on writing")?;
     let last = SignedDuration::try_from(*last)?;
     assert!(last < LEASE, "the last of {} writes came {last:?} after the last renewal", written.len());
