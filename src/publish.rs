@@ -62,7 +62,7 @@ mod tests {
         let host = Hostname::parse("a.example.org").expect("a hostname");
         let cluster = Cluster::Sni { frontend: id.clone(), hostname: host.clone(), port: None };
         let virtual_host = VirtualHost { hostname: host.clone(), routes: Vec::new() };
-        let scope = Scope { frontend: id.clone(), listener: host.clone(), virtual_host };
+        let scope = Scope { frontend: id.clone(), listener: Some(host.clone()), virtual_host };
         let table = TableId { frontend: id.clone(), listener: None };
         let frontend =
             Frontend { id: id.clone(), addresses: Vec::new(), port: 443, kind: FrontendKind::Http { table } };

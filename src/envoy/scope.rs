@@ -19,9 +19,15 @@ use crate::model::Scope;
 /// another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20) before any route is looked at.
 pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
     let name = scope.resource_name();
-    let mut host = virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(&scope.listener)));
-    // Said, since what Envoy says itself stands for a host that has no scope.
-    host.routes.push(answer(404));
+    let host = match &scope.listener {
+        Some(listener) => {
+            let mut host = virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(listener)));
+            // Said, since what Envoy says itself stands for a host that has no scope.
+            host.routes.push(answer(404));
+            host
+        }
+        None => virtual_host(&scope.virtual_host, Some(&answer(421))),
+    };
     ScopedRouteConfiguration {
         key: Some(Key { fragments: vec![Fragment { r#type: Some(fragment::Type::StringKey(name.clone())) }] }),
         route_configuration: Some(route_configuration(name.clone(), vec![host])),
@@ -49,7 +55,7 @@ mod tests {
     fn a_scope_is_keyed_by_frontend_and_host_and_sends_strangers_away_first() {
         let made = scope(&Scope {
             frontend: frontend(443),
-            listener: host("a.example.org"),
+            listener: Some(host("a.example.org")),
             virtual_host: VirtualHost {
                 hostname: host("a.example.org"),
                 routes: vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
@@ -64,5 +70,13 @@ mod tests {
         assert_eq!(made.key.expect("a key").fragments[0].r#type, Some(fragment::Type::StringKey(made.name)));
         assert_eq!(config.request_headers_to_remove, ["x-gw-scope", "x-gw-sni", "x-gw-host"]);
         assert!(!config.validate_clusters.expect("said").value);
+    }
+
+    #[test]
+    fn a_host_whose_listener_speaks_no_http_sends_every_request_to_another_connection() {
+        let virtual_host = VirtualHost { hostname: host("a.example.org"), routes: Vec::new() };
+        let made = scope(&Scope { frontend: frontend(443), listener: None, virtual_host });
+        let config = made.route_configuration.expect("inline");
+        assert_eq!(config.virtual_hosts[0].routes.iter().map(status).collect::<Vec<_>>(), [Some(421)]);
     }
 }

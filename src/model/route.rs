@@ -10,8 +10,9 @@ use super::{BackendId, FrontendId, Hostname};
 pub struct Scope {
     /// The frontend.
     pub frontend: FrontendId,
-    /// Hostname of the listener it belongs to. Requests on another listener's connection are answered 421.
-    pub listener: Hostname,
+    /// Hostname of the listener it belongs to. Requests on another listener's connection are answered 421; all of them
+    /// are where its listener speaks no HTTP.
+    pub listener: Option<Hostname>,
     /// The exact hostname with its routes.
     pub virtual_host: VirtualHost,
 }

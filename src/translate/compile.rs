@@ -107,7 +107,7 @@ impl Engine {
                 true => hosts_chain(&owner.hostname, tls),
                 false => (Arc::from(class_name("https", &tls)), Chain { tls: Some(tls), handler: scopes(None) }),
             };
-            let scope = Scope { frontend: id.clone(), listener: owner.hostname.clone(), virtual_host };
+            let scope = Scope { frontend: id.clone(), listener: Some(owner.hostname.clone()), virtual_host };
             return Unit { scope: Some(scope), gate: Some(gate), ..Unit::default() };
         }
         // A wildcard or empty hostname: its routes are in the listener's table.
@@ -160,10 +160,11 @@ impl Engine {
             None => kind.to_owned(),
         };
         let shares = route.map(|route| self.shares(&route)).unwrap_or_default();
-        // Requests for this host on connections of others are misdirected, whatever serves it.
+        // Requests for this host on connections of others are misdirected, whatever serves it; so are those on a connection
+        // that was opened before this listener came.
         let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
             frontend: id.clone(),
-            listener: hostname.clone(),
+            listener: None,
             virtual_host: VirtualHost { hostname: hostname.clone(), routes: Vec::new() },
         });
         // Without a route the chain finds no cluster for the SNI and resets, which keeps the name from a wider listener.
