@@ -472,7 +472,8 @@ impl Cluster {
                     self.writer.want(key, at);
                 }
                 Decision::Write(document) => {
-                    self.held.remove(&key);
+                    // Whoever waits for others has more to say later, though nothing may come that asks for it.
+                    self.held.get(&key).into_iter().for_each(|until| self.writer.want(key.clone(), *until));
                     let Some(seen) = self.seen.get(&key) else {
                         self.writer.nothing(&key);
                         continue;

@@ -1,5 +1,5 @@
-//! A proxy in front of an API server that does to one client what a bad day does: answers 429, cuts watches, holds
-//! renewals of Leases and writes back, hides what a server that comes up does not serve yet, says nothing at all, and gives
+//! A proxy in front of an API server that does to one client what a bad day does: answers 429, cuts watches and
+//! has them lag, holds renewals of Leases and writes back, hides what a server that comes up does not serve yet, says nothing at all, and gives
 //! a second writer a Lease of its own.
 
 use std::collections::BTreeSet;
@@ -26,6 +26,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::ApiServer;
 
+/// How many pieces of an answer may be held back.
+const UNDERWAY: usize = 10_000;
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -37,6 +39,8 @@ pub struct Weather {
     pub throttled: AtomicUsize,
     /// The first watch of a kind ends after one byte, the second after this many more, and so on; 0 is never.
     pub cut: AtomicUsize,
+    /// By how much the news of a watch that begins from now on comes later, in milliseconds.
+    pub lag: AtomicU64,
     /// How long requests for Leases are held back, in milliseconds.
     pub late: AtomicU64,
     /// How long other writes are held back, in milliseconds. One that is given up meanwhile is not passed on.
@@ -196,7 +200,12 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
         head.headers.remove(hyper::header::CONTENT_LENGTH);
         return Ok(Response::from_parts(head, whole(groups)));
     }
-    let stream = body.into_data_stream().map_err(std::io::Error::other);
+    let lag = Duration::from_millis(if is_watch { weather.lag.load(Ordering::Relaxed) } else { 0 });
+    let late = move |chunk| async move {
+        tokio::time::sleep(lag).await;
+        chunk
+    };
+    let stream = body.into_data_stream().map_err(std::io::Error::other).map(late).buffered(UNDERWAY);
     let step = weather.cut.load(Ordering::Relaxed);
     if !is_watch || step == 0 {
         return Ok(Response::from_parts(head, StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync()));

@@ -64,7 +64,7 @@ impl Site {
 
     pub(crate) fn scope(&self, frontend: &FrontendId, hostname: &str, routes: Vec<Route>) {
         let virtual_host = VirtualHost { hostname: host(hostname), routes };
-        let scope = Scope { frontend: frontend.clone(), listener: host(hostname), virtual_host };
+        let scope = Scope { frontend: frontend.clone(), listener: Some(host(hostname)), virtual_host };
         self.ads.set(&scope.resource_name(), &envoy::scope(&scope));
     }
 

@@ -235,7 +235,11 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
         let virtual_host = VirtualHost { hostname: host(&hostname), routes: all_to(name) };
         site.ads.set(
             &format!("{}|{hostname}", site.tls.id),
-            &gatewright::envoy::scope(&Scope { frontend: site.tls.id.clone(), listener: wild.clone(), virtual_host }),
+            &gatewright::envoy::scope(&Scope {
+                frontend: site.tls.id.clone(),
+                listener: Some(wild.clone()),
+                virtual_host,
+            }),
         );
     }
     site.chain("table", "*.example.org", terminate(CertificateSource::Fixed(secret), Handler::Table(id)));

@@ -10,10 +10,12 @@ use e2e::apiserver::ApiServer;
 use e2e::apiserver::proxy::Proxy;
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE};
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::site::{GATEWAY, cluster, id, namespace, objects, owned, program, quiet, route, tenant, until, until_ready};
+use crate::site::{
+    CLAIMS, GATEWAY, cluster, id, namespace, objects, owned, program, quiet, route, tenant, until, until_ready,
+};
 use crate::troubles::{burst, compared, placed};
 
 /// A TenantGateway with so many hosts, named after its story.
@@ -98,6 +100,44 @@ async fn requests_that_are_throttled_and_watches_that_are_cut_lose_nothing() -> 
     .await?;
     same(server, "calm", "rough").await?;
     assert_eq!(cluster.denied()?, []);
+    Ok(())
+}
+
+/// What we wrote is known from the answer, and the watch, which comes later, brings nothing new: nothing may wait for it.
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
+async fn watches_that_lag_lose_nothing_of_what_is_told_step_by_step() -> Result<()> {
+    const HOSTS: usize = 5;
+    let cluster = cluster().await?;
+    let server = &cluster.server;
+    let proxy = Proxy::start(server, ACCOUNT).await?;
+    proxy.weather.lag.store(300, Ordering::Relaxed);
+    let mut controller = cluster.replica_through("late", &proxy)?;
+    controller.line("holding the lease").await?;
+    story(server, "late", HOSTS).await?;
+    until_hosts(server, "late", HOSTS).await?;
+    program(server, "Gateway", "tenant-late", "cozystack").await?;
+    until_ready(&cluster, "tenant-late", "Reconciled").await?;
+    let told = |route: &Value| {
+        let parents = route["status"]["parents"].as_array().map(Vec::as_slice);
+        matches!(parents, Some([one]) if one["parentRef"]["name"] == "cozystack")
+    };
+    cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", told).await?;
+
+    // What was told of another parent goes at once; of this one it is told when others had their time to come first.
+    let stale = json!({"status": {"parents": [{"controllerName": CLAIMS, "parentRef": {"name": "gone"}, "conditions": [
+        {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]}});
+    let routes = server.api(GATEWAY, "HTTPRoute", "tenant-late").await?;
+    for _ in 0..3 {
+        routes.patch_status("r000", &PatchParams::default(), &Patch::Merge(&stale)).await?;
+        cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", told).await?;
+    }
+    quiet(&cluster, 0).await?;
+    let before = cluster.writes()?.len();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(cluster.writes()?[before..], [], "it comes to rest");
+    assert_eq!(deleted(&cluster)?, 0);
     Ok(())
 }
 
