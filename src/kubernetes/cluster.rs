@@ -5,27 +5,24 @@ mod certificates;
 mod claims;
 mod exposure;
 mod metrics;
+mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use jiff::Timestamp;
 use kube::Client;
 use tracing::{debug, info, warn};
 
 use super::body::{Bodies, Body};
 use super::claims::{Claims, Ended as RecordEnded};
 use super::damper::Damper;
-use super::failure::Failure;
 use super::issuance::{self, Issuance};
 use super::lease::{Term, leads};
 use super::replicas::{Record, Replica, Replicas, Told};
-use super::request::resource;
 use super::secrets::{Secrets, Step};
-use super::seen::{Seen, newer};
+use super::seen::Seen;
 use super::services::{self, Services};
-use super::status::{self, Us};
 use super::tenants::{self, Decided, Herald, Tenants};
 use super::view::View;
 use super::watch::{News, Update};
@@ -33,20 +30,8 @@ use super::writer::{Done, Writer};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 use crate::standalone::Live;
-use crate::statuses::{claims, refused};
-use crate::tenancy::{self, ClaimKey};
+use crate::tenancy;
 use crate::translate::Change;
-
-/// How long a status waits for Envoys that are connected to acknowledge, so that it is written once.
-const BEHIND: Duration = Duration::from_secs(2);
-/// How long after the start it waits for Envoys to find us.
-const ABSENT: Duration = Duration::from_secs(10);
-/// How long it waits, in the first time after the start, for the number of Envoys to settle.
-const COUNTING: Duration = Duration::from_secs(2);
-/// How long what a route is told of its claims waits for what the controller of its Gateway says, which comes first.
-const OTHERS: Duration = Duration::from_millis(700);
-/// The time after the start in which Envoys come back.
-const FIRST: Duration = Duration::from_secs(30);
 
 /// The kinds that are watched.
 pub const KINDS: [Kind; 15] = [
@@ -457,112 +442,7 @@ impl Cluster {
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.write_services(may_write, term);
-        while let Some(key) = self.writer.take(Instant::now()) {
-            if !may_write {
-                self.writer.nothing(&key);
-                continue;
-            }
-            match self.decide(&key) {
-                Decision::Nothing => {
-                    self.held.remove(&key);
-                    self.writer.nothing(&key);
-                }
-                Decision::Later(at) => {
-                    self.writer.nothing(&key);
-                    self.writer.want(key, at);
-                }
-                Decision::Write(document) => {
-                    // Whoever waits for others has more to say later, though nothing may come that asks for it.
-                    self.held.get(&key).into_iter().for_each(|until| self.writer.want(key.clone(), *until));
-                    let Some(seen) = self.seen.get(&key) else {
-                        self.writer.nothing(&key);
-                        continue;
-                    };
-                    let resource = resource(key.kind, &seen.api_version);
-                    if ClaimKey::of(&key).is_some() {
-                        self.herald.note(&key, &seen.uid, &seen.status(), &document["status"], &["Accepted"]);
-                    }
-                    self.damper.wrote(&key, &document, Instant::now());
-                    if self.damper.times(&key) == 5 {
-                        warn!("{key}: somebody changes the status that we write back again and again");
-                    }
-                    self.writes += 1;
-                    self.writer.apply(key, &resource, document);
-                }
-            }
-        }
-    }
-
-    fn decide(&mut self, key: &ObjectKey) -> Decision {
-        // What is known of a kind that is not whole may be of yesterday; it is looked at again when changes come.
-        let seen = self.seen.get(key).filter(|_| self.view.is_whole(key.kind));
-        let Some(seen) = seen else { return Decision::Nothing };
-        let now = Instant::now();
-        self.live.look_at(key);
-        let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
-        let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let tenancy = self.live.pipeline().tenancy();
-        if let Some(status) = &mut said {
-            refused(tenancy, key, status);
-        }
-        let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
-        let mut us = Us { controller: &self.controller, claims, alone: false };
-        let current = seen.status();
-        let waits = status::waits(&current, &us).then(|| *self.held.entry(key.clone()).or_insert(now + OTHERS));
-        us.alone = waits.is_some_and(|until| until <= now);
-        let Some(document) = status::patch(key, said.as_ref(), seen, &current, &us, &time) else {
-            return waits.filter(|_| !us.alone).map_or(Decision::Nothing, Decision::Later);
-        };
-        if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
-            && let Some(at) = self.patience(key, now)
-        {
-            return Decision::Later(at);
-        }
-        match self.damper.not_before(key, &document, now) {
-            Some(at) => Decision::Later(at),
-            None => Decision::Write(document),
-        }
-    }
-
-    /// Until when the status of a Gateway waits for Envoys; `None` when it has waited enough.
-    fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
-        let (acknowledged, connected) = self.live.acknowledgement(key);
-        let young = now.duration_since(self.started) < FIRST;
-        let until = if connected == 0 {
-            self.counted.1.max(self.started) + ABSENT
-        } else if young && now < self.counted.1 + COUNTING {
-            self.counted.1 + COUNTING
-        } else if acknowledged < connected {
-            *self.held.entry(key.clone()).or_insert(now + BEHIND)
-        } else {
-            return None;
-        };
-        (now < until).then_some(until)
-    }
-
-    fn take_written(&mut self, done: Option<Done>) {
-        let Some(Done { key, outcome }) = done else { return };
-        self.herald.written(&key, outcome.is_ok());
-        match outcome {
-            Ok(object) => {
-                if let Some(seen) = self.seen.get_mut(&key) {
-                    let new = Seen::new(&seen.api_version, &object);
-                    // What the watch brought meanwhile is newer.
-                    if newer(&new.version, &seen.version) {
-                        **seen = new;
-                        // The watch will bring nothing new: what depends on it is looked at now.
-                        self.tenants.look_at(&key, self.live.pipeline().tenancy());
-                    }
-                }
-            }
-            Err(failure) => {
-                self.damper.failed(&key);
-                *self.failures.entry(failure.class()).or_default() += 1;
-                if !matches!(failure, Failure::Conflict | Failure::Gone) {
-                    warn!("writing the status of {key}: {failure}");
-                }
-            }
-        }
+        self.write_statuses(may_write);
     }
 
     /// Ends what is being written.
@@ -591,10 +471,4 @@ enum Request {
     Issued(issuance::Told),
     Record,
     Claims(RecordEnded),
-}
-
-enum Decision {
-    Nothing,
-    Later(Instant),
-    Write(serde_json::Value),
 }
