@@ -7,6 +7,8 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 KINDS := gatewayclasses gateways httproutes tlsroutes listenersets referencegrants
 GATEWAY_API := v1.7.0
+# A registry's hiccup is no failure.
+export CARGO_NET_RETRY ?= 10
 
 .PHONY: help demo test check e2e bench generate
 

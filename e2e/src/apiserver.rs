@@ -5,6 +5,7 @@ pub mod etcd;
 mod identity;
 pub mod manifests;
 pub mod proxy;
+mod rights;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use identity::Authority;
 use crate::process::Process;
 use crate::world::free_port;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// Controllers of Kubernetes itself that tests need.
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
@@ -262,7 +263,7 @@ fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
 async fn connect(kubeconfig: &str) -> Result<Client> {
     let config = Kubeconfig::from_yaml(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-    config.connect_timeout = Some(Duration::from_secs(5));
+    config.connect_timeout = Some(Duration::from_secs(30));
     Ok(Client::try_from(config)?)
 }
 

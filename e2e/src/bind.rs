@@ -1,7 +1,7 @@
 //! A real BIND on loopback: primary of zones of the test's choice, with TSIG keys and update policies.
 
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,9 +10,10 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
+use crate::port::free_port;
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A key that BIND and a client share.
 #[derive(Clone, Debug)]
@@ -78,8 +79,7 @@ impl Drop for Bind {
 impl Bind {
     /// Starts BIND on a free port of 127.0.0.1 and waits until it answers.
     pub async fn start(keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
-        let port = free_port(Ipv4Addr::LOCALHOST)?;
-        Self::start_at(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), keys, zones).await
+        Self::start_at(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), free_port()?), keys, zones).await
     }
 
     /// Starts BIND behind another loopback address, so that several are name servers of one zone on one port.
@@ -158,18 +158,6 @@ async fn relay(from: SocketAddr, to: SocketAddr) -> Result<JoinHandle<()>> {
             }
         }
     }))
-}
-
-/// A port that is free for UDP and TCP at this moment.
-pub fn free_port(address: Ipv4Addr) -> Result<u16> {
-    for _attempt in 0..50 {
-        let tcp = TcpListener::bind((address, 0)).context("asking for a free port")?;
-        let port = tcp.local_addr()?.port();
-        if UdpSocket::bind((address, port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    bail!("no port is free for both UDP and TCP")
 }
 
 fn named_conf(dir: &str, address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> String {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::apiserver::ApiServer;
 use crate::process::Process;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The label of everything that serves a challenge.
 pub const SOLVER: &str = "acme.cert-manager.io/http01-solver=true";
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::apiserver::ApiServer;
 use crate::process::Process;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The name under which Cilium tells what it thinks of a route.
 pub const CONTROLLER: &str = "io.cilium/gateway-controller";

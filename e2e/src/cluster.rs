@@ -25,7 +25,9 @@ const ENVOY_SECRET: &str = "gatewright-envoy";
 /// Who the controller is to the API server.
 pub const ACCOUNT: &str = "system:serviceaccount:gatewright-system:gatewright-controller";
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long nothing is written where all is done: longer than what is put off to be written together with what follows.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// An API server with the Gateway API and our own objects.
 pub struct Cluster {
@@ -97,8 +99,13 @@ impl Cluster {
 
     /// Starts a further replica that reaches the API server through a proxy.
     pub fn replica_through(&self, identity: &str, proxy: &Proxy) -> Result<Gatewright> {
+        self.replica_through_with(identity, proxy, &[])
+    }
+
+    /// The same with further arguments.
+    pub fn replica_through_with(&self, identity: &str, proxy: &Proxy, more: &[&str]) -> Result<Gatewright> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        self.start_controller(identity, anywhere, &[], proxy.kubeconfig().to_owned())
+        self.start_controller(identity, anywhere, more, proxy.kubeconfig().to_owned())
     }
 
     /// Starts a further replica with another kubeconfig.
@@ -127,14 +134,15 @@ impl Cluster {
             NAMESPACE,
             "--identity",
             identity,
-            "--lease-seconds",
-            "3",
             "--xds",
             &xds,
             "--probes",
             "127.0.0.1:0",
         ];
         arguments.extend(address.iter().flat_map(|address| ["--address", address]));
+        if !more.contains(&"--lease-seconds") {
+            arguments.extend(["--lease-seconds", "3"]);
+        }
         arguments.extend(more);
         Gatewright::start(&arguments)
     }
@@ -217,17 +225,23 @@ impl Cluster {
         Ok(found.unwrap_or_else(|error| panic!("{error:#}")))
     }
 
-    /// Waits until the controller has written nothing for a second, and says how much it had written.
+    /// Waits until the controller has written nothing for three seconds, and says how much it had written.
+    ///
+    /// # Panics
+    /// When it goes on and on.
     pub async fn quiet(&self) -> Result<usize> {
-        let mut before = self.writes()?.len();
-        loop {
-            sleep(Duration::from_secs(1)).await;
-            let now = self.writes()?.len();
-            if now == before {
-                return Ok(now);
+        let deadline = Instant::now() + LIMIT;
+        let (mut before, mut since) = (self.writes()?.len(), Instant::now());
+        while since.elapsed() < QUIET {
+            sleep(Duration::from_millis(200)).await;
+            let all = self.writes()?;
+            if all.len() != before {
+                (before, since) = (all.len(), Instant::now());
             }
-            before = now;
+            let last = &all[all.len().saturating_sub(6)..];
+            assert!(Instant::now() < deadline, "it writes and writes: {last:#?}");
         }
+        Ok(before)
     }
 
     /// What the controller wanted to change so far, its Lease and what it told as Events aside.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(120);
 const ADMIN_LIMIT: usize = 256 * 1024 * 1024;
 
 /// A running Envoy; killed on drop, its log shown when the test panics.

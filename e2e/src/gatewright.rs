@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::probe::Probe;
 use crate::process::Process;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A running `gatewright`; killed on drop, its output shown when the test panics.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ pub mod gatewright;
 pub mod kubelet;
 pub mod moto;
 pub mod pebble;
+pub mod port;
 pub mod probe;
 mod process;
 pub mod resources;

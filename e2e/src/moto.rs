@@ -1,6 +1,6 @@
 //! A real moto server: AWS's Route 53 and STS as other people understand them.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
+use crate::port::free_port;
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// A running moto; killed on drop, its log shown when the test panics.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl Moto {
     /// Starts moto on a free port of 127.0.0.1 and waits until it answers.
     pub async fn start() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("moto").tempdir().context("making a directory for moto")?;
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("asking for a free port")?.local_addr()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let arguments = ["-H", "127.0.0.1", "-p", &address.port().to_string()].map(str::to_owned);
         let process = Process::start(&binary()?, &arguments, dir)?;
         let mut moto = Self { process, address };

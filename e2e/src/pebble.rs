@@ -1,7 +1,7 @@
 //! A real Pebble, Let's Encrypt's test CA, with its DNS server; and answers to its challenges.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,10 +24,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::port::free_port;
 use crate::process::Process;
 
-const START_LIMIT: Duration = Duration::from_secs(20);
-const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(60);
+const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: u64 = 1 << 20;
 
 /// What Pebble is to be like.
@@ -73,9 +74,9 @@ impl Pebble {
     /// It runs with one processor: with more, its locks deadlock under concurrent clients while its directory goes
     /// on answering. A test that makes no progress is ended by its own time limit.
     pub async fn start(options: &Options) -> Result<Self> {
-        let [listen, management, dns_management, dns] = free_ports()?;
-        let [http, tls, _, _] = free_ports()?;
-        let http_port = options.http_port.unwrap_or(http.port());
+        let (listen, management) = (free_address()?, free_address()?);
+        let (dns_management, dns) = (free_address()?, free_address()?);
+        let (http_port, tls_port) = (options.http_port.map_or_else(free_port, Ok)?, free_port()?);
         let hosts = options.hosts.map_or_else(|| "127.0.0.1".to_owned(), |ip| ip.to_string());
         let dir = tempfile::Builder::new().prefix("pebble").tempdir()?;
         let ca_pem = server_certificate(dir.path())?;
@@ -85,7 +86,7 @@ impl Pebble {
             "certificate": dir.path().join("server.pem"),
             "privateKey": dir.path().join("server.key"),
             "httpPort": http_port,
-            "tlsPort": tls.port(),
+            "tlsPort": tls_port,
             "caaIdentities": ["pebble.letsencrypt.org"],
             "externalAccountBindingRequired": !options.external.is_empty(),
             "externalAccountMACKeys": options.external,
@@ -144,7 +145,7 @@ impl Pebble {
             nameserver: dns,
             ca_pem,
             http_port,
-            tls_port: tls.port(),
+            tls_port,
         };
         pebble.ready().await?;
         Ok(pebble)
@@ -248,11 +249,9 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Ports nobody listens on now.
-fn free_ports() -> Result<[SocketAddr; 4]> {
-    let listeners: Vec<_> = (0..4).map(|_| StdListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    let addresses: Vec<_> = listeners.iter().map(StdListener::local_addr).collect::<Result<_, _>>()?;
-    Ok(addresses.try_into().expect("four were bound"))
+/// An address of loopback nobody has.
+fn free_address() -> Result<SocketAddr> {
+    Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
 /// A CA, and a certificate for 127.0.0.1 in the directory; gives the CA's certificate.

@@ -143,7 +143,7 @@ impl Probe {
             path: "/".to_owned(),
             headers: HeaderMap::new(),
             body: Bytes::new(),
-            limit: Duration::from_secs(10),
+            limit: Duration::from_secs(30),
         }
     }
 

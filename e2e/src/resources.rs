@@ -320,9 +320,9 @@ pub fn on_demand_listener(name: &str, port: u16, routes: hcm::http_connection_ma
     Resource::new(name, &message)
 }
 
-/// A port that nobody listens on, for now.
+/// A port that nobody listens on.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback has ports").port()
+    crate::port::free_port().expect("loopback has ports")
 }
 
 /// The status of a request, once the port accepts connections.

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use xds::{Cache, Generation, Server, UnixPeers, View};
 
 use crate::envoy::Envoy;
+pub use crate::port::free_port;
 
 /// The controller name of the tests' GatewayClass, which is called `ours`.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -107,7 +108,7 @@ impl World {
                 progress.changed().await?;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), wait).await.with_context(|| {
+        tokio::time::timeout(Duration::from_secs(180), wait).await.with_context(|| {
             format!("generation {generation}: {:?}\n{}", self.cache.progress(&self.view), self.envoy.log())
         })?
     }
@@ -175,12 +176,4 @@ pub fn secret(name: &str, hostname: &str) -> Result<Change> {
     Ok(object(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"namespace": "default", "name": name},
         "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}})))
-}
-
-/// A port that was free a moment ago.
-///
-/// # Errors
-/// When there is none.
-pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -30,7 +30,7 @@ fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
 fn config(directory: &str) -> AcmeConfig {
     let mut config = AcmeConfig::new("ca", directory);
     config.roots = Roots::Pem(String::new());
-    config.patience = Duration::from_secs(20);
+    config.patience = Duration::from_secs(120);
     config
 }
 

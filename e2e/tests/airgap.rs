@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::gatewright::{Gatewright, binary};
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const HOSTS: usize = 300;
 
 /// The program in a namespace of its own, in which only the loopback interface is up.

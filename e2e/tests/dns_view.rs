@@ -1,13 +1,14 @@
 //! What authoritative servers say, and what a pre-flight makes of it: against BIND.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use acme::challenge::ChallengeKind;
 use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
 use acme::dns::preflight::{Expected, Facts, Lookup, examine};
 use acme::dns::{Authorities, Resolver, Rfc2136, Rfc2136Config, Secret, TsigHash};
 use anyhow::Result;
-use e2e::bind::{Bind, BindKey, BindZone, free_port};
+use e2e::bind::{Bind, BindKey, BindZone};
+use e2e::port::free_port;
 
 const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ==";
 
@@ -38,7 +39,7 @@ async fn present(bind: &Bind, record: &TxtRecord) -> Result<()> {
 #[ignore = "needs BIND"]
 async fn a_value_is_everywhere_once_every_server_has_it() -> Result<()> {
     // Three name servers: two BINDs that do not know of each other, and one that is not there.
-    let port = free_port(Ipv4Addr::LOCALHOST)?;
+    let port = free_port()?;
     let servers = "@ NS ns1\n@ NS ns2\n@ NS ns3\nns1 A 127.0.0.1\nns2 A 127.0.0.2\nns3 A 127.0.0.3";
     let zone = BindZone::new("example.test").open_to("k").records(servers);
     let at = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), port);
@@ -103,7 +104,7 @@ async fn a_challenge_is_written_where_its_cname_leads() -> Result<()> {
 #[ignore = "needs BIND"]
 async fn a_delegation_that_only_its_parent_knows_is_followed() -> Result<()> {
     // The resolver is asked about example.test only; the child lives on another server.
-    let port = free_port(Ipv4Addr::LOCALHOST)?;
+    let port = free_port()?;
     let at = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), port);
     let parent =
         BindZone::new("example.test").records("@ NS ns1\nns1 A 127.0.0.1\n_acme-challenge NS ns2\nns2 A 127.0.0.2");

@@ -13,7 +13,7 @@ use gatewright::translate::Settings;
 use gatewright::{offline, tenancy};
 use serde_json::{Value, json};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const SYSTEM: &str = "gatewright-system";
 const CHALLENGES: &str = "gatewright-challenges";

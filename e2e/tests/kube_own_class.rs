@@ -1,7 +1,7 @@
 //! Our own GatewayClass on a real API server with a real Envoy: from `kubectl apply` to HTTPS, and back to a status.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, NAMESPACE, condition, is_true, service, tls_secret};
@@ -69,7 +69,8 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
 
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let get = async || anyhow::Ok(Probe::https(address, "web.example.org").send().await?.status);
-    assert_eq!(get().await?, 200);
+    // A status waits a moment for Envoys, so that what is attached may be told before they have it.
+    until("the route is served", async || Ok(get().await? == 200)).await?;
 
     // What others write into our statuses is kept, and what they write over ours is put right.
     let api = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
@@ -106,19 +107,26 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     cluster.server.put(tls_secret("default", "cert", &["web.example.org"])?).await?;
     until("the new certificate is served", async || Ok(serial().await? != old)).await?;
 
-    // A steady state writes nothing: wait until the last write is over, then look again later.
+    // A steady state writes nothing.
     let quiet = cluster.quiet().await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(cluster.writes()?.len(), quiet);
 
     // The control plane dies; Envoy serves on. It comes back, sends nothing again and writes nothing.
+    let mut quiet = quiet;
     let updates = envoy.stat("cluster_manager.cluster_modified").await?
         + envoy.stat("listener_manager.listener_modified").await?;
-    drop(controller);
-    assert_eq!(get().await?, 200);
-    let mut controller = cluster.controller("one")?;
-    controller.line("xDS at").await?;
-    until("Envoy is connected again", async || Ok(envoy.stat("control_plane.connected_state").await? == 1)).await?;
+    for attempt in 0..5 {
+        drop(controller);
+        assert_eq!(get().await?, 200);
+        let began = Instant::now();
+        controller = cluster.controller("one")?;
+        controller.line("xDS at").await?;
+        until("Envoy is connected again", async || Ok(envoy.stat("control_plane.connected_state").await? == 1)).await?;
+        // Envoy tries ever more rarely. One that stays away for ten seconds is told to be away.
+        if began.elapsed() < Duration::from_secs(8) || attempt == 4 {
+            break;
+        }
+        quiet = cluster.quiet().await?;
+    }
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(get().await?, 200);
     assert_eq!(cluster.writes()?[quiet..], [], "a restart writes nothing");
@@ -155,12 +163,12 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
 }
 
 async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         if good().await? {
             return Ok(());
         }
-        anyhow::ensure!(tokio::time::Instant::now() < deadline, "not within 30 s: {what}");
+        anyhow::ensure!(Instant::now() < deadline, "not within two minutes: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// What a load balancer gives the Envoys.
 const ADDRESS: &str = "203.0.113.7";
 const HOST: &str = "web.example.org";
@@ -301,7 +301,7 @@ async fn reached(slices: &Api<DynamicObject>) -> Result<Vec<SocketAddr>> {
 }
 
 fn probe(to: SocketAddr) -> Probe {
-    Probe::http(to, HOST).limit(Duration::from_secs(5))
+    Probe::http(to, HOST).limit(Duration::from_secs(30))
 }
 
 async fn one_by_one(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::Receiver<bool>) -> Told {

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 /// What an Envoy of this site asks for.
 const TYPES: [&str; 6] = ["cds", "eds", "lds", "rds", "srds", "sds"];
 

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Asks all the time, on connections of their own and on one that is kept.
 struct Traffic {

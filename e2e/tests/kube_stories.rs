@@ -30,7 +30,7 @@ mod site;
 
 use site::{ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 /// What the stories are about.
 const KINDS: [(&str, &str); 10] = [

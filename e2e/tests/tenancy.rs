@@ -119,7 +119,7 @@ impl Site {
 
     /// Waits until this backend answers for a host.
     async fn served_by(&self, host: &str, backend: &str) -> Result<()> {
-        for _ in 0..600 {
+        for _ in 0..2400 {
             if self.backend(host).await.is_ok_and(|found| found == backend) {
                 return Ok(());
             }
@@ -345,7 +345,7 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
             }
         }
     };
-    let now = tokio::time::timeout(std::time::Duration::from_secs(30), another).await;
+    let now = tokio::time::timeout(std::time::Duration::from_secs(120), another).await;
     let now = now.with_context(|| format!("the certificate stays\n{}", site.program.output()))??;
     let answer = site.probe(host).roots(site.roots()?).send().await?;
     assert_eq!(answer.status, 200, "the internal CA's");

@@ -48,9 +48,18 @@ async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
         good.run_until(|c| c.held(Kind::Cluster).versions.get("c3") == Some(&version)).await.expect("served");
     }
     // The one that refuses has refused each of them alone, and is then left in peace.
-    while world.cache.progress(&world.view).rejections.len() < 20 {
-        let response = grumpy.receive().await.expect("tried again alone");
-        grumpy.answer(response).await.expect("answered");
+    let mut changes = world.cache.watch(&world.view);
+    let is_done = |progress: xds::Progress| {
+        let grumpy = progress.nodes.iter().any(|n| &*n.node == "grumpy" && n.acknowledged == last);
+        progress.rejections.len() == 20 && grumpy
+    };
+    while !is_done(world.cache.progress(&world.view)) {
+        tokio::select! {
+            response = grumpy.receive() => {
+                grumpy.answer(response.expect("tried again alone")).await.expect("answered");
+            }
+            changed = changes.changed() => changed.expect("the cache lives"),
+        }
     }
     grumpy.settle(Duration::from_millis(300)).await.expect("no more");
     let progress = world.cache.progress(&world.view);

@@ -190,7 +190,7 @@ async fn a_stream_cut_at_any_byte_of_an_exchange_is_taken_up_by_the_next() {
 
 #[tokio::test]
 async fn a_connection_that_fell_silent_is_noticed() {
-    let mut served = Served::start(Limits { keepalive: Duration::from_millis(100), ..Default::default() });
+    let mut served = Served::start(Limits { keepalive: Duration::from_secs(1), ..Default::default() });
     served.publish(view(0), vec![]);
     let front = served.dir().join("proxy.sock");
     let proxy = Proxy::start(front.clone(), &served.socket(), 100_000, Then::Silence);

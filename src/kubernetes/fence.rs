@@ -121,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn a_write_that_is_not_answered_is_given_up() {
         let lease = Duration::from_millis(30);
-        let (_sender, term) = watch::channel(Some(Instant::now() + SECOND / 10));
+        let (_sender, term) = watch::channel(Some(Instant::now() + SECOND));
         let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
         let mut fenced = Fence::new(term, lease).layer(silent);
         let mut write = async || {

@@ -178,7 +178,7 @@ mod tests {
                 }
             }
         };
-        let outcome = timeout(Duration::from_secs(10), told).await.expect("it is told");
+        let outcome = timeout(Duration::from_secs(60), told).await.expect("it is told");
         assert_eq!(outcome.changes.len(), 1);
     }
 }

@@ -31,6 +31,8 @@ pub struct Request {
     pub code: u16,
     /// With query.
     pub uri: String,
+    /// When it came.
+    pub came: Timestamp,
     /// When it was answered.
     pub at: Timestamp,
 }
@@ -50,6 +52,7 @@ struct Entry {
     uri: String,
     object_ref: Option<ObjectRef>,
     response_status: Option<Status>,
+    request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
 }
 
@@ -112,6 +115,7 @@ fn request(entry: Entry) -> Option<Request> {
         object,
         code,
         uri: entry.uri,
+        came: entry.request_received_timestamp,
         at: entry.stage_timestamp,
     })
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ApiServer;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The field manager of whoever uses the cluster in a test.
 const USER: &str = "test";

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process::Process;
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 /// How many networks this process made.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 

@@ -21,6 +21,8 @@ use crate::process::Process;
 /// How long a pod has to end by itself when it does not say.
 const GRACE: i64 = 30;
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a probe waits, as a kubelet does that gives up after some failures in a row.
+const PROBE: Duration = Duration::from_secs(10);
 /// The user of images that name one.
 const NOBODY: u32 = 65532;
 
@@ -234,7 +236,7 @@ impl Running {
             }
         };
         let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else { return false };
-        let probe = Probe::http((self.network.address, port).into(), "kubelet").limit(AGAIN);
+        let probe = Probe::http((self.network.address, port).into(), "kubelet").limit(PROBE);
         let answer = probe.path(get.path.as_deref().unwrap_or("/")).send().await;
         answer.is_ok_and(|answer| (200..400).contains(&answer.status))
     }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// A CA, an echo, a directory of manifests, a private directory, and the program over them.
 pub(crate) struct Site {

@@ -8,20 +8,29 @@ use acme::challenge::dns::{DnsError, DnsProvider, DnsRetry};
 use acme::dns::{Exec, ExecConfig, Secret};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::{NAME, SECRET, error, record};
 
+/// A script that is run as a provider.
+///
+/// One at a time: who starts a program while another test has a file open to write it hands that on for a moment, and what
+/// is open to be written cannot be run.
 struct Script {
     dir: TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
+static TURN: Mutex<()> = Mutex::const_new(());
+
 impl Script {
-    fn new(text: &str) -> Self {
+    async fn new(text: &str) -> Self {
+        let turn = TURN.lock().await;
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("script");
         std::fs::write(&path, format!("#!/bin/sh\ncd '{}'\n{text}\n", dir.path().display())).expect("written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("executable");
-        Self { dir }
+        Self { dir, _turn: turn }
     }
 
     fn provider(&self, limit: Duration) -> Exec {
@@ -43,7 +52,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn it_is_told_on_standard_input() {
-    let script = Script::new(r#"echo "$1" > args; env > env; cat >> in; echo >> in; echo '{"zone":"example.com"}'"#);
+    let script =
+        Script::new(r#"echo "$1" > args; env > env; cat >> in; echo >> in; echo '{"zone":"example.com"}'"#).await;
     let provider = script.provider(LONG);
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
     provider.present(&record("v")).await.expect("presented");
@@ -71,7 +81,7 @@ async fn exit_codes_are_sorted_and_its_secret_is_blotted_out() {
         (77, |e| matches!(e, DnsError::Credentials { .. })),
         (1, |e| matches!(e, DnsError::Refused { .. }) && e.retry() == DnsRetry::Never),
     ] {
-        let script = Script::new(&format!("echo \"token $API_TOKEN is bad\" >&2; exit {code}"));
+        let script = Script::new(&format!("echo \"token $API_TOKEN is bad\" >&2; exit {code}")).await;
         let error = error(script.provider(LONG).present(&record("v")).await);
         assert!(check(&error), "{code}: {error:?}");
         assert!(error.to_string().contains("token [redacted] is bad"), "{error}");
@@ -81,17 +91,17 @@ async fn exit_codes_are_sorted_and_its_secret_is_blotted_out() {
 #[tokio::test]
 async fn a_talkative_one_that_reads_nothing_is_no_trouble() {
     let script =
-        Script::new("head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2; exit 1");
+        Script::new("head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2; exit 1").await;
     let error = error(script.provider(LONG).present(&record(&"v".repeat(200_000))).await);
     assert!(error.to_string().len() < 1000 && error.to_string().contains("yyy"), "{error}");
 }
 
 #[tokio::test]
 async fn one_that_never_ends_is_killed() {
-    let script = Script::new("echo $$ > pid; exec sleep 1000");
-    let error = error(script.provider(Duration::from_millis(500)).present(&record("v")).await);
+    let script = Script::new("echo $$ > pid; exec sleep 1000").await;
+    let error = error(script.provider(Duration::from_millis(2500)).present(&record("v")).await);
     assert!(
-        matches!(&error, DnsError::Unavailable { message, .. } if message.contains("did not end within 0.5 s")),
+        matches!(&error, DnsError::Unavailable { message, .. } if message.contains("did not end within 2.5 s")),
         "{error:?}"
     );
     let process = std::path::PathBuf::from(format!("/proc/{}/cmdline", script.read("pid").trim()));

@@ -89,7 +89,7 @@ impl Ads {
 
     /// Waits until nothing is unsent or unacknowledged.
     pub(crate) async fn acknowledged(&self) -> Result<()> {
-        for _ in 0..2000 {
+        for _ in 0..24_000 {
             {
                 let state = self.state();
                 if !state.refused.is_empty() {

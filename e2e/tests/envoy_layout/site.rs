@@ -186,8 +186,7 @@ pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
 
 /// A frontend on a port that was free a moment ago.
 pub(crate) fn frontend_id() -> Result<FrontendId> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    Ok(FrontendId { gateway: ObjectName::new("infra", "edge"), port })
+    Ok(FrontendId { gateway: ObjectName::new("infra", "edge"), port: e2e::port::free_port()? })
 }
 
 pub(crate) fn terminate(certificate: CertificateSource, handler: Handler) -> Chain {

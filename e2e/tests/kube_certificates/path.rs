@@ -7,7 +7,7 @@ use kube::api::Api;
 use serde_json::json;
 
 use crate::place::{HOST, Place, SPACE};
-use crate::site::{owned, quiet, until_ready};
+use crate::site::{owned, until_ready};
 
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
@@ -33,10 +33,7 @@ async fn a_certificate_is_got_over_acme_through_our_envoy() -> Result<()> {
     place.until_served("more.cert.example.org", &place.pebble.issuing_root(0).await?).await?;
     // The tenant's account, and the installation's, which was not registered.
     assert_eq!((place.pebble.orders(), place.entries("accounts").await?), (2, 2));
-    let before = place.cluster.writes()?.len();
-    let before = before + quiet(&place.cluster, before).await?.len();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    assert_eq!(place.cluster.writes()?[before..], []);
+    place.cluster.quiet().await?;
     assert_eq!(place.entries("orders").await?, 0, "what was needed on the way is gone");
 
     // Somebody deletes the Secret: what is held is put back, and no order is placed for it.

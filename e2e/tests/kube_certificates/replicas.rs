@@ -32,7 +32,7 @@ async fn a_replica_that_dies_in_the_middle_of_an_order_leaves_it_to_the_next() -
     let _envoy = place.envoy().await?;
     place.by_acme().await?;
     place.route("web", HOST).await?;
-    tokio::time::timeout(Duration::from_secs(30), until_placed(&place)).await??;
+    tokio::time::timeout(Duration::from_secs(120), until_placed(&place)).await??;
     // Killed, not ended.
     drop(controller);
     assert_eq!(place.installs()?.len(), 0, "it died in the middle");

@@ -78,6 +78,9 @@ fn target(service: &Value) -> Option<u16> {
 }
 
 /// Our own kinds, and a class `own` of the dedicated fleet, with the Envoys behind their Service.
+///
+/// The port at which Envoys serve a Gateway of it follows from its namespace, and tests that run at the same time share
+/// this machine's: each has namespaces of its own.
 async fn dedicated(cluster: &Cluster) -> Result<()> {
     cluster.server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
     cluster.server.put(parameters("own", json!({"fleet": "Dedicated"}))).await?;

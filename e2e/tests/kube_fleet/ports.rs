@@ -26,54 +26,54 @@ async fn nobody_takes_the_port_of_a_dedicated_gateway() -> Result<()> {
     let server = &cluster.server;
     dedicated(&cluster).await?;
     server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
-    let (alice, bob) = (Echo::start_on("alice", BACKEND).await?, Echo::start_on("bob", BACKEND).await?);
+    let (petra, paul) = (Echo::start_on("petra", BACKEND).await?, Echo::start_on("paul", BACKEND).await?);
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    tenant(&cluster, "alice", "own", 443, &["web.example.org"]).await?;
-    for object in service("alice", "web", alice.address().port()) {
+    tenant(&cluster, "petra", "own", 443, &["web.example.org"]).await?;
+    for object in service("petra", "web", petra.address().port()) {
         server.put(object).await?;
     }
-    let made = cluster.until("v1", "Service", "alice", "edge-own", |o| target(o).is_some()).await?;
-    give(&cluster, "alice", "edge-own", BACKEND).await?;
-    cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    let made = cluster.until("v1", "Service", "petra", "edge-own", |o| target(o).is_some()).await?;
+    give(&cluster, "petra", "edge-own", BACKEND).await?;
+    cluster.until(GATEWAY, "Gateway", "petra", "edge", |o| is_true(&o["status"], "Programmed")).await?;
     let port = target(&made).context("a port")?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    assert_eq!(answer(address, "web.example.org").await?, "alice");
+    assert_eq!(answer(address, "web.example.org").await?, "petra");
 
-    // Bob's Gateway of the shared fleet, and a ListenerSet of it, ask for that port and the same hostname.
-    tenant(&cluster, "bob", "gatewright", port, &["web.example.org"]).await?;
-    for object in service("bob", "web", bob.address().port()) {
+    // Paul's Gateway of the shared fleet, and a ListenerSet of it, ask for that port and the same hostname.
+    tenant(&cluster, "paul", "gatewright", port, &["web.example.org"]).await?;
+    for object in service("paul", "web", paul.address().port()) {
         server.put(object).await?;
     }
-    change(&cluster, "bob", json!({"spec": {"allowedListeners": {"namespaces": {"from": "Same"}}}})).await?;
-    server.put(listener_set("bob", port)).await?;
+    change(&cluster, "paul", json!({"spec": {"allowedListeners": {"namespaces": {"from": "Same"}}}})).await?;
+    server.put(listener_set("paul", port)).await?;
     for kind in ["Gateway", "ListenerSet"] {
         let name = if kind == "Gateway" { "edge" } else { "more" };
         let refused = |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == "PortUnavailable";
-        let refused = cluster.until(GATEWAY, kind, "bob", name, refused).await?;
+        let refused = cluster.until(GATEWAY, kind, "paul", name, refused).await?;
         let (_, text) = told(&refused["status"]["listeners"][0], "Accepted");
-        assert!(text.contains("20000 to 29999") && !text.contains("alice"), "{text}");
+        assert!(text.contains("20000 to 29999") && !text.contains("petra"), "{text}");
         assert!(!is_true(&refused["status"], "Programmed"), "{kind}");
     }
     for _ in 0..20 {
-        assert_eq!(answer(address, "web.example.org").await?, "alice");
+        assert_eq!(answer(address, "web.example.org").await?, "petra");
     }
 
-    // Carol has a dedicated one, and writes Alice's port into its Service: it is put right, and Alice is served on.
-    tenant(&cluster, "carol", "own", 443, &["web.example.org"]).await?;
-    let own = cluster.until("v1", "Service", "carol", "edge-own", |o| target(o).is_some()).await?;
-    let services = server.api("v1", "Service", "carol").await?;
+    // Ruth has a dedicated one, and writes Petra's port into its Service: it is put right, and Petra is served on.
+    tenant(&cluster, "ruth", "own", 443, &["web.example.org"]).await?;
+    let own = cluster.until("v1", "Service", "ruth", "edge-own", |o| target(o).is_some()).await?;
+    let services = server.api("v1", "Service", "ruth").await?;
     let stolen = json!({"spec": {"ports": [{"port": 443, "name": "p443", "targetPort": port, "protocol": "TCP"}]}});
     services.patch("edge-own", &Default::default(), &Patch::Merge(&stolen)).await?;
     let differs = |o: &Value| target(o).is_some_and(|target| target != port);
     for _ in 0..10 {
-        assert_eq!(answer(address, "web.example.org").await?, "alice");
+        assert_eq!(answer(address, "web.example.org").await?, "petra");
     }
     assert_ne!(target(&own), Some(port));
-    cluster.until("v1", "Service", "carol", "edge-own", differs).await?;
-    assert_eq!(answer(address, "web.example.org").await?, "alice");
-    let still = cluster.until("v1", "Service", "alice", "edge-own", |o| target(o).is_some()).await?;
+    cluster.until("v1", "Service", "ruth", "edge-own", differs).await?;
+    assert_eq!(answer(address, "web.example.org").await?, "petra");
+    let still = cluster.until("v1", "Service", "petra", "edge-own", |o| target(o).is_some()).await?;
     assert_eq!(target(&still), Some(port), "the older one keeps its port");
     Ok(())
 }

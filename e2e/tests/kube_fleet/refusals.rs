@@ -36,32 +36,32 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    for namespace in ["alice", "bob", "carol"] {
+    for namespace in ["anna", "bert", "clara"] {
         add(&cluster, namespace).await?;
     }
 
-    // A quota has no room for Alice's. Bob's is made all the same.
-    quota(&cluster, "alice").await?;
-    server.put(gateway("alice", "own", 443, &["web.example.org"])).await?;
+    // A quota has no room for Anna's. Bert's is made all the same.
+    quota(&cluster, "anna").await?;
+    server.put(gateway("anna", "own", 443, &["web.example.org"])).await?;
     let refused = |o: &Value| told(&o["status"], "Programmed").1.contains("exceeded quota");
-    let alices = cluster.until(GATEWAY, "Gateway", "alice", "edge", refused).await?;
-    let (reason, text) = told(&alices["status"], "Programmed");
+    let annas = cluster.until(GATEWAY, "Gateway", "anna", "edge", refused).await?;
+    let (reason, text) = told(&annas["status"], "Programmed");
     assert_eq!(reason, "AddressNotAssigned");
-    assert!(text.starts_with("Service alice/edge-own: refused: "), "{text}");
-    server.put(gateway("bob", "own", 443, &["web.example.org"])).await?;
-    cluster.until("v1", "Service", "bob", "edge-own", |o| target(o).is_some()).await?;
+    assert!(text.starts_with("Service anna/edge-own: refused: "), "{text}");
+    server.put(gateway("bert", "own", 443, &["web.example.org"])).await?;
+    cluster.until("v1", "Service", "bert", "edge-own", |o| target(o).is_some()).await?;
     let (_, metrics) = controller.probe("/metrics").await?;
     let is = |line: &str| metrics.lines().any(|told| told == line);
-    assert!(is("gatewright_service_troubles 1"), "Alice's alone: {metrics}");
+    assert!(is("gatewright_service_troubles 1"), "Anna's alone: {metrics}");
     assert!(metrics.contains("gatewright_service_write_failures_total{class=\"refused\"}"), "{metrics}");
-    server.api("v1", "ResourceQuota", "alice").await?.delete("none", &Default::default()).await?;
-    cluster.until("v1", "Service", "alice", "edge-own", |o| target(o).is_some()).await?;
+    server.api("v1", "ResourceQuota", "anna").await?.delete("none", &Default::default()).await?;
+    cluster.until("v1", "Service", "anna", "edge-own", |o| target(o).is_some()).await?;
     let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
-    cluster.until(GATEWAY, "Gateway", "alice", "edge", no_address).await?;
+    cluster.until(GATEWAY, "Gateway", "anna", "edge", no_address).await?;
     // The cause that is next in line: there is no certificate.
-    give(&cluster, "alice", "edge-own", BACKEND).await?;
-    server.put(e2e::cluster::tls_secret("alice", "cert", &["web.example.org"])?).await?;
-    cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    give(&cluster, "anna", "edge-own", BACKEND).await?;
+    server.put(e2e::cluster::tls_secret("anna", "cert", &["web.example.org"])?).await?;
+    cluster.until(GATEWAY, "Gateway", "anna", "edge", |o| is_true(&o["status"], "Programmed")).await?;
 
     // A policy does not take a further port: what is served is served on, and it is said what is not.
     server
@@ -75,7 +75,7 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
         .put(json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": {"name": "no-8443"}, "spec": {"policyName": "no-8443", "validationActions": ["Deny"]}}))
         .await?;
-    let services = server.api("v1", "Service", "carol").await?;
+    let services = server.api("v1", "Service", "clara").await?;
     let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe"}, "spec": {"ports": [{"port": 8443}]}});
     for attempt in 0.. {
         // Until the policy is known to the server.
@@ -84,26 +84,26 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
             break;
         }
         services.delete("probe", &Default::default()).await?;
-        assert!(attempt < 200, "the policy is not enforced");
+        assert!(attempt < 1000, "the policy is not enforced");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    let mut wider = gateway("alice", "own", 443, &["web.example.org"]);
+    let mut wider = gateway("anna", "own", 443, &["web.example.org"]);
     let mut second = wider["spec"]["listeners"][0].clone();
     (second["name"], second["port"]) = (json!("second"), json!(8443));
     wider["spec"]["listeners"].as_array_mut().context("a list")?.push(second);
     server.put(wider).await?;
     let refused = |o: &Value| told(&o["status"], "Programmed").1.contains("port 8443 is not for you");
-    let alices = cluster.until(GATEWAY, "Gateway", "alice", "edge", refused).await?;
-    assert_eq!(alices["status"]["addresses"][0]["value"], BACKEND, "it is reached as before");
+    let annas = cluster.until(GATEWAY, "Gateway", "anna", "edge", refused).await?;
+    assert_eq!(annas["status"]["addresses"][0]["value"], BACKEND, "it is reached as before");
     cluster
-        .until(GATEWAY, "Gateway", "alice", "edge", |o| {
+        .until(GATEWAY, "Gateway", "anna", "edge", |o| {
             is_true(&o["status"]["listeners"][0], "Programmed") && !is_true(&o["status"]["listeners"][1], "Programmed")
         })
         .await?;
     let bindings = server.api("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "").await?;
     bindings.delete("no-8443", &Default::default()).await?;
     cluster
-        .until(GATEWAY, "Gateway", "alice", "edge", |o| {
+        .until(GATEWAY, "Gateway", "anna", "edge", |o| {
             is_true(&o["status"], "Programmed") && is_true(&o["status"]["listeners"][1], "Programmed")
         })
         .await?;
@@ -119,14 +119,15 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
         }
     }
     roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&json!({"rules": rules}))).await?;
+    server.until_may(e2e::cluster::ACCOUNT, ("create", "", "services", "clara"), false).await?;
     let users = |o: &Value| told(&o["status"], "Programmed").1;
-    server.put(gateway("carol", "own", 443, &["web.example.org"])).await?;
+    server.put(gateway("clara", "own", 443, &["web.example.org"])).await?;
     let refused = |o: &Value| users(o).contains("not allowed: ") && users(o).contains("resource \"services\"");
-    cluster.until(GATEWAY, "Gateway", "carol", "edge", refused).await?;
+    cluster.until(GATEWAY, "Gateway", "clara", "edge", refused).await?;
     let rules = json!({"rules": full.data["rules"]});
     roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&rules)).await?;
-    cluster.until("v1", "Service", "carol", "edge-own", |o| target(o).is_some()).await?;
-    cluster.until(GATEWAY, "Gateway", "carol", "edge", no_address).await?;
+    cluster.until("v1", "Service", "clara", "edge-own", |o| target(o).is_some()).await?;
+    cluster.until(GATEWAY, "Gateway", "clara", "edge", no_address).await?;
     let (_, metrics) = controller.probe("/metrics").await?;
     assert!(metrics.lines().any(|line| line == "gatewright_service_troubles 0"), "all is well again: {metrics}");
     Ok(())

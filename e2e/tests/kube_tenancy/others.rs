@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use e2e::cluster::Cluster;
+use e2e::cluster::{Cluster, condition};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -145,16 +145,13 @@ async fn taken_over(cluster: &Cluster, before: &BTreeMap<String, Value>) -> Resu
     let deleted = cluster.writes()?.into_iter().filter(|request| request.verb == "delete").count();
     assert_eq!(deleted, 0);
     // What was told before is brought up to date.
-    let told = server.api(TENANT, "TenantGateway", NS).await?.get("cozystack").await?;
-    let names: Vec<&Value> =
-        told.data["status"]["listeners"].as_array().into_iter().flatten().map(|listener| &listener["name"]).collect();
-    assert_eq!(names.len(), fixed.len(), "{names:?}");
-    let ours_alone = |route: &Value| {
-        let parents = route["status"]["parents"].as_array().map(Vec::as_slice);
-        matches!(parents, Some([parent]) if parent["parentRef"]["name"] == "cozystack")
+    let all = |o: &Value| o["status"]["listeners"].as_array().map(Vec::len) == Some(fixed.len());
+    cluster.until(TENANT, "TenantGateway", NS, "cozystack", all).await?;
+    let own = |o: &Value| {
+        let parents = o["status"]["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
+        parents.len() == 1 && parents[0]["parentRef"]["name"] == "cozystack"
     };
-    cluster.until(GATEWAY, "HTTPRoute", NS, "web", ours_alone).await?;
-    Ok(())
+    cluster.until(GATEWAY, "HTTPRoute", NS, "web", own).await.map(drop)
 }
 
 /// Six guards: objects of somebody else under derived names, and a label that somebody else wrote.
@@ -356,7 +353,9 @@ async fn refused(cluster: &Cluster) -> Result<()> {
     let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": "no-bad"}, "spec": {"policyName": "no-bad", "validationActions": ["Deny"]}});
     server.put(binding).await?;
-    sleep(Duration::from_secs(3)).await;
+    let bad = json!({"apiVersion": CERT_MANAGER, "kind": "Certificate", "metadata": {"name": "probe", "namespace": space},
+        "spec": {"secretName": "probe", "dnsNames": ["bad.example.org"], "issuerRef": {"name": "probe"}}});
+    until("the policy is enforced", async || Ok(server.dry_run(bad.clone()).await.is_err())).await?;
     server.put(tenant(space, json!({"apex": "refused.example.org"}))).await?;
     server.put(route(space, "bad", space, &["bad.refused.example.org"])).await?;
     server.put(route(space, "good", space, &["good.refused.example.org"])).await?;
@@ -378,16 +377,22 @@ async fn fought_over(cluster: &Cluster) -> Result<()> {
     let api = server.api(GATEWAY, "Gateway", NS).await?;
     let theirs = json!({"spec": {"gatewayClassName": "theirs"}});
     let rival = PatchParams { field_manager: Some("rival".to_owned()), ..PatchParams::default() };
-    let deadline = Instant::now() + Duration::from_secs(8);
-    while Instant::now() < deadline {
+    let tenants = server.api(TENANT, "TenantGateway", NS).await?;
+    let (deadline, mut edits) = (Instant::now() + Duration::from_secs(120), 0);
+    let is_told = |object: &DynamicObject| {
+        condition(&object.data["status"], "Ready").is_some_and(|ready| ready["reason"] == "ContestedByAnotherWriter")
+    };
+    while !is_told(&tenants.get("cozystack").await?) {
+        assert!(Instant::now() < deadline, "{edits} edits, and nothing is told");
         api.patch("cozystack", &rival, &Patch::Merge(&theirs)).await?;
+        edits += 1;
         sleep(Duration::from_millis(100)).await;
     }
     let told = until_ready(cluster, NS, "ContestedByAnotherWriter").await?;
     assert!(told["message"].as_str().unwrap_or_default().contains("Gateway tenant-before/cozystack"), "{told}");
     let all = cluster.writes()?;
     let count = all[start..].iter().filter(|request| request.resource == "gateways").count();
-    assert!((1..=8).contains(&count), "{count} writes against 80 edits");
+    assert!((1..=8).contains(&count), "{count} writes against {edits} edits");
     cluster.until(GATEWAY, "Gateway", NS, "cozystack", |object| object["spec"]["gatewayClassName"] == "cilium").await?;
     Ok(())
 }

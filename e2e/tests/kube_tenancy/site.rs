@@ -24,7 +24,7 @@ pub(crate) const ATTACHED: &str = "cozystack.io/gateway-attached-by";
 /// Under this name routes are told how their claims fared.
 pub(crate) const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 /// Everything that TenantGateways lead to.
 const KINDS: [(&str, &str); 5] = [
     (GATEWAY, "Gateway"),
@@ -180,17 +180,10 @@ pub(crate) async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str
     ready(&found).cloned().context("it has one")
 }
 
-/// What was written since, once the controller has written nothing for a second.
+/// What was written since, once nothing is written any more.
 pub(crate) async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
-    let mut before = cluster.writes()?.len();
-    loop {
-        sleep(Duration::from_millis(1200)).await;
-        let now = cluster.writes()?;
-        if now.len() == before {
-            return Ok(now[since..].to_vec());
-        }
-        before = now.len();
-    }
+    cluster.quiet().await?;
+    Ok(cluster.writes()?.split_off(since))
 }
 
 /// What a data plane, cert-manager, other controllers and people write in a namespace now and then: statuses that say the

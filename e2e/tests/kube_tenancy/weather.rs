@@ -78,7 +78,8 @@ async fn requests_that_are_throttled_and_watches_that_are_cut_lose_nothing() -> 
     until_hosts(server, "rough", HOSTS - HOSTS / 2).await?;
     burst(server, "tenant-rough", "rough.example.org", 0..HOSTS / 2).await?;
     until_hosts(server, "rough", HOSTS).await?;
-    assert!(proxy.weather.throttles() > 20, "{} requests were throttled", proxy.weather.throttles());
+    // The Lease alone makes for requests.
+    until("many requests were throttled", async || Ok(proxy.weather.throttles() > 20)).await?;
     assert!(proxy.weather.cuts() > 20, "{} watches were cut", proxy.weather.cuts());
 
     // The Lease cannot be renewed for longer than we may write by it, in the middle of a burst.
@@ -177,10 +178,8 @@ async fn two_that_both_write_write_the_same_and_come_to_rest() -> Result<()> {
     program(server, "Gateway", "tenant-both", "cozystack").await?;
     until_ready(&cluster, "tenant-both", "Reconciled").await?;
     assert!(proxy.weather.writes() > 3, "the second one wrote {} times", proxy.weather.writes());
-    quiet(&cluster, 0).await?;
-    let before = cluster.writes()?.len();
-    sleep(Duration::from_secs(4)).await;
-    assert_eq!(cluster.writes()?[before..], [], "they agree");
+    // They agree.
+    cluster.quiet().await?;
     for controller in [&one, &two] {
         assert!(!controller.output().contains("again and again"), "{}", controller.output());
     }

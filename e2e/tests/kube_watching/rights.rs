@@ -1,11 +1,11 @@
 //! Rights that are taken away and given back.
 
 use anyhow::Result;
-use e2e::cluster::{Cluster, condition, is_true, tls_secret};
+use e2e::cluster::{ACCOUNT, Cluster, condition, is_true, tls_secret};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::site::GATEWAY;
+use crate::site::{GATEWAY, until};
 
 fn gateway() -> Value {
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
@@ -37,7 +37,9 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
     let give = async |rules: &Value| {
         roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(json!({"rules": rules}))).await
     };
+    let get = ("get", "", "secrets", "default");
     give(&narrow).await?;
+    server.until_may(ACCOUNT, get, false).await?;
     let mut controller = cluster.controller("one")?;
     // One Secret that cannot be read keeps nothing else from being served, and is named where it is referred to.
     controller.line("the view is complete").await?;
@@ -55,11 +57,11 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
 
     // What was read is kept when the right goes again, also when there is something newer that cannot be read.
     give(&narrow).await?;
+    server.until_may(ACCOUNT, get, false).await?;
+    let refusals = || controller.output().matches("reading secret default/cert: not allowed").count();
+    let before = refusals();
     server.put(tls_secret("default", "cert", &["a.example.org"])?).await?;
-    let before = controller.output().matches("reading secret default/cert: not allowed").count();
-    while controller.output().matches("reading secret default/cert: not allowed").count() == before {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    until("the newer one is asked for", async || Ok(refusals() > before)).await?;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let gateways = server.api(GATEWAY, "Gateway", "default").await?;
     let now = serde_json::to_value(gateways.get("edge").await?)?;

@@ -54,7 +54,7 @@ impl Process {
                 && all.clone().all(|s| s["in_flight"] == 0)
         };
         let mut state = Value::Null;
-        for _ in 0..400 {
+        for _ in 0..2400 {
             state = self.state();
             if settled(&state) {
                 return state;
