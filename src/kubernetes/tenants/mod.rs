@@ -11,6 +11,8 @@ mod label;
 mod report;
 mod states;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -178,8 +180,9 @@ impl Tenants {
             None => return,
         };
         self.damper.forget(&task);
-        self.troubles.remove(&task);
+        // Whether a derived object is still in trouble is seen, and told, when it is looked at.
         if !matches!(task, Task::Object(_)) {
+            self.troubles.remove(&task);
             self.queue.drop(&task);
         }
     }
