@@ -9,6 +9,9 @@
 #[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
 #[path = "../../e2e/src/pebble.rs"]
 mod pebble;
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "the same, and a bench has no tests")]
+#[path = "../../e2e/src/port.rs"]
+mod port;
 #[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
 #[path = "../../e2e/src/process.rs"]
 mod process;
