@@ -5,6 +5,7 @@ mod course;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use hyper::Request;
@@ -34,6 +35,10 @@ const BATCH: usize = 1024;
 const SECRETS: &str = "type=kubernetes.io/tls";
 /// A relist comes in pages of this many.
 const PAGE: u32 = 500;
+
+/// How long after a watch was taken up it may still be told that it cannot go on where it was (410): that is the first it
+/// says then, and not how it is answered.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// What a watch has to tell.
 #[derive(Debug)]
@@ -290,7 +295,10 @@ async fn pass_on(
     let slim = events.map_ok(|event| Slim::of(event, kind, &api_version, &names.sharing));
     let mut events = pin!(slim.ready_chunks(BATCH));
     loop {
-        let goes_on = async { drop(heard.wait_for(|taken_up| *taken_up).await) };
+        let goes_on = async {
+            drop(heard.wait_for(|taken_up| *taken_up).await);
+            sleep(REFUSED).await;
+        };
         let chunk = tokio::select! {
             biased;
             chunk = events.next() => chunk?,

@@ -158,13 +158,13 @@ async fn a_server_without_streaming_lists_is_asked_for_pages() {
     watching.abort();
 }
 
-/// Nothing changes, so that nothing is heard of the watch but that it was taken up.
-#[tokio::test]
-async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
+/// What is told of a watch that is answered 503 at first, and then begins with `first` before it falls silent.
+async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     let watches = Arc::new(AtomicUsize::new(0));
     let answer = move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let earlier = if goes_on(&query) { watches.fetch_add(1, Ordering::SeqCst) } else { 1 };
+        let first = first.clone().filter(|_| earlier == 1);
         async move {
             let (code, body) = if !goes_on(&query) {
                 let list = json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
@@ -175,8 +175,12 @@ async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
                     "reason": "ServiceUnavailable", "message": "it comes up"});
                 (503, Either::Left(Full::from(status.to_string())))
             } else {
+                let said = futures::stream::iter(first).then(async |event| {
+                    sleep(Duration::from_millis(50)).await;
+                    Ok(Frame::data(Bytes::from(format!("{event}\n"))))
+                });
                 let silence = futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
-                (200, Either::Right(StreamBody::new(silence)))
+                (200, Either::Right(StreamBody::new(said.chain(silence))))
             };
             let mut response = hyper::Response::new(body);
             *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
@@ -188,7 +192,7 @@ async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
     let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Paged, Names::default(), sender);
     let watching = tokio::spawn(watching);
     let mut told = Vec::new();
-    while told.len() < 4 {
+    while told.len() < count {
         let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told that it goes on");
         told.push(match next.expect("it is watched") {
             News::Changed(_) => "changed".to_owned(),
@@ -197,8 +201,24 @@ async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
             other => format!("{other:?}"),
         });
     }
-    assert_eq!(told, ["changed", "complete", "the API server answered 503: it comes up", "complete"]);
     watching.abort();
+    told
+}
+
+/// Nothing changes, so that nothing is heard of the watch but that it was taken up.
+#[tokio::test]
+async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
+    let told = interrupted(None, 4).await;
+    assert_eq!(told, ["changed", "complete", "the API server answered 503: it comes up", "complete"]);
+}
+
+/// It is answered well, and then told that what it wants is too long ago.
+#[tokio::test]
+async fn a_watch_that_cannot_go_on_after_trouble_is_complete_once_it_has_listed_again() {
+    let expired = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": 410, "reason": "Expired", "message": "too old resource version: 7 (9)"}});
+    let told = interrupted(Some(expired), 5).await;
+    assert_eq!(told, ["changed", "complete", "the API server answered 503: it comes up", "changed", "complete"]);
 }
 
 #[tokio::test]
