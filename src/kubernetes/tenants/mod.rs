@@ -13,6 +13,7 @@ mod states;
 mod task;
 #[cfg(test)]
 mod tests;
+mod troubles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use job::Job;
 use report::Trouble;
 use states::States;
 use task::Task;
+use troubles::Troubles;
 
 /// Writes at the same time.
 const AT_ONCE: usize = 8;
@@ -115,7 +117,7 @@ pub struct Tenants {
     tasks: JoinSet<Written>,
     damper: Damper<Task>,
     /// What could not be written, and what is fought over.
-    troubles: BTreeMap<Task, Trouble>,
+    troubles: Troubles,
     /// When Gateways and ListenerSets may be written again.
     rest: BTreeMap<Derived, Instant>,
     /// The large ones that are being written, and those that wait for them.
@@ -144,7 +146,7 @@ impl Tenants {
             queue: Queue::default(),
             tasks: JoinSet::new(),
             damper: Damper::default(),
-            troubles: BTreeMap::new(),
+            troubles: Troubles::default(),
             rest: BTreeMap::new(),
             large: BTreeSet::new(),
             parked: BTreeSet::new(),
@@ -182,7 +184,7 @@ impl Tenants {
         self.damper.forget(&task);
         // Whether a derived object is still in trouble is seen, and told, when it is looked at.
         if !matches!(task, Task::Object(_)) {
-            self.troubles.remove(&task);
+            self.troubles.forget(&task);
             self.queue.drop(&task);
         }
     }
@@ -397,12 +399,7 @@ impl Tenants {
         let stands = report::stands(seen, &before);
         let status = self.states.asked(known.seen, stands, |look| known.tenancy.status(tenant, look));
         let mut status = status.ok_or(Decision::Nothing)?;
-        let troubles: Vec<_> = self
-            .troubles
-            .iter()
-            .filter(|(task, _)| self.tenant_of(task, known.tenancy).as_ref() == Some(tenant))
-            .map(|(_, trouble)| trouble.clone())
-            .collect();
+        let troubles: Vec<Trouble> = self.troubles.of(tenant).cloned().collect();
         report::lay_troubles(&mut status, &troubles);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let Some(document) = report::patch(tenant, &status, seen, &before, &time) else {
@@ -447,9 +444,9 @@ impl Tenants {
             _ => false,
         };
         let trouble = Trouble { reason, text, of_one_host };
-        if self.troubles.get(task) != Some(&trouble) {
-            warn!("{}", trouble.text);
-            self.troubles.insert(task.clone(), trouble);
+        let text = trouble.text.clone();
+        if self.troubles.note(task, tenant.clone(), trouble) {
+            warn!("{text}");
             self.queue_status(tenant);
         }
     }
@@ -463,10 +460,12 @@ impl Tenants {
     /// Nothing is wrong with it any more; or it is to be looked at again at this time, since what is fought over is
     /// right now and then.
     fn heal(&mut self, task: &Task, tenancy: &Tenancy, now: Instant) -> Option<Instant> {
-        self.troubles.get(task)?;
+        if !self.troubles.is_in(task) {
+            return None;
+        }
         let over = self.damper.over(task).filter(|over| self.damper.times(task) > FIGHT && *over > now);
         if over.is_none() {
-            self.troubles.remove(task);
+            self.troubles.forget(task);
             info!("{task}: as it should be");
             self.queue_status(self.tenant_of(task, tenancy));
         }

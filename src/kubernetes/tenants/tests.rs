@@ -41,5 +41,5 @@ async fn a_trouble_that_went_with_its_object_is_told_no_more() {
     tenants.queue.drop(&status);
     tenants.forget(&key);
     tenants.write(Known { tenancy: &tenancy, seen: &BTreeMap::new(), view: &view }, true);
-    assert!(tenants.troubles.is_empty() && tenants.queue.is_wanted(&status));
+    assert!(tenants.troubles.len() == 0 && tenants.queue.is_wanted(&status));
 }

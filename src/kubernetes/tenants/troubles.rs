@@ -1,0 +1,80 @@
+//! What is in the way of writes, and of whose: a status looks at its own alone, however many others there are. Pure.
+
+use std::collections::BTreeMap;
+
+use super::report::Trouble;
+use super::task::Task;
+use crate::model::ObjectName;
+use crate::translate::Index;
+
+/// The troubles there are.
+#[derive(Default)]
+pub(super) struct Troubles {
+    all: BTreeMap<Task, (Option<ObjectName>, Trouble)>,
+    by_tenant: Index<ObjectName, Task>,
+}
+
+impl Troubles {
+    /// Takes note of what is in the way of a write for a TenantGateway. Whether that was not known.
+    pub(super) fn note(&mut self, task: &Task, tenant: Option<ObjectName>, trouble: Trouble) -> bool {
+        let new = (tenant, trouble);
+        if self.all.get(task) == Some(&new) {
+            return false;
+        }
+        self.forget(task);
+        if let (Some(tenant), _) = &new {
+            self.by_tenant.insert(tenant.clone(), task.clone());
+        }
+        self.all.insert(task.clone(), new);
+        true
+    }
+
+    /// Nothing is in its way any more.
+    pub(super) fn forget(&mut self, task: &Task) {
+        if let Some((Some(tenant), _)) = self.all.remove(task) {
+            self.by_tenant.remove(&tenant, task);
+        }
+    }
+
+    /// Whether something is in its way.
+    pub(super) fn is_in(&self, task: &Task) -> bool {
+        self.all.contains_key(task)
+    }
+
+    /// Those of a TenantGateway.
+    pub(super) fn of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Trouble> {
+        self.by_tenant.of(tenant).map(|task| &self.all[task].1)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_is_its_owners_until_it_goes_or_changes_hands() {
+        let [a, b] = ["a", "b"].map(|space| ObjectName::new(space, "cozystack"));
+        let label = |namespace: &str| Task::Label(namespace.into());
+        let trouble = |text: &str| Trouble { reason: "ReconcileError", text: text.into(), of_one_host: false };
+        let mut troubles = Troubles::default();
+        assert!(troubles.note(&label("x"), Some(a.clone()), trouble("1")));
+        assert!(!troubles.note(&label("x"), Some(a.clone()), trouble("1")), "it is known");
+        assert!(troubles.note(&label("x"), Some(a.clone()), trouble("2")));
+        assert!(troubles.note(&label("y"), Some(a.clone()), trouble("3")));
+        assert!(troubles.note(&label("z"), None, trouble("4")));
+        let of = |troubles: &Troubles, tenant| troubles.of(tenant).map(|t| t.text.clone()).collect::<Vec<_>>();
+        assert_eq!((of(&troubles, &a), of(&troubles, &b)), (vec!["2".into(), "3".into()], vec![]));
+        assert!(troubles.note(&label("x"), Some(b.clone()), trouble("2")), "of somebody else from now on");
+        assert_eq!((of(&troubles, &a), of(&troubles, &b)), (vec!["3".into()], vec!["2".into()]));
+        for namespace in ["x", "y", "z"] {
+            assert!(troubles.is_in(&label(namespace)));
+            troubles.forget(&label(namespace));
+        }
+        assert_eq!((troubles.len(), of(&troubles, &a), of(&troubles, &b)), (0, vec![], vec![]));
+    }
+}
