@@ -19,7 +19,7 @@ use crate::model::ObjectName;
 const EVERY: Duration = Duration::from_secs(3600);
 /// How long an account may be idle. Making another one is limited; a season without a host costs none.
 const IDLE: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// So many change at a time; the others an hour later. As many orders are read.
+/// So many accounts change at a time, and so many orders and budgets are read; the others an hour later.
 const AT_ONCE: usize = 100;
 
 /// What is read of an order.
@@ -51,13 +51,23 @@ fn owner(name: &str) -> Option<&str> {
     owner.contains("_2f").then_some(owner)
 }
 
+/// Those whose turn it is in this hour: each has its own before one has another.
+fn turn(mut keys: Vec<Key>, now: Timestamp) -> Vec<Key> {
+    let hour = usize::try_from(now.as_second() / 3600).unwrap_or_default();
+    let first = hour % keys.len().div_ceil(AT_ONCE).max(1) * AT_ONCE;
+    keys.sort();
+    keys.drain(..first);
+    keys.truncate(AT_ONCE);
+    keys
+}
+
 /// Looks once. How many entries went.
 pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, now: Timestamp) -> usize {
     let named = |kind, name: &str| Key::new(kind, name).name().to_owned();
     let present: BTreeSet<String> = owners.iter().map(|owner| named(Kind::Account, &owner.to_string())).collect();
     let is_gone = |name: &str| owner(name).is_some_and(|owner| !present.contains(owner));
     let mut gone = 0;
-    for key in storage.list(Kind::Order).await.unwrap_or_default().into_iter().take(AT_ONCE) {
+    for key in turn(storage.list(Kind::Order).await.unwrap_or_default(), now) {
         let Ok(Some((order, _))) = read_json::<Order>(storage, &key).await else { continue };
         let over = is_gone(&named(Kind::Account, &order.issuer)) && order.since + IDLE <= now;
         if over && storage.remove(&key).await.is_ok() {
@@ -83,7 +93,7 @@ pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, 
     // What was spent of limits counts until nothing of it does, whoever is there.
     let accounts: BTreeSet<String> = idle(Kind::Account).await.iter().map(|key| key.name().to_owned()).collect();
     let unused = |key: &Key| is_gone(key.name()) && !accounts.contains(key.name());
-    for key in idle(Kind::Budget).await.into_iter().filter(unused).take(AT_ONCE) {
+    for key in turn(idle(Kind::Budget).await.into_iter().filter(unused).collect(), now) {
         let Ok(Some((budget, _))) = read_json::<Budget>(storage, &key).await else { continue };
         if budget.is_idle(now) && storage.remove(&key).await.is_ok() {
             gone += 1;
@@ -167,5 +177,25 @@ mod tests {
             sweep(storage, &BTreeSet::new(), start + SignedDuration::from_hours(hour)).await;
         }
         assert_eq!(storage.list(Kind::Account).await.expect("listed"), []);
+    }
+
+    #[tokio::test]
+    async fn orders_that_went_are_found_behind_many_that_are_on_their_way() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let storage = &*storage;
+        let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
+        for number in 0..2 * AT_ONCE {
+            let issuer = if number % 40 == 39 { "tenant-z/edge@ca.test" } else { "tenant-a/edge@ca.test" };
+            let order = json!({"issuer": issuer, "since": start});
+            let key = Key::new(Kind::Order, &format!("{number:03}"));
+            write_json(storage, &key, &order, &Expect::Absent).await.expect("written");
+        }
+        let owners = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
+        let mut gone = 0;
+        for hour in 24 * 91..24 * 91 + 2 {
+            gone += sweep(storage, &owners, start + SignedDuration::from_hours(hour)).await;
+        }
+        assert_eq!(gone, 5);
     }
 }
