@@ -17,10 +17,12 @@ impl Denied {
         Self(networks.into_iter().collect())
     }
 
-    /// Whether an address lies in one of them, also where it is an IPv4 address in the form of an IPv6 one.
+    /// Whether an address lies in one of them, also where it is an IPv4 address in the form of an IPv6 one: mapped (RFC 4291,
+    /// 2.5.5.2), or what a translator makes of it (RFC 6052, 2.1).
     pub fn holds(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.0.iter().any(|network| network.contains(&address))
+        let inner = translated(address);
+        self.0.iter().any(|network| [Some(address), inner].iter().flatten().any(|one| network.contains(one)))
     }
 
     /// The addresses of `host:port` that may be connected to. Whoever connects takes these: a second look could find others.
@@ -39,6 +41,17 @@ impl Denied {
     }
 }
 
+/// The IPv4 address behind one of the well-known prefix `64:ff9b::/96`.
+fn translated(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V6(v6) => match v6.octets() {
+            [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some(IpAddr::from([a, b, c, d])),
+            _ => None,
+        },
+        IpAddr::V4(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,10 +60,11 @@ mod tests {
     async fn denied_networks_are_found_in_every_form_of_an_address() {
         let networks = ["127.0.0.0/8", "169.254.0.0/16", "::1/128", "fe80::/10", "10.96.0.0/12"];
         let denied = Denied::new(networks.map(|text| text.parse().expect("a network")));
-        for address in ["127.9.9.9", "169.254.169.254", "::ffff:169.254.169.254", "::1", "fe80::1", "10.97.0.1"] {
+        let mapped = ["::ffff:169.254.169.254", "64:ff9b::169.254.169.254"];
+        for address in ["127.9.9.9", "169.254.169.254", "::1", "fe80::1", "10.97.0.1"].into_iter().chain(mapped) {
             assert!(denied.holds(address.parse().expect("an address")), "{address}");
         }
-        for address in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1"] {
+        for address in ["192.0.2.1", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1", "64:ff9b::192.0.2.1"] {
             assert!(!denied.holds(address.parse().expect("an address")), "{address}");
         }
         let refused = denied.look_up("127.0.0.1:443").await.expect_err("it is denied");
