@@ -29,9 +29,15 @@ impl Cluster {
         if !self.bodies.awaited().contains(&name) {
             self.view.fetched(&name.to_string());
         }
+        let mut gone = None;
         let object = match body {
             Body::There(object) => Some(*object),
-            Body::Gone => None,
+            // Of a certificate the watch tells; nobody else tells of credentials.
+            Body::Gone => {
+                gone =
+                    (!self.secrets.wanted(&name)).then(|| Change::Delete(ObjectKey::new(Kind::Secret, name.clone())));
+                None
+            }
             // What was read before still serves.
             Body::Refused(_) if self.live.engine().store().secret(&name).is_some() => None,
             Body::Refused(why) => Some(Object::Secret(Secret::without(name.clone(), SecretError::Unread(why)))),
@@ -40,7 +46,7 @@ impl Cluster {
         let object = object.filter(|_| self.secrets.wanted(&name) || self.credentials.contains(&name)).map(Change::Put);
         let waited: Vec<ObjectKey> = self.secrets.referrers(&name).cloned().collect();
         let ready = waited.into_iter().filter_map(|key| self.ready(key));
-        let changes = object.into_iter().chain(ready.collect::<Vec<_>>()).collect();
+        let changes = object.or(gone).into_iter().chain(ready.collect::<Vec<_>>()).collect();
         self.apply(changes, term);
         self.begin(term);
     }

@@ -171,3 +171,34 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0").await;
     site.cluster.stop().await;
 }
+
+#[tokio::test]
+async fn credentials_that_went_are_used_no_more() {
+    let mut site = Site::new(tenancy::Settings::default());
+    site.all_is_seen();
+    tenant(&mut site);
+    let provider = json!({"provider": "rfc2136", "rfc2136": {"nameserver": "192.0.2.1:53", "tsigKeyName": "k",
+        "tsigAlgorithm": "HMACSHA256", "tsigSecretSecretRef": {"name": "dns", "key": "token"}}});
+    site.put(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+        "metadata": {"namespace": "tenant-a", "name": "cozystack", "uid": "2", "generation": 2,
+            "annotations": {"gatewright.io/issuer": "acme"}},
+        "spec": {"apex": "a.org", "certMode": "dns01", "dns01": provider}}));
+    let name = ObjectName::new("tenant-a", "dns");
+    assert!(site.cluster.credentials.contains(&name));
+    let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"namespace": "tenant-a", "name": "dns"}, "data": {"token": "c2VjcmV0"}});
+    let there = || Box::new(Object::parse_admitted(value.clone()).expect("a Secret"));
+    for (body, held) in [
+        (Body::There(there()), true),
+        (Body::Refused("it is away".into()), true),
+        (Body::Gone, false),
+        (Body::Gone, false),
+        (Body::There(there()), true),
+    ] {
+        let what = format!("{body:?}");
+        site.cluster.take_body(Some((name.clone(), body)), site.term);
+        assert_eq!(site.cluster.live.engine().store().secret(&name).is_some(), held, "{what}");
+        assert!(site.cluster.credentials.contains(&name), "it is asked for again");
+    }
+    site.cluster.stop().await;
+}
