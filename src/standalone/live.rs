@@ -344,7 +344,10 @@ impl Live {
     /// Whose the resources are that were refused.
     fn whose(&self, refused: &Refusals) -> Refused {
         let mut whose = Refused::default();
-        for key in self.engine().resources().filter(|_| !refused.is_empty()) {
+        if refused.is_empty() {
+            return whose;
+        }
+        for key in self.engine().resources() {
             let Some(text) = refused.get(&publish::name(key)) else { continue };
             let blame = self.engine().blame(key);
             let text = format!("refused by Envoy: {text}");
