@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use acme::account::{Retired, retire};
+use acme::account::retire;
 use acme::budget::Budget;
 use acme::storage::{Key, Kind, Storage, read_json};
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use crate::model::ObjectName;
 const EVERY: Duration = Duration::from_secs(3600);
 /// How long an account may be idle. Making another one is limited; a season without a host costs none.
 const IDLE: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// So many accounts change at a time, and so many orders and budgets are read; the others an hour later.
+/// So many of a kind are looked at, at a time; the others in the hours after.
 const AT_ONCE: usize = 100;
 
 /// What is read of an order.
@@ -66,34 +66,27 @@ pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, 
     let named = |kind, name: &str| Key::new(kind, name).name().to_owned();
     let present: BTreeSet<String> = owners.iter().map(|owner| named(Kind::Account, &owner.to_string())).collect();
     let is_gone = |name: &str| owner(name).is_some_and(|owner| !present.contains(owner));
+    let listed = |kind| async move { storage.list(kind).await.unwrap_or_default() };
     let mut gone = 0;
-    for key in turn(storage.list(Kind::Order).await.unwrap_or_default(), now) {
+    for key in turn(listed(Kind::Order).await, now) {
         let Ok(Some((order, _))) = read_json::<Order>(storage, &key).await else { continue };
         let over = is_gone(&named(Kind::Account, &order.issuer)) && order.since + IDLE <= now;
         if over && storage.remove(&key).await.is_ok() {
             gone += 1;
         }
     }
-    let idle = |kind| async move { storage.list(kind).await.unwrap_or_default() };
-    let mut changed = 0;
-    for key in idle(Kind::Account).await.into_iter().filter(|key| is_gone(key.name())) {
-        if changed == AT_ONCE {
-            break;
-        }
+    let idle = listed(Kind::Account).await.into_iter().filter(|key| is_gone(key.name()));
+    for key in turn(idle.collect(), now) {
         match retire(storage, &key, now, IDLE).await {
-            Ok(Retired::Waits) => {}
-            Ok(became) => {
-                changed += 1;
-                gone += usize::from(became == Retired::Gone);
-            }
+            Ok(went) => gone += usize::from(went),
             // It came back just now, or is looked at again.
             Err(error) => debug!("{key}: {error}"),
         }
     }
     // What was spent of limits counts until nothing of it does, whoever is there.
-    let accounts: BTreeSet<String> = idle(Kind::Account).await.iter().map(|key| key.name().to_owned()).collect();
+    let accounts: BTreeSet<String> = listed(Kind::Account).await.iter().map(|key| key.name().to_owned()).collect();
     let unused = |key: &Key| is_gone(key.name()) && !accounts.contains(key.name());
-    for key in turn(idle(Kind::Budget).await.into_iter().filter(unused).collect(), now) {
+    for key in turn(listed(Kind::Budget).await.into_iter().filter(unused).collect(), now) {
         let Ok(Some((budget, _))) = read_json::<Budget>(storage, &key).await else { continue };
         if budget.is_idle(now) && storage.remove(&key).await.is_ok() {
             gone += 1;
@@ -115,12 +108,17 @@ mod tests {
 
     use super::*;
 
+    /// A storage with nothing in it, its folder, and a time.
+    fn empty() -> (tempfile::TempDir, Arc<dyn Storage>, Timestamp) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        (dir, storage, "2026-11-22T00:00:00Z".parse().expect("a time"))
+    }
+
     #[tokio::test]
     async fn what_is_kept_of_tenants_that_went_goes_after_a_season_and_limits_keep_their_meaning() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let (_dir, storage, start) = empty();
         let storage = &*storage;
-        let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
         let day = |n: i64| start + SignedDuration::from_hours(24 * n);
         let names = Names::parse(["a.example.org"]).expect("a name");
         let issuers = ["tenant-a/edge@ca.test", "tenant-b/edge@ca.test", "tenant-b/edge@other.test", "acme@ca.test"];
@@ -165,10 +163,8 @@ mod tests {
 
     #[tokio::test]
     async fn many_that_went_go_as_soon_as_few() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let (_dir, storage, start) = empty();
         let storage = &*storage;
-        let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
         for number in 0..AT_ONCE + 20 {
             let issuer = format!("tenant-{number}/edge@ca.test");
             thumbprint(storage, &issuer, "https://ca.test/dir").await.expect("made");
@@ -181,10 +177,8 @@ mod tests {
 
     #[tokio::test]
     async fn orders_that_went_are_found_behind_many_that_are_on_their_way() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let (_dir, storage, start) = empty();
         let storage = &*storage;
-        let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
         for number in 0..2 * AT_ONCE {
             let issuer = if number % 40 == 39 { "tenant-z/edge@ca.test" } else { "tenant-a/edge@ca.test" };
             let order = json!({"issuer": issuer, "since": start});

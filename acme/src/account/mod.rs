@@ -121,18 +121,7 @@ pub async fn thumbprint(storage: &dyn Storage, name: &str, directory_url: &str) 
     Ok(record.key.load()?.thumbprint())
 }
 
-/// What became of an account that nobody uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retired {
-    /// It is noted, from now on.
-    Noted,
-    /// That was noted, and is not long enough ago.
-    Waits,
-    /// It is gone.
-    Gone,
-}
-
-/// Takes note that nobody uses an account, and forgets it when that has been so for long enough.
+/// Takes note that nobody uses an account, and forgets it when that has been so for long enough. Whether it is gone.
 ///
 /// Whoever opens it meanwhile has it as it was.
 ///
@@ -143,19 +132,19 @@ pub async fn retire(
     key: &Key,
     now: Timestamp,
     after: SignedDuration,
-) -> Result<Retired, AccountError> {
+) -> Result<bool, AccountError> {
     let _lock = storage.lock(key).await?;
-    let Some((mut record, version)) = read_json::<Record>(storage, key).await? else { return Ok(Retired::Gone) };
+    let Some((mut record, version)) = read_json::<Record>(storage, key).await? else { return Ok(true) };
     match record.idle {
         None => {
             record.idle = Some(now);
             write_json(storage, key, &record, &Expect::Version(version)).await?;
-            Ok(Retired::Noted)
+            Ok(false)
         }
-        Some(since) if now < since + after => Ok(Retired::Waits),
+        Some(since) if now < since + after => Ok(false),
         Some(_) => {
             storage.remove(key).await?;
-            Ok(Retired::Gone)
+            Ok(true)
         }
     }
 }
