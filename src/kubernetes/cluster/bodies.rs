@@ -29,24 +29,24 @@ impl Cluster {
         if !self.bodies.awaited().contains(&name) {
             self.view.fetched(&name.to_string());
         }
-        let mut gone = None;
-        let object = match body {
-            Body::There(object) => Some(*object),
+        let is_wanted = self.secrets.wanted(&name);
+        let change = match body {
+            Body::There(object) => Some(Change::Put(*object)),
             // Of a certificate the watch tells; nobody else tells of credentials.
-            Body::Gone => {
-                gone =
-                    (!self.secrets.wanted(&name)).then(|| Change::Delete(ObjectKey::new(Kind::Secret, name.clone())));
-                None
-            }
+            Body::Gone if !is_wanted => Some(Change::Delete(ObjectKey::new(Kind::Secret, name.clone()))),
+            Body::Gone => None,
             // What was read before still serves.
             Body::Refused(_) if self.live.engine().store().secret(&name).is_some() => None,
-            Body::Refused(why) => Some(Object::Secret(Secret::without(name.clone(), SecretError::Unread(why)))),
+            Body::Refused(why) => {
+                Some(Change::Put(Object::Secret(Secret::without(name.clone(), SecretError::Unread(why)))))
+            }
         };
         // It may have gone, or nobody refers to it any more.
-        let object = object.filter(|_| self.secrets.wanted(&name) || self.credentials.contains(&name)).map(Change::Put);
+        let is_used = is_wanted || self.credentials.contains(&name);
+        let change = change.filter(|change| is_used || matches!(change, Change::Delete(_)));
         let waited: Vec<ObjectKey> = self.secrets.referrers(&name).cloned().collect();
         let ready = waited.into_iter().filter_map(|key| self.ready(key));
-        let changes = object.or(gone).into_iter().chain(ready.collect::<Vec<_>>()).collect();
+        let changes = change.into_iter().chain(ready.collect::<Vec<_>>()).collect();
         self.apply(changes, term);
         self.begin(term);
     }
