@@ -108,10 +108,9 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     until("the new certificate is served", async || Ok(serial().await? != old)).await?;
 
     // A steady state writes nothing.
-    let quiet = cluster.quiet().await?;
+    let mut quiet = cluster.quiet().await?;
 
     // The control plane dies; Envoy serves on. It comes back, sends nothing again and writes nothing.
-    let mut quiet = quiet;
     let updates = envoy.stat("cluster_manager.cluster_modified").await?
         + envoy.stat("listener_manager.listener_modified").await?;
     for attempt in 0..5 {

@@ -103,12 +103,22 @@ async fn before_us(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
         "listeners": [{"name": "https-left-behind", "ready": true}]}});
     let api = server.api(TENANT, "TenantGateway", NS).await?;
     api.patch_status("cozystack", &PatchParams::default(), &Patch::Merge(status)).await?;
-    let told = json!({"status": {"parents": [{"controllerName": CLAIMS, "parentRef": {"name": "gone"}, "conditions": [
-        {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]}});
     let api = server.api(GATEWAY, "HTTPRoute", NS).await?;
-    api.patch_status("web", &PatchParams::default(), &Patch::Merge(told)).await?;
+    api.patch_status("web", &PatchParams::default(), &Patch::Merge(told_of_another())).await?;
     Ok(objects(server, NS).await?.into_iter().map(|object| (id(&object), object)).collect())
+}
+
+/// The status of a route that was told of a parent which it has no more.
+pub(crate) fn told_of_another() -> Value {
+    json!({"status": {"parents": [{"controllerName": CLAIMS, "parentRef": {"name": "gone"}, "conditions": [
+        {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]}})
+}
+
+/// Whether a route is told of its Gateway and of no other parent.
+pub(crate) fn is_told_of_its_own_alone(route: &Value) -> bool {
+    let parents = route["status"]["parents"].as_array().map(Vec::as_slice);
+    matches!(parents, Some([one]) if one["parentRef"]["name"] == "cozystack")
 }
 
 /// First label and hash, as the page makes them.
@@ -147,11 +157,7 @@ async fn taken_over(cluster: &Cluster, before: &BTreeMap<String, Value>) -> Resu
     // What was told before is brought up to date.
     let all = |o: &Value| o["status"]["listeners"].as_array().map(Vec::len) == Some(fixed.len());
     cluster.until(TENANT, "TenantGateway", NS, "cozystack", all).await?;
-    let own = |o: &Value| {
-        let parents = o["status"]["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
-        parents.len() == 1 && parents[0]["parentRef"]["name"] == "cozystack"
-    };
-    cluster.until(GATEWAY, "HTTPRoute", NS, "web", own).await.map(drop)
+    cluster.until(GATEWAY, "HTTPRoute", NS, "web", is_told_of_its_own_alone).await.map(drop)
 }
 
 /// Six guards: objects of somebody else under derived names, and a label that somebody else wrote.

@@ -10,12 +10,11 @@ use e2e::apiserver::ApiServer;
 use e2e::apiserver::proxy::Proxy;
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE};
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
-use crate::site::{
-    CLAIMS, GATEWAY, cluster, id, namespace, objects, owned, program, quiet, route, tenant, until, until_ready,
-};
+use crate::others::{is_told_of_its_own_alone, told_of_another};
+use crate::site::{GATEWAY, cluster, id, namespace, objects, owned, program, quiet, route, tenant, until, until_ready};
 use crate::troubles::{burst, compared, placed};
 
 /// A TenantGateway with so many hosts, named after its story.
@@ -118,20 +117,13 @@ async fn watches_that_lag_lose_nothing_of_what_is_told_step_by_step() -> Result<
     until_hosts(server, "late", HOSTS).await?;
     program(server, "Gateway", "tenant-late", "cozystack").await?;
     until_ready(&cluster, "tenant-late", "Reconciled").await?;
-    let told = |route: &Value| {
-        let parents = route["status"]["parents"].as_array().map(Vec::as_slice);
-        matches!(parents, Some([one]) if one["parentRef"]["name"] == "cozystack")
-    };
-    cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", told).await?;
+    cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", is_told_of_its_own_alone).await?;
 
     // What was told of another parent goes at once; of this one it is told when others had their time to come first.
-    let stale = json!({"status": {"parents": [{"controllerName": CLAIMS, "parentRef": {"name": "gone"}, "conditions": [
-        {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]}});
     let routes = server.api(GATEWAY, "HTTPRoute", "tenant-late").await?;
     for _ in 0..3 {
-        routes.patch_status("r000", &PatchParams::default(), &Patch::Merge(&stale)).await?;
-        cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", told).await?;
+        routes.patch_status("r000", &PatchParams::default(), &Patch::Merge(told_of_another())).await?;
+        cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", is_told_of_its_own_alone).await?;
     }
     quiet(&cluster, 0).await?;
     let before = cluster.writes()?.len();
