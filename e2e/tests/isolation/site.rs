@@ -1,0 +1,167 @@
+//! Two tenants on one Gateway, standalone: `alice`, who is served, and `mallory`, who attacks.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::echo::Echo;
+use e2e::gatewright::Gatewright;
+use e2e::probe::Probe;
+use e2e::world::free_port;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// Time limit of a wait on a busy machine; no assertion depends on how long anything takes.
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+
+/// A change of alice's must be live within this time, whatever mallory does.
+pub(crate) const SOON: Duration = Duration::from_secs(2);
+
+/// A running program with its Envoy, over a directory in which two tenants have manifests.
+pub(crate) struct Site {
+    pub(crate) program: Gatewright,
+    pub(crate) manifests: TempDir,
+    pub(crate) state: TempDir,
+    /// Port of the Gateway's HTTP listener, which every namespace may use.
+    pub(crate) http: u16,
+    /// Port of the Gateway's HTTPS listener for `*.example.org`, which every namespace may use.
+    pub(crate) https: u16,
+    /// Backend of alice's Service `web`.
+    pub(crate) alice: Echo,
+    /// Backend of mallory's Service `web`.
+    pub(crate) mallory: Echo,
+    options: Vec<String>,
+}
+
+/// A Service `web` of a namespace, whose only endpoint is at this address.
+pub(crate) fn service(namespace: &str, address: SocketAddr) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: {namespace}}}\n\
+         spec: {{ports: [{{port: 80}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: web, namespace: {namespace}, \
+         labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\nendpoints: [{{addresses: [{}]}}]\n\
+         ports: [{{port: {}}}]\n---\n",
+        address.ip(),
+        address.port()
+    )
+}
+
+/// An HTTPRoute of a namespace for one host at the shared Gateway; `rules` is the YAML flow sequence of its rules.
+pub(crate) fn route(namespace: &str, name: &str, host: &str, rules: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+         spec:\n  parentRefs: [{{name: edge, namespace: infra}}]\n  hostnames: [\"{host}\"]\n  rules: {rules}\n---\n"
+    )
+}
+
+/// Rules that lead everything to the namespace's Service `web`.
+pub(crate) const FORWARD: &str = "[{backendRefs: [{name: web, port: 80}]}]";
+
+impl Site {
+    /// Starts with alice's host `alice.example.org` served over HTTP and HTTPS; `options` go to the program.
+    pub(crate) async fn start(options: &[&str]) -> Result<Self> {
+        let (http, https) = (free_port()?, free_port()?);
+        let (alice, mallory) = (Echo::start("alice").await?, Echo::start("mallory").await?);
+        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let base = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: ours}}\n\
+             spec: {{controllerName: gatewright.io/gateway-controller}}\n---\n\
+             apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: edge, namespace: infra}}\n\
+             spec:\n  gatewayClassName: ours\n  listeners:\n  \
+             - {{name: http, protocol: HTTP, port: {http}, allowedRoutes: {{namespaces: {{from: All}}}}}}\n  \
+             - {{name: https, hostname: \"*.example.org\", protocol: HTTPS, port: {https}, \
+             allowedRoutes: {{namespaces: {{from: All}}}}, tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n---\n"
+        );
+        fs::write(manifests.path().join("base.yaml"), base)?;
+        fs::write(manifests.path().join("alice-service.yaml"), service("alice", alice.address()))?;
+        fs::write(manifests.path().join("mallory-service.yaml"), service("mallory", mallory.address()))?;
+        fs::write(manifests.path().join("alice.yaml"), route("alice", "web", "alice.example.org", FORWARD))?;
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let program = run(&manifests, &state, &options)?;
+        let site = Self { program, manifests, state, http, https, alice, mallory, options };
+        site.served_by("alice.example.org", "alice").await?;
+        Ok(site)
+    }
+
+    /// Ends the program with its Envoy and starts both again over the same directories.
+    pub(crate) fn restart(self) -> Result<Self> {
+        let Self { program, manifests, state, http, https, alice, mallory, options } = self;
+        drop(program);
+        let program = run(&manifests, &state, &options)?;
+        Ok(Self { program, manifests, state, http, https, alice, mallory, options })
+    }
+
+    /// Writes a manifest file atomically.
+    pub(crate) fn save(&self, name: &str, text: &str) -> Result<()> {
+        let new = self.manifests.path().join(format!(".{name}.new"));
+        fs::write(&new, text)?;
+        fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
+    }
+
+    /// Deletes a manifest file.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        fs::remove_file(self.manifests.path().join(name)).context("removing")
+    }
+
+    /// `GET http://host/`.
+    pub(crate) fn plain(&self, host: &str) -> Probe {
+        Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, self.http)), host)
+    }
+
+    /// `GET https://host/`.
+    pub(crate) fn tls(&self, host: &str) -> Probe {
+        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.https)), host)
+    }
+
+    /// Waits until this backend answers for a host, over HTTP and HTTPS.
+    pub(crate) async fn served_by(&self, host: &str, backend: &str) -> Result<()> {
+        for probe in [self.plain(host), self.tls(host)] {
+            let until = Instant::now() + LIMIT;
+            while !named(&probe).await.is_ok_and(|found| found == backend) {
+                if Instant::now() > until {
+                    bail!("{host} is not served by {backend}: {:?}\n{}", named(&probe).await, self.program.output());
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Alice adds a host: it must be served over HTTP and HTTPS within [`SOON`], by her.
+    pub(crate) async fn alice_is_unharmed(&self, step: usize) -> Result<()> {
+        let (name, host) = (format!("alice-{step}"), format!("alice-{step}.example.org"));
+        self.save(&format!("{name}.yaml"), &route("alice", &name, &host, FORWARD))?;
+        let began = Instant::now();
+        self.served_by(&host, "alice").await?;
+        ensure!(began.elapsed() < SOON, "{host} took {:?}\n{}", began.elapsed(), self.program.output());
+        self.served_by("alice.example.org", "alice").await
+    }
+
+    /// Runs a subcommand of the program on the running one: its exit code, and its output of both kinds.
+    pub(crate) fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
+        let private = self.state.path().display().to_string();
+        let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        Ok((output.status.code().context("it was killed")?, text))
+    }
+}
+
+/// Name of the backend that answers with 200.
+pub(crate) async fn named(probe: &Probe) -> Result<String> {
+    let answer = probe.send().await?;
+    ensure!(answer.status == 200, "answered {}", answer.status);
+    let said: Value = serde_json::from_slice(&answer.body)?;
+    Ok(said["name"].as_str().context("a name")?.to_owned())
+}
+
+fn run(manifests: &TempDir, state: &TempDir, options: &[String]) -> Result<Gatewright> {
+    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+    let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
+    let mut args = vec!["standalone", &dir, "--state-dir", &private, "--envoy", &envoy];
+    args.extend(options.iter().map(String::as_str));
+    Gatewright::start(&args)
+}
