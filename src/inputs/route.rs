@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Kind, LocalRef, Meta};
+use super::{Kind, LocalRef, Meta, re2};
 use crate::model::{
     Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Reason, Redirect, Retry, Rewrite, Timeouts,
 };
@@ -115,6 +115,10 @@ pub struct RouteRule {
     pub name: Option<String>,
     /// Any of these must match; never empty.
     pub matches: Vec<Match>,
+    /// What their regular expressions, and those of its filters, are to Envoy.
+    pub regexes: Regexes,
+    /// Why it cannot be matched, as a sentence without the rule's name: Envoy would refuse a text of its matches.
+    pub unmatched: Option<Box<str>>,
     /// What its filters ask for, `None` where it has none; or why they cannot be carried out.
     pub filters: Result<Option<Box<Filters>>, Unsupported>,
     /// Where requests go.
@@ -123,6 +127,30 @@ pub struct RouteRule {
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: Option<Box<Retry>>,
+}
+
+/// What the regular expressions of a rule are to Envoy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regexes {
+    /// How many there are: Envoy compiles those of filters for every match.
+    pub count: usize,
+    /// Length of the longest, in bytes.
+    pub longest: usize,
+    /// Instructions of the largest.
+    pub largest: u32,
+}
+
+impl Regexes {
+    /// Looks at those of some matches, beside so many of the rule's filters; or says which Envoy would refuse.
+    pub(super) fn of(matches: &[Match], filters: usize) -> Result<Self, String> {
+        let mut all = Self { count: filters * matches.len(), ..Self::default() };
+        for text in matches.iter().flat_map(Match::regexes) {
+            all.count += 1;
+            all.longest = all.longest.max(text.len());
+            all.largest = all.largest.max(re2::size(text)?);
+        }
+        Ok(all)
+    }
 }
 
 /// What the filters of a rule or backend ask for.

@@ -99,6 +99,21 @@ pub struct Match {
     pub query: Vec<QueryMatch>,
 }
 
+impl Match {
+    /// Its regular expressions.
+    pub fn regexes(&self) -> impl Iterator<Item = &str> {
+        let path = match &self.path {
+            PathMatch::Regex(text) => Some(text.as_str()),
+            PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
+        };
+        let values = self.headers.iter().map(|header| &header.value).chain(self.query.iter().map(|query| &query.value));
+        path.into_iter().chain(values.filter_map(|value| match value {
+            StringMatch::Regex(text) => Some(text.as_str()),
+            StringMatch::Exact(_) => None,
+        }))
+    }
+}
+
 /// A condition on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathMatch {
@@ -117,6 +132,15 @@ pub enum StringMatch {
     Exact(String),
     /// RE2, the whole value.
     Regex(String),
+}
+
+impl StringMatch {
+    /// The text, whatever it is compared as.
+    pub fn text(&self) -> &str {
+        match self {
+            StringMatch::Exact(text) | StringMatch::Regex(text) => text,
+        }
+    }
 }
 
 /// A condition on a header.
@@ -272,6 +296,13 @@ pub struct Cors {
     pub allow_credentials: bool,
     /// How long a browser may remember a preflight.
     pub max_age: Duration,
+}
+
+impl Cors {
+    /// How many of its origins are patterns, which Envoy compiles.
+    pub fn patterns(&self) -> usize {
+        self.allow_origins.iter().filter(|origin| origin.contains('*')).count()
+    }
 }
 
 /// Time limits; zero switches one off, absent leaves Envoy's default off for streaming.

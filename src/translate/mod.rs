@@ -27,7 +27,6 @@ mod index;
 mod key;
 mod parent;
 mod precedence;
-mod re2;
 mod report;
 mod resolve;
 mod sans;

@@ -4,11 +4,10 @@ use std::sync::{Arc, LazyLock};
 
 use super::emit::fingerprint;
 use super::key::Verdict;
-use super::re2;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, PathMatch, Reason, Rewrite, Rule, ServicePort,
-    StringMatch, Target, WeightedTarget,
+    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, Reason, Rewrite, Rule, ServicePort, Target,
+    WeightedTarget,
 };
 use crate::store::Store;
 
@@ -68,10 +67,10 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
     let mut refused = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let label = rule.name.clone().unwrap_or_else(|| index.to_string());
-        let matches = rule.matches.iter().map(checked).collect::<Result<Box<[Match]>, String>>();
-        match matches {
-            Err(text) => problems.push(format!("rule {label}: {text}")),
-            Ok(matches) => {
+        match &rule.unmatched {
+            Some(text) => problems.push(format!("rule {label}: {text}")),
+            None => {
+                let matches = &rule.matches;
                 let filters = resolver.filters(rule);
                 let rule = match filters {
                     Ok(filters) => {
@@ -93,6 +92,7 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
                     }
                 };
                 let name = format!("{}/{}/{label}", route.kind.kind().as_str().to_lowercase(), route.meta.name);
+                let matches = Box::from(matches.as_slice());
                 rules.push(ResolvedRule { index, name: Arc::from(name), matches, rule: Arc::new(rule) });
             }
         }
@@ -215,19 +215,4 @@ impl Resolver<'_> {
         let protocol = if self.route.kind == RouteKind::Tls { AppProtocol::Tcp } else { known.protocol };
         Ok(BackendId { port: ServicePort { service: name.clone(), port }, protocol })
     }
-}
-
-/// A match whose regular expressions Envoy would take.
-fn checked(m: &Match) -> Result<Match, String> {
-    let mut texts: Vec<&str> = Vec::new();
-    if let PathMatch::Regex(text) = &m.path {
-        texts.push(text);
-    }
-    let values = m.headers.iter().map(|h| &h.value).chain(m.query.iter().map(|q| &q.value));
-    texts.extend(values.filter_map(|value| match value {
-        StringMatch::Regex(text) => Some(text.as_str()),
-        StringMatch::Exact(_) => None,
-    }));
-    texts.into_iter().try_for_each(re2::check)?;
-    Ok(m.clone())
 }
