@@ -35,7 +35,7 @@ pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
 pub use parameters::{
     FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef, ServiceParameters, ServiceType,
 };
-pub use route::{BackendRef, Filters, Gate, ParentRef, Regexes, Route, RouteKind, RouteRule, Unsupported};
+pub use route::{BackendRef, Extent, Filters, Gate, ParentRef, Regexes, Route, RouteKind, RouteRule, Unsupported};
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
 };

@@ -48,7 +48,31 @@ pub struct Route {
     pub unreadable: Vec<String>,
 }
 
+/// How much of Envoy's configuration a route becomes: everything counts once for every hostname.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Matches.
+    pub matches: u64,
+    /// Regular expressions.
+    pub regexes: u64,
+    /// Bytes of texts. What stands in a rule counts for each of its matches.
+    pub bytes: u64,
+}
+
 impl Route {
+    /// How much of Envoy's configuration it becomes.
+    pub fn extent(&self) -> Extent {
+        let hostnames = self.hostnames.len().max(1) as u64;
+        let mut one = Extent::default();
+        for rule in &self.rules {
+            let matches = rule.matches.len() as u64;
+            one.matches += matches;
+            one.regexes += rule.regexes.count as u64;
+            one.bytes += rule.matches.iter().map(Match::bytes).sum::<u64>() + matches * rule.bytes();
+        }
+        Extent { matches: hostnames * one.matches, regexes: hostnames * one.regexes, bytes: hostnames * one.bytes }
+    }
+
     /// What tenancy grants at one of its parentRefs; `None` where it has no say.
     pub fn gate(&self, parent: usize) -> Option<&Gate> {
         self.gates.get(parent)?.as_ref()
@@ -127,6 +151,31 @@ pub struct RouteRule {
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: Option<Box<Retry>>,
+}
+
+impl RouteRule {
+    /// Bytes of the texts that Envoy has again for each match.
+    fn bytes(&self) -> u64 {
+        let filters =
+            self.filters.iter().flatten().chain(self.backends.iter().flat_map(|b| b.filters.iter().flatten()));
+        let names = self.backends.iter().map(|backend| backend.target.name.name.len() as u64).sum::<u64>();
+        names + filters.map(|filters| filters.bytes()).sum::<u64>()
+    }
+}
+
+impl Filters {
+    fn bytes(&self) -> u64 {
+        let edits = [&self.request_headers, &self.response_headers].into_iter().map(HeaderEdits::bytes);
+        let lists = self.cors.iter().flat_map(|cors| {
+            [&cors.allow_origins, &cors.allow_methods, &cors.allow_headers, &cors.expose_headers].into_iter().flatten()
+        });
+        let rewritten = self.rewrite.path.as_ref().map_or(0, |path| path.text().len() as u64);
+        let redirected = self.redirect.iter().filter_map(|redirect| redirect.path.as_ref());
+        edits.sum::<u64>()
+            + lists.map(|text| text.len() as u64).sum::<u64>()
+            + rewritten
+            + redirected.map(|path| path.text().len() as u64).sum::<u64>()
+    }
 }
 
 /// What the regular expressions of a rule are to Envoy.

@@ -100,6 +100,14 @@ pub struct Match {
 }
 
 impl Match {
+    /// Bytes of its texts.
+    pub fn bytes(&self) -> u64 {
+        let (PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Regex(path)) = &self.path;
+        let headers = self.headers.iter().map(|header| header.name.len() + header.value.text().len());
+        let query = self.query.iter().map(|query| query.name.len() + query.value.text().len());
+        (path.len() + headers.chain(query).sum::<usize>()) as u64
+    }
+
     /// Its regular expressions.
     pub fn regexes(&self) -> impl Iterator<Item = &str> {
         let path = match &self.path {
@@ -228,6 +236,14 @@ pub struct HeaderEdits {
     pub remove: Vec<String>,
 }
 
+impl HeaderEdits {
+    /// Bytes of its names and values.
+    pub fn bytes(&self) -> u64 {
+        let pairs = self.set.iter().chain(&self.add).map(|(name, value)| name.len() + value.len());
+        (pairs.chain(self.remove.iter().map(String::len)).sum::<usize>()) as u64
+    }
+}
+
 /// Host and path rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rewrite {
@@ -244,6 +260,15 @@ pub enum PathRewrite {
     Full(String),
     /// Instead of the matched prefix.
     Prefix(String),
+}
+
+impl PathRewrite {
+    /// What is written in place of the old path, or of a part of it.
+    pub fn text(&self) -> &str {
+        match self {
+            PathRewrite::Full(text) | PathRewrite::Prefix(text) => text,
+        }
+    }
 }
 
 /// A redirect.

@@ -187,7 +187,11 @@ impl Engine {
     }
 
     fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self.store.route(route).map(|route| resolve(route, &self.store).rules).unwrap_or_default();
+        let rules = self
+            .store
+            .route(route)
+            .map(|route| resolve(route, &self.store, &self.settings.limits).rules)
+            .unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -298,7 +302,7 @@ impl Engine {
         let name = service.and_then(|s| s.ports.iter().find(|p| p.port == port.port)).map(|p| p.name.clone());
         let mut addresses = BTreeSet::new();
         if let Some(name) = name {
-            for slice in self.store.slices(&port.service) {
+            for slice in self.store.slices(&port.service).filter(|slice| self.quotas.serves(slice)) {
                 for (_, number) in slice.ports.iter().filter(|(n, _)| *n == name) {
                     addresses.extend(slice.addresses.iter().map(|ip| SocketAddr::new(*ip, *number)));
                 }
@@ -311,7 +315,8 @@ impl Engine {
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
         let routes = self.routes_of(hostname, listener);
-        let resolved: Vec<Resolved> = routes.iter().map(|(_, route)| resolve(route, &self.store)).collect();
+        let resolved: Vec<Resolved> =
+            routes.iter().map(|(_, route)| resolve(route, &self.store, &self.settings.limits)).collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {

@@ -4,10 +4,12 @@ use std::sync::{Arc, LazyLock};
 
 use super::emit::fingerprint;
 use super::key::Verdict;
+use super::limits;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
+use crate::limits::Limits;
 use crate::model::{
     Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, Reason, Rewrite, Rule, ServicePort, Target,
-    WeightedTarget,
+    WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -58,7 +60,8 @@ pub(super) struct ResolvedRule {
 }
 
 /// Resolves all rules of a route.
-pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
+pub(super) fn resolve(route: &Route, store: &Store, limits: &Limits) -> Resolved {
+    let mut regexes = 0;
     let mut resolver = Resolver { route, store, references: Ok(()) };
     let mut rules = Vec::new();
     let mut problems = route.unreadable.clone();
@@ -67,11 +70,11 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
     let mut refused = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let label = rule.name.clone().unwrap_or_else(|| index.to_string());
-        match &rule.unmatched {
+        match limits::unmatched(rule, &mut regexes, limits) {
             Some(text) => problems.push(format!("rule {label}: {text}")),
             None => {
                 let matches = &rule.matches;
-                let filters = resolver.filters(rule);
+                let filters = limits::allowed(rule, limits).and_then(|()| resolver.filters(rule));
                 let rule = match filters {
                     Ok(filters) => {
                         served += 1;
@@ -98,14 +101,18 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
         }
     }
     rules.shrink_to_fit();
-    let invalid = (served == 0 && !problems.is_empty()).then(|| (reason, problems.join("; ")));
+    let invalid = match limits::too_large(route, limits) {
+        Some(text) => Some((Reason::LimitReached, text)),
+        None => (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; ")))),
+    };
     for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
         problems.push(error.to_string());
     }
     if !refused.is_empty() {
         problems.push(format!("requests for rule {} are answered 500", refused.join(", ")));
     }
-    let partial = (invalid.is_none() && !problems.is_empty()).then(|| format!("Dropped Rule: {}", problems.join("; ")));
+    let partial =
+        (invalid.is_none() && !problems.is_empty()).then(|| clipped(format!("Dropped Rule: {}", problems.join("; "))));
     Resolved { rules, references: resolver.references, partial, invalid }
 }
 
