@@ -32,6 +32,7 @@ mod quota;
 mod report;
 mod resolve;
 mod sans;
+mod slashes;
 mod solver;
 mod status;
 mod tables;

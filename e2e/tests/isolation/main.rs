@@ -2,4 +2,9 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod framing;
+mod limits;
+mod regex;
 mod site;
+mod strings;
+mod told;
