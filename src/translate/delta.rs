@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{ChallengeAnswer, ObjectStatus, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
-    BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
+    BackendId, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
     Table, TableId,
 };
 
@@ -68,7 +68,7 @@ pub enum ResourceKey {
     /// CDS
     SniCluster(FrontendId, Hostname),
     /// EDS
-    Endpoints(ServicePort),
+    Endpoints(ClusterId),
     /// SDS
     Secret(SecretName),
     /// SRDS
