@@ -13,7 +13,7 @@ mod reached;
 mod route;
 mod tls;
 
-pub use backend::{AppProtocol, BackendId, Cluster, Endpoints, ServicePort};
+pub use backend::{AppProtocol, BackendId, Cluster, ClusterId, Endpoints, ServicePort};
 pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub use condition::{Condition, Reason, Status, clipped};
 pub use frontend::{

@@ -20,6 +20,7 @@ use super::claims::{Claim, Rank, claims_of};
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
+use super::endpoints::PortState;
 use super::exposure::ServiceIntent;
 use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
@@ -32,7 +33,9 @@ use super::status::Reported;
 use super::wishes::Wished;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
 use crate::limits::Limits;
-use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
+use crate::model::{
+    BackendId, Certificate, ClusterId, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams,
+};
 use crate::store::Store;
 
 /// What an installation decides.
@@ -105,8 +108,8 @@ pub struct Engine {
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
-    pub(super) ports: BTreeMap<ServicePort, usize>,
-    pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
+    pub(super) leads: HashMap<ClusterId, ServicePort>,
+    pub(super) ports: BTreeMap<ServicePort, PortState>,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
@@ -131,6 +134,7 @@ pub(super) struct Dirty {
     pub(super) tables: BTreeSet<(FrontendId, Option<Hostname>)>,
     pub(super) frontends: BTreeSet<FrontendId>,
     pub(super) endpoints: BTreeSet<ServicePort>,
+    pub(super) assignments: BTreeSet<ClusterId>,
     pub(super) statuses: BTreeSet<ObjectKey>,
     pub(super) services: BTreeSet<ObjectName>,
     pub(super) wishing: BTreeSet<ParentKey>,
@@ -168,8 +172,8 @@ impl Engine {
             emitted: HashMap::new(),
             digest: 0,
             backends: BTreeMap::new(),
+            leads: HashMap::new(),
             ports: BTreeMap::new(),
-            sni_ports: HashMap::new(),
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
@@ -210,6 +214,9 @@ impl Engine {
         }
         while let Some(port) = dirty.endpoints.pop_first() {
             self.compile_endpoints(&port, &mut dirty);
+        }
+        while let Some(cluster) = dirty.assignments.pop_first() {
+            self.compile_assignment(cluster, &mut dirty);
         }
         while let Some(gateway) = dirty.services.pop_first() {
             self.wish_service(&gateway, &mut dirty);
@@ -320,12 +327,6 @@ impl Engine {
         dirty.attachments.insert(key.clone());
         dirty.routes.insert(key.clone());
         dirty.statuses.insert(key.object());
-    }
-
-    pub(super) fn touch_endpoints(&self, service: &ObjectName, dirty: &mut Dirty) {
-        let start = ServicePort { service: service.clone(), port: 0 };
-        let ports = self.ports.range(start..).map(|(port, _)| port).take_while(|port| port.service == *service);
-        dirty.endpoints.extend(ports.cloned());
     }
 
     /// Evaluates a Gateway or ListenerSet and claims what its listeners want.

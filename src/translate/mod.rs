@@ -16,6 +16,7 @@ mod deadline;
 mod delta;
 mod document;
 mod emit;
+mod endpoints;
 mod engine;
 mod explain;
 mod exposure;
