@@ -6,5 +6,6 @@ mod framing;
 mod limits;
 mod regex;
 mod site;
+mod slashes;
 mod strings;
 mod told;
