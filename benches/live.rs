@@ -18,9 +18,10 @@ use e2e::world::{World, api, class, free_port, secret, service};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright::model::{
-    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule, Secret,
-    SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints, Frontend,
+    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule,
+    Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 use gatewright::publish;
 use gatewright::translate::{Change, Resource};

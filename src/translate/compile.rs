@@ -12,9 +12,9 @@ use super::precedence::{match_rank, route_rank};
 use super::resolve::{Resolved, ResolvedRule, resolve};
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Frontend, FrontendId, FrontendKind,
-    Handler, Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, TableId, Target, Termination,
-    TlsParams, VirtualHost, WeightedTarget,
+    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Frontend, FrontendId, FrontendKind, Handler,
+    Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, TableId, Target, Termination, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 
 impl Engine {
@@ -186,7 +186,11 @@ impl Engine {
     }
 
     fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self.store.route(route).map(|route| resolve(route, &self.store).rules).unwrap_or_default();
+        let rules = self
+            .store
+            .route(route)
+            .map(|route| resolve(route, &self.store, &self.settings.limits).rules)
+            .unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -290,7 +294,8 @@ impl Engine {
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
         let routes = self.routes_of(hostname, listener);
-        let resolved: Vec<Resolved> = routes.iter().map(|(_, route)| resolve(route, &self.store)).collect();
+        let resolved: Vec<Resolved> =
+            routes.iter().map(|(_, route)| resolve(route, &self.store, &self.settings.limits)).collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
