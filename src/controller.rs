@@ -30,7 +30,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Settings};
+use crate::translate::{Fleet, Recording, Settings};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -114,6 +114,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         bind: options.bind.clone(),
+        recording: Recording::Elsewhere,
+        hold: u64::from(options.hostname_hold) * 3600,
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);

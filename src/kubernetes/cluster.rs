@@ -32,6 +32,7 @@ use super::watch::{News, Update};
 use super::writer::{Done, Writer};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
+use crate::pipeline::Outcome;
 use crate::standalone::Live;
 use crate::tenancy;
 use crate::translate::Change;
@@ -330,8 +331,8 @@ impl Cluster {
         let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.known);
         let (mut decided, may_write) = (None, self.leads(term));
-        let record = &mut |delta: &tenancy::Delta| {
-            decided = may_write.then(|| Decided::of(delta));
+        let record = &mut |outcome: &Outcome| {
+            decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
             Ok::<_, Infallible>(())
         };
         let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
@@ -342,7 +343,8 @@ impl Cluster {
             // A cluster is full of changes that lead to nothing.
             if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
         }
-        if let Some(decided) = decided {
+        if let Some((decided, owned)) = decided {
+            let _ = owned;
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
             if let Some(claims) = &mut self.claims {
                 claims.ask(decided.records);

@@ -25,12 +25,14 @@ mod frontend_state;
 mod gate;
 mod index;
 mod key;
+mod ownership;
 mod parent;
 mod precedence;
 mod re2;
 mod report;
 mod resolve;
 mod sans;
+mod settle;
 mod solver;
 mod status;
 mod tables;
@@ -38,6 +40,7 @@ mod tls_options;
 mod wishes;
 
 pub use blame::Blame;
+pub use claims::Family;
 pub use certificate::{Served, Wish};
 pub use challenge::ChallengeAnswer;
 pub use counters::Counters;
@@ -49,6 +52,7 @@ pub use exposure::{ServiceIntent, ServiceWish};
 pub use fleet::{Fleet, Precedence, Reach};
 pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
+pub use ownership::{Ownable, Ownership, Recording};
 pub use parent::{Parent, ParentListener, Protocol};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
