@@ -160,14 +160,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         Ok(())
     });
     let (tell_claims, mut claims_told) = mpsc::channel(16);
-    if options.hostname_claims == cli::HostnameClaims::FirstCome {
-        cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
-        let (for_claims, namespace) = (client.clone(), options.namespace.clone());
-        tasks.spawn(async move {
-            claims::watch(for_claims, namespace, tell_claims).await;
-            Ok(())
-        });
-    }
+    cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
+    let (for_claims, namespace) = (client.clone(), options.namespace.clone());
+    tasks.spawn(async move {
+        claims::watch(for_claims, namespace, tell_claims).await;
+        Ok(())
+    });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
