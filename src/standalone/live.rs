@@ -19,7 +19,7 @@ use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, ServiceIntent, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent, Settings,
 };
 
 /// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
@@ -57,13 +57,40 @@ pub struct Live {
     /// Secrets for which something else may be wished than when this was last asked.
     wished: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
-    known: (usize, BTreeSet<String>),
+    known: (usize, Refusals),
     /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
     refused: Option<(Refusals, Arc<Refused>)>,
 }
 
-/// Why resources were refused, by kind and name.
-type Refusals = BTreeMap<(xds::Kind, String), Arc<str>>;
+/// Why resources, or parts of them, were refused, by kind and name.
+type Refusals = BTreeMap<(xds::Kind, String, Option<xds::Part>), Arc<str>>;
+
+/// What those are told who share a resource that Envoy refuses, whoever of them is to blame.
+const NOBODY_ALONE: &str = "refused by Envoy together with what other namespaces have on this port; the last version \
+    that Envoy took is served, and the program's log has the reason";
+
+/// So much of Envoy's words stands in a status.
+const TOLD: usize = 512;
+
+/// What the author of a refused object is told.
+fn told(text: &str) -> String {
+    let clipped: String = text.chars().take(TOLD).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let more = if text.chars().nth(TOLD).is_some() { "..." } else { "" };
+    format!("refused by Envoy: {clipped}{more}")
+}
+
+/// What of it stands in a line of the log, or tells one refusal from another.
+fn place(r: &Rejection) -> String {
+    match &r.part {
+        None => r.name.to_string(),
+        Some(part) => format!("{} (virtual host {:?}, route {:?})", r.name, part.virtual_host, part.route),
+    }
+}
+
+fn refusals(progress: &Progress) -> Refusals {
+    let refusal = |r: &Rejection| ((r.kind, r.name.to_string(), r.part.clone()), r.text.clone());
+    progress.rejections.iter().map(refusal).collect()
+}
 
 /// When each condition took its present status, by object and place.
 type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
@@ -109,7 +136,7 @@ impl Live {
             states: VecDeque::new(),
             awaited: BTreeSet::new(),
             wished: BTreeSet::new(),
-            known: (0, BTreeSet::new()),
+            known: (0, Refusals::new()),
             refused: None,
         }
     }
@@ -203,7 +230,7 @@ impl Live {
         let refused: BTreeSet<String> = progress
             .rejections
             .iter()
-            .map(|r| format!("envoy {:?} refused {:?} {}: {}", r.node, r.kind, r.name, r.text))
+            .map(|r| format!("envoy {:?} refused {:?} {}: {}", r.node, r.kind, place(r), r.text))
             .collect();
         lines.extend(refused.difference(&self.told).cloned());
         self.told = refused;
@@ -234,12 +261,21 @@ impl Live {
     /// Objects whose status may be different from when this was last asked.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
-        let refused = progress.rejections.iter().map(|r| format!("{} {:?} {}", r.node, r.kind, r.name)).collect();
-        let known = (progress.nodes.len(), refused);
+        let known = (progress.nodes.len(), refusals(&progress));
         if known != self.known {
-            // Who refuses something, or whether anybody is there, shows everywhere.
-            self.known = known;
-            self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+            let (count, before) = std::mem::replace(&mut self.known, known);
+            let (count, before, after) = (count == self.known.0, before, &self.known.1);
+            let differ = |(key, text): &(&(xds::Kind, String, Option<xds::Part>), &Arc<str>)| {
+                before.get(*key) != Some(text) || after.get(*key) != Some(text)
+            };
+            let changed: BTreeSet<_> = before.iter().chain(after).filter(differ).map(|((.., part), _)| part).collect();
+            if count && changed.iter().all(|part| part.is_some()) {
+                let routes = changed.into_iter().flatten().filter_map(|part| RouteKey::of_envoy_route(&part.route));
+                self.touched.extend(routes.map(|route| route.object()));
+            } else {
+                // Who refuses a whole resource, or whether anybody is there, shows everywhere.
+                self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+            }
         }
         let published = &self.published;
         let done = |gateway: &ObjectName| {
@@ -328,8 +364,7 @@ impl Live {
     /// What is known of the Envoys now.
     fn fleet(&mut self) -> Fleet {
         let progress = self.progress();
-        let refused: Refusals =
-            progress.rejections.iter().map(|r| ((r.kind, r.name.to_string()), r.text.clone())).collect();
+        let refused = refusals(&progress);
         let whose = match &self.refused {
             Some((known, whose)) if *known == refused => whose.clone(),
             _ => {
@@ -341,16 +376,25 @@ impl Live {
         Fleet { refused: whose, ..Fleet::new(progress) }
     }
 
-    /// Whose the resources are that were refused.
+    /// Whose the resources are that were refused, and what each is told: Envoy's words stand in the status of the
+    /// object that caused them, and where no single namespace did, in nobody's.
     fn whose(&self, refused: &Refusals) -> Refused {
         let mut whose = Refused::default();
-        if refused.is_empty() {
-            return whose;
+        for ((_, _, part), text) in refused {
+            if let Some(route) = part.as_ref().and_then(|part| RouteKey::of_envoy_route(&part.route)) {
+                whose.routes.entry(route).or_insert_with(|| told(text));
+            }
         }
-        for key in self.engine().resources() {
-            let Some(text) = refused.get(&publish::name(key)) else { continue };
+        let whole = |key: &ResourceKey| {
+            let (kind, name) = publish::name(key);
+            refused.get(&(kind, name, None))
+        };
+        // Who has to do with a resource is looked up by going through all of them, which a part needs not.
+        let any = refused.keys().any(|(_, _, part)| part.is_none());
+        for key in self.engine().resources().filter(|_| any) {
+            let Some(text) = whole(key) else { continue };
             let blame = self.engine().blame(key);
-            let text = format!("refused by Envoy: {text}");
+            let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
             whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
             whose.routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
         }
@@ -394,9 +438,13 @@ impl Live {
             let progress = self.progress();
             let (done, all) = progress.acknowledged(published);
             let own = format!("{gateway}:");
-            let refused = progress.rejections.iter().find(|r| r.name.starts_with(&own));
+            let concerns = |r: &&Rejection| match &r.part {
+                None => r.name.starts_with(&own),
+                Some(part) => r.name.starts_with(&own) && *part.virtual_host == *question.host,
+            };
+            let refused = progress.rejections.iter().find(concerns);
             let text = match (refused, all) {
-                (Some(refused), _) => format!("refused {}: {}", refused.name, refused.text),
+                (Some(refused), _) => format!("refused {}: {}", place(refused), refused.text),
                 (None, 0) => "no Envoy is connected".to_owned(),
                 (None, _) => format!("acknowledged by {done} of {all} Envoys"),
             };
@@ -411,6 +459,8 @@ impl Live {
         let rejection = |r: &xds::Rejection| {
             json!({
                 "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
+                "virtualHost": r.part.as_ref().map(|part| &*part.virtual_host),
+                "route": r.part.as_ref().map(|part| &*part.route),
                 "version": &*r.version, "text": &*r.text,
             })
         };

@@ -5,6 +5,7 @@ mod cache;
 mod counters;
 mod debug;
 mod dialect;
+mod division;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod identity;
@@ -34,7 +35,7 @@ pub use identity::{
     UnixPeers, Views,
 };
 pub use kind::Kind;
-pub use ledger::{Event, NodeProgress, Progress, Rejection};
+pub use ledger::{Event, NodeProgress, Part, Progress, Rejection};
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use resource::{Resource, ResourceError};
