@@ -15,12 +15,13 @@ use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
 use crate::pipeline::{Pipeline, Written};
 use crate::programmed::{Fleet, Refused};
-use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
     Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent, Settings,
 };
+
+use refusals::{Refusals, place, refusals};
 
 /// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
@@ -44,6 +45,8 @@ pub struct Live {
     changes: u64,
     /// Objects whose status may be different from when it was last asked for.
     touched: BTreeSet<ObjectKey>,
+    /// What is not sent because Envoy would refuse it.
+    withheld: BTreeMap<(xds::Kind, String), Vec<Rejection>>,
     /// What other replicas told.
     others: (Vec<NodeProgress>, Vec<Rejection>),
     /// The last states, each with the first and the newest generation that had it.
@@ -60,36 +63,6 @@ pub struct Live {
     known: (usize, Refusals),
     /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
     refused: Option<(Refusals, Arc<Refused>)>,
-}
-
-/// Why resources, or parts of them, were refused, by kind and name.
-type Refusals = BTreeMap<(xds::Kind, String, Option<xds::Part>), Arc<str>>;
-
-/// What those are told who share a resource that Envoy refuses, whoever of them is to blame.
-const NOBODY_ALONE: &str = "refused by Envoy together with what other namespaces have on this port; the last version \
-    that Envoy took is served, and the program's log has the reason";
-
-/// So much of Envoy's words stands in a status.
-const TOLD: usize = 512;
-
-/// What the author of a refused object is told.
-fn told(text: &str) -> String {
-    let clipped: String = text.chars().take(TOLD).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let more = if text.chars().nth(TOLD).is_some() { "..." } else { "" };
-    format!("refused by Envoy: {clipped}{more}")
-}
-
-/// What of it stands in a line of the log, or tells one refusal from another.
-fn place(r: &Rejection) -> String {
-    match &r.part {
-        None => r.name.to_string(),
-        Some(part) => format!("{} (virtual host {:?}, route {:?})", r.name, part.virtual_host, part.route),
-    }
-}
-
-fn refusals(progress: &Progress) -> Refusals {
-    let refusal = |r: &Rejection| ((r.kind, r.name.to_string(), r.part.clone()), r.text.clone());
-    progress.rejections.iter().map(refusal).collect()
 }
 
 /// When each condition took its present status, by object and place.
@@ -132,6 +105,7 @@ impl Live {
             touched: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
             services: BTreeMap::new(),
+            withheld: BTreeMap::new(),
             others: (Vec::new(), Vec::new()),
             states: VecDeque::new(),
             awaited: BTreeSet::new(),
@@ -177,7 +151,7 @@ impl Live {
         self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
-        self.generation = self.cache.publish(&self.view, publish::update(&delta));
+        self.publish(&delta);
         self.note_state();
         for key in delta.resources.keys() {
             if let Some(gateway) = gateway(key) {
@@ -326,11 +300,12 @@ impl Live {
         self.progress().nodes.len()
     }
 
-    /// Whether every connected Envoy, and at least one, has acknowledged everything.
+    /// Whether every connected Envoy, and at least one, has acknowledged everything but what it refuses, of which its
+    /// author is told.
     pub fn acknowledged(&self) -> bool {
         let progress = self.progress();
         let (acked, connected) = progress.acknowledged(self.generation);
-        connected > 0 && acked == connected && progress.rejections.is_empty()
+        connected > 0 && acked == connected
     }
 
     /// How far the Envoys are, also those that other replicas told of.
@@ -338,6 +313,7 @@ impl Live {
         let mut progress = self.cache.progress(&self.view);
         progress.nodes.extend(self.others.0.iter().cloned());
         progress.rejections.extend(self.others.1.iter().cloned());
+        progress.rejections.extend(self.withheld.values().flatten().cloned());
         progress
     }
 
@@ -374,31 +350,6 @@ impl Live {
             }
         };
         Fleet { refused: whose, ..Fleet::new(progress) }
-    }
-
-    /// Whose the resources are that were refused, and what each is told: Envoy's words stand in the status of the
-    /// object that caused them, and where no single namespace did, in nobody's.
-    fn whose(&self, refused: &Refusals) -> Refused {
-        let mut whose = Refused::default();
-        for ((_, _, part), text) in refused {
-            if let Some(route) = part.as_ref().and_then(|part| RouteKey::of_envoy_route(&part.route)) {
-                whose.routes.entry(route).or_insert_with(|| told(text));
-            }
-        }
-        let whole = |key: &ResourceKey| {
-            let (kind, name) = publish::name(key);
-            refused.get(&(kind, name, None))
-        };
-        // Who has to do with a resource is looked up by going through all of them, which a part needs not.
-        let any = refused.keys().any(|(_, _, part)| part.is_none());
-        for key in self.engine().resources().filter(|_| any) {
-            let Some(text) = whole(key) else { continue };
-            let blame = self.engine().blame(key);
-            let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
-            whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
-            whose.routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
-        }
-        whose
     }
 
     /// The last publication that touched an object's Gateway.
@@ -572,5 +523,6 @@ fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<String> {
     lines
 }
 
+mod refusals;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,51 @@ pub(crate) use content::{Content, Digest, answered, author, digest};
 pub(crate) use search::{Search, Step};
 
 use crate::Resource;
+use crate::ledger::Part;
+
+/// A resource without the parts that are refused, and why each of them is.
+#[derive(Debug)]
+pub struct Divided {
+    /// What is left.
+    pub resource: Resource,
+    /// What was replaced.
+    pub refused: Vec<(Part, Arc<str>)>,
+}
+
+/// Divides a resource of routes that `check` refuses, before any client sees it, as it would be divided with a client
+/// that refuses the same. `had` is the version before. `None` where it cannot be divided.
+pub fn divide(
+    whole: &Resource,
+    had: Option<&Resource>,
+    mut check: impl FnMut(&Resource) -> Result<(), String>,
+) -> Option<Divided> {
+    let text = check(whole).err()?;
+    let (mut search, mut step) = Search::begin(whole, had, &Arc::from(text))?;
+    loop {
+        step = match step {
+            Step::Try(tried) => match check(&tried) {
+                Ok(()) => search.accepted(),
+                Err(text) => search.refused(&Arc::from(text)),
+            },
+            Step::Found { held, running, .. } => {
+                return Some(Divided { resource: Resource::clone(&running), refused: parts(&held) });
+            }
+            Step::Nothing(_) => return None,
+        }
+    }
+}
+
+/// The routes that are held back, each once.
+pub(crate) fn parts(held: &[HeldPart]) -> Vec<(Part, Arc<str>)> {
+    let mut parts: BTreeMap<Part, Arc<str>> = BTreeMap::new();
+    for part in held {
+        for route in &part.routes {
+            let of = Part { virtual_host: part.virtual_host.as_str().into(), route: route.as_str().into() };
+            parts.entry(of).or_insert_with(|| part.text.clone());
+        }
+    }
+    parts.into_iter().collect()
+}
 
 /// What is served of a refused route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ mod wire;
 pub use cache::{Cache, Update};
 pub use counters::{Counts, KindCounts};
 pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
+pub use division::{Divided, divide};
 pub use identity::{
     Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer, ReviewToken, Reviewed, Tokens,
     UnixPeers, Views,

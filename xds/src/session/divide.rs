@@ -1,7 +1,7 @@
 //! Dividing a refused route configuration with its client.
 
 use super::*;
-use crate::division::{Division, Search, Step};
+use crate::division::{Division, Search, Step, parts};
 
 impl Session {
     /// Begins to look for the culprits in a resource that was refused alone. Whether it can be divided.
@@ -87,14 +87,8 @@ impl Session {
     fn show_parts(&mut self, kind: Kind, name: &str) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let Some((name, division)) = sub.divisions.get_key_value(name) else { return };
-        let mut parts: BTreeMap<Part, Arc<str>> = BTreeMap::new();
-        for part in &division.held {
-            for route in &part.routes {
-                let of = Part { virtual_host: part.virtual_host.as_str().into(), route: route.as_str().into() };
-                parts.entry(of).or_insert_with(|| part.text.clone());
-            }
-        }
+        let parts = parts(&division.held);
         let (name, version) = (name.clone(), division.version.clone());
-        self.effects.push(Effect::Divided { kind, name, version, parts: parts.into_iter().collect() });
+        self.effects.push(Effect::Divided { kind, name, version, parts });
     }
 }
