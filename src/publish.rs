@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xds::{Kind, Part, Resource as Encoded, Update};
 
 use crate::envoy::{self, ResourceName};
-use crate::model::Cluster;
+use crate::model::ClusterId;
 use crate::translate::{Delta, Resource, ResourceKey};
 
 /// Encodes what changed.
@@ -72,7 +72,11 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
 pub fn encode(resource: &Resource) -> Encoded {
     match resource {
         Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster(cluster)),
-        Resource::Endpoints(endpoints) => Encoded::new(endpoints.resource_name(), &envoy::endpoints(endpoints)),
+        // The addresses are kept once, however many clusters lead to one Service port.
+        Resource::Endpoints(endpoints) => {
+            let endpoints = endpoints.clone();
+            Encoded::made(endpoints.resource_name(), move || envoy::endpoints(&endpoints))
+        }
         // The certificate is at hand as long as the engine has its Secret: it is not kept a second time.
         Resource::Secret(secret) => {
             let secret = secret.clone();
@@ -89,10 +93,9 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
     match key {
         ResourceKey::Backend(id) => (Kind::Cluster, id.to_string()),
         ResourceKey::SniCluster(frontend, hostname) => {
-            let cluster = Cluster::Sni { frontend: frontend.clone(), hostname: hostname.clone(), port: None };
-            (Kind::Cluster, cluster.name())
+            (Kind::Cluster, ClusterId::Sni(frontend.clone(), hostname.clone()).to_string())
         }
-        ResourceKey::Endpoints(port) => (Kind::Endpoints, port.to_string()),
+        ResourceKey::Endpoints(cluster) => (Kind::Endpoints, cluster.to_string()),
         ResourceKey::Secret(name) => (Kind::Secret, name.to_string()),
         ResourceKey::Scope(frontend, hostname) => (Kind::Scope, format!("{frontend}|{hostname}")),
         ResourceKey::Table(table) => (Kind::Route, table.resource_name()),
@@ -103,7 +106,9 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost};
+    use crate::model::{
+        Cluster, Endpoints, Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
+    };
 
     /// What breaks a constraint is replaced alone, and the rest of its table is sent.
     #[test]
@@ -151,7 +156,9 @@ mod tests {
         let table = TableId { frontend: id.clone(), listener: None };
         let frontend =
             Frontend { id: id.clone(), addresses: Vec::new(), port: 443, kind: FrontendKind::Http { table } };
+        let endpoints = Endpoints { cluster: cluster.id(), addresses: [].into() };
         for (key, resource) in [
+            (ResourceKey::Endpoints(cluster.id()), Resource::Endpoints(endpoints)),
             (ResourceKey::SniCluster(id.clone(), host.clone()), Resource::Cluster(cluster)),
             (ResourceKey::Scope(id.clone(), host), Resource::Scope(scope)),
             (ResourceKey::Frontend(id), Resource::Frontend(frontend)),

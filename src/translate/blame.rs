@@ -3,7 +3,7 @@
 use super::delta::ResourceKey;
 use super::engine::Engine;
 use super::key::{ListenerId, RouteKey};
-use crate::model::{FrontendId, Hostname, SecretName};
+use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
 
 /// Who has to do with a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,9 @@ impl Engine {
     pub fn blame(&self, key: &ResourceKey) -> Blame {
         let mut blame = Blame::default();
         match key {
-            ResourceKey::Scope(id, hostname) | ResourceKey::SniCluster(id, hostname) => {
+            ResourceKey::Scope(id, hostname)
+            | ResourceKey::SniCluster(id, hostname)
+            | ResourceKey::Endpoints(ClusterId::Sni(id, hostname)) => {
                 self.blame_host(id, hostname, &mut blame);
             }
             ResourceKey::Table(table) => {
@@ -56,9 +58,8 @@ impl Engine {
                     blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
                 }
             }
-            ResourceKey::Backend(id) => blame.routes.extend(self.store.routes_by_service.of(&id.port.service).cloned()),
-            ResourceKey::Endpoints(port) => {
-                blame.routes.extend(self.store.routes_by_service.of(&port.service).cloned())
+            ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
+                blame.routes.extend(self.store.routes_by_service.of(&id.port.service).cloned());
             }
         }
         blame.listeners.sort();

@@ -13,6 +13,11 @@
 //! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets, runtime and
 //! extensions. A new subscription to routes or listeners waits while clusters or endpoints are unanswered.
 //!
+//! *Warming.* Envoy answers no response of clusters while it warms one of them, which it does until it gets the
+//! assignment of that cluster; and it does not ask for an assignment that it has subscribed to already, be it for the
+//! same cluster or for another (<https://github.com/envoyproxy/envoy/issues/47302>). So after a cluster its assignment is
+//! sent again, as an answer.
+//!
 //! *Secrets* travel one to a response, a page of them at a time. Envoy (1.40) keeps a secret it refuses
 //! and takes the same bytes without a word when they come again, so a refused batch could not be taken
 //! apart; its refusal does not name the secret either.
@@ -159,6 +164,8 @@ pub(crate) struct Session {
     ended: Generation,
     /// Whether the first subscriptions were answered.
     primed: bool,
+    /// Assignments of clusters that were sent before the client subscribed to endpoints.
+    warming: BTreeSet<Arc<str>>,
     /// Removals that wait because a refused resource's last good version may need what they remove.
     deferred: BTreeSet<(Kind, Arc<str>)>,
     nonces: u64,
@@ -192,6 +199,7 @@ impl Session {
             began: generation,
             ended: 0,
             primed: false,
+            warming: BTreeSet::new(),
             deferred: BTreeSet::new(),
             nonces: 0,
             requests: 0,
@@ -289,6 +297,7 @@ impl Session {
             self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
         }
         let first = self.subscriptions[kind as usize].is_none();
+        let warming = if kind == Kind::Endpoints { std::mem::take(&mut self.warming) } else { BTreeSet::new() };
         let asked = self.requests;
         let limits = self.limits.clone();
         let sub = self.subscriptions[kind as usize]
@@ -361,7 +370,8 @@ impl Session {
                 if sub.named.insert(name.clone(), asked).is_none() && on_demand(&limits, kind, &name) {
                     sub.on_demand += 1;
                 }
-                if known.is_some_and(|v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v)) {
+                let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
+                if known.is_some_and(is_current) && !warming.contains(&name) {
                     continue;
                 }
                 sub.older.extend(known.map(|_| name.clone()));
