@@ -4,8 +4,11 @@
 
 mod framing;
 mod limits;
+mod ownership;
+mod refusals;
 mod regex;
 mod site;
 mod slashes;
+mod strict;
 mod strings;
 mod told;
