@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use gatewright::inputs::Object;
+use gatewright::limits::Limits;
 use gatewright::model::ObjectName;
 use gatewright::offline;
 use gatewright::tenancy;
@@ -109,6 +110,8 @@ fn check(input: &Path) -> Result<(), String> {
     let envoys = Some(ObjectName::new("gatewright-system", "gatewright-envoy"));
     let settings = Settings {
         envoys,
+        // One case has four of them.
+        limits: Limits { max_mirrors_per_rule: 4, ..Limits::default() },
         ..Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")])
     };
     let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;
