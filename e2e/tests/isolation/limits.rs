@@ -54,7 +54,7 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
     let before = site.envoy_resident()?;
     let (longest, stop, liveness) = watch_liveness(&site);
     let nested = "([ab][cd][ef][gh][ij][kl][mn][op]){1000}";
-    let allowed = "(?:ab.){480}";
+    let allowed = "(?:ab.){390}";
     for (step, (bomb, reason)) in [
         (bomb(nested, 1, 16, 16, 16), "--max-regexes-per-namespace 512"),
         (bomb(".{1,1000}", 16, 8, 16, 8), "--max-regexes-per-namespace 512"),
