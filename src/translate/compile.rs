@@ -313,7 +313,10 @@ impl Engine {
             matches: m.clone(),
             rule: derive_port(&rule.rule, id.port, tls),
         };
-        ranked.into_iter().map(route).collect()
+        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let guard = self.escaped_slashes(listener).filter(|_| !routes.is_empty());
+        let guard = guard.map(|guard| Route { rule: derive_port(&guard.rule, id.port, tls), ..guard });
+        guard.into_iter().chain(routes).collect()
     }
 
     /// The route that takes a hostname whole.

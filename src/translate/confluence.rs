@@ -340,7 +340,10 @@ fn challenge() -> impl Strategy<Value = Change> {
 }
 
 fn parameters(fleet: &str) -> Object {
-    let spec = if fleet.is_empty() { json!({}) } else { json!({"fleet": fleet}) };
+    let spec = match fleet {
+        "" => json!({"escapedSlashes": "Reject"}),
+        fleet => json!({"fleet": fleet}),
+    };
     object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
 }

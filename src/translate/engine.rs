@@ -363,6 +363,7 @@ impl Engine {
                 Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &self.store, now))
             }),
         };
+        let new = self.within_limits(key, new, dirty);
         if let ParentKey::Gateway(name) = key {
             // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
             let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
@@ -372,7 +373,6 @@ impl Engine {
             self.bind(name, dirty);
             self.touch_rivals(name, dirty);
         }
-        let new = self.within_limits(key, new, dirty);
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);
         let old = self.parents.get(key).cloned();
@@ -385,6 +385,7 @@ impl Engine {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
         self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
+        self.touch_slashes(old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),

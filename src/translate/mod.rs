@@ -35,6 +35,7 @@ mod report;
 mod resolve;
 mod sans;
 mod settle;
+mod slashes;
 mod solver;
 mod status;
 mod tables;
