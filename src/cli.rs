@@ -1,5 +1,7 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
+mod issuer_use;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use ipnet::IpNet;
 use crate::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
 };
+
+pub use issuer_use::{IssuerUse, IssuersFor};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -187,6 +191,9 @@ pub struct Standalone {
     pub acme: Acme,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -282,6 +289,9 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -314,6 +324,9 @@ pub struct Translate {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
 }
 
 /// `lint`
@@ -338,6 +351,9 @@ pub struct Lint {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
 }
 
 /// `status`

@@ -30,7 +30,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Settings};
+use crate::translate::{Fleet, Settings, Unlisted};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -114,6 +114,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         bind: options.bind.clone(),
+        issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
@@ -203,9 +204,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(told) = told.recv() => cluster.take_told(told, now(&term)),
             Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
-            Some(Where { host, answer }) = places_asked.recv() => {
+            Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
-                let _ = answer.send(cluster.addresses_of(&host));
+                let _ = answer.send(cluster.addresses_of(&host, thumbprint.as_deref()));
             }
             ended = cluster.next() => cluster.take_ended(ended, now(&term)),
             changed = term.changed() => {

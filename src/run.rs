@@ -29,7 +29,7 @@ use crate::standalone::{
 };
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Change, Protocol, Settings};
+use crate::translate::{Change, Protocol, Settings, Unlisted};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -95,7 +95,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("standalone");
-    let settings = Settings::new(CONTROLLER, options.addresses.clone());
+    let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
+    let settings = Settings { issuers, ..Settings::new(CONTROLLER, options.addresses.clone()) };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
     let desk = Arc::new(desk(&options, dir.path(), places).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
@@ -234,9 +235,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
-            Some(Where { host, answer }) = places_asked.recv() => {
+            Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
+                let engine = site.live.engine();
+                let addresses = match thumbprint {
+                    Some(thumbprint) => engine.addresses_of_challenge(&host, &thumbprint),
+                    None => engine.addresses_of(&host),
+                };
                 // Whoever asked may be gone.
-                let _ = answer.send(site.live.engine().addresses_of(&host));
+                let _ = answer.send(addresses);
             }
             Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
             _ = certificates.tick() => site.tend()?,

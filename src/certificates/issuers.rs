@@ -118,6 +118,7 @@ async fn one(
         false => None,
     };
     let lookout = Arc::new(Lookout {
+        issuer: Arc::from(name),
         sockets: sockets.clone(),
         port: settings.http_port.unwrap_or(80),
         strictness: settings.preflight,

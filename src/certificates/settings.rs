@@ -8,7 +8,7 @@ use acme::Denied;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::translate::{INTERNAL_CA, SELF_SIGNED};
+use crate::translate::{INTERNAL_CA, IssuerAllow, SELF_SIGNED};
 
 /// Settings and credentials are small.
 const LARGEST: u64 = 1 << 20;
@@ -56,6 +56,9 @@ pub struct IssuerSettings {
     /// Issuers of the installation that are asked, in order, where this one cannot help.
     #[serde(default)]
     pub fallback: Vec<String>,
+    /// Which namespaces' listeners may ask it for which hostnames; without a rule, --issuers-for decides.
+    #[serde(default)]
+    pub allow: Vec<IssuerAllow>,
     /// Where the directory is not reached, if whoever named it is not trusted with all addresses.
     #[serde(skip)]
     pub denied: Denied,
@@ -386,6 +389,11 @@ mod tests {
             ("issuers: {le: {directory: letsencrypt, contacts: [me]}}", "issuers.le.contact: \"me\": expected mailto:"),
             ("issuers: {le: {directory: letsencrypt, dns: {}}}", "issuers.le.dns: 0 providers"),
             ("issuers: {le: {directory: letsencrypt, dnz: {}}}", "unknown field `dnz`"),
+            (
+                "issuers: {le: {directory: letsencrypt, allow: [{namespaces: [A], hostnames: [\"*\"]}]}}",
+                "namespace \"A\"",
+            ),
+            ("issuers: {le: {directory: letsencrypt, allow: [{namespaces: [a], hostnames: []}]}}", "at least one"),
             ("issuers: {internal-ca: {directory: letsencrypt}}", "and not internal-ca"),
         ] {
             let error = issuers_from(file(text).path()).expect_err(text).to_string();

@@ -71,6 +71,7 @@ fn settings(
         dns_persist: false,
         tls_alpn_port: known.as_ref().and_then(|known| known.tls_alpn_port).filter(|_| acme.solver == Solver::Http01),
         fallback: Vec::new(),
+        allow: Vec::new(),
         denied,
         ..known.unwrap_or_default()
     }

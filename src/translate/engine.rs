@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach::{self, Attachment, Handed, handed_out};
-use super::certificate::Served;
-use super::challenge::ChallengeAnswer;
+use super::challenge::ChallengeAnswers;
 use super::claims::{Claim, Rank, claims_of};
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
@@ -25,7 +24,8 @@ use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
-use super::parent::{self, Parent};
+use super::parent::{self, Parent, Surroundings};
+use super::policy::IssuerPolicy;
 use super::resolve::{self, Resolution};
 use super::status::Reported;
 use super::wishes::Wished;
@@ -47,12 +47,21 @@ pub struct Settings {
     pub fleet: Fleet,
     /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
     pub envoys: Option<ObjectName>,
+    /// Who may ask which issuer for which hostnames.
+    pub issuers: IssuerPolicy,
 }
 
 impl Settings {
-    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
+    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none. Every listener may ask every issuer.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
-        Self { controller: controller.to_owned(), default_addresses, bind: Vec::new(), fleet: Fleet::Own, envoys: None }
+        Self {
+            controller: controller.to_owned(),
+            default_addresses,
+            bind: Vec::new(),
+            fleet: Fleet::Own,
+            envoys: None,
+            issuers: IssuerPolicy::default(),
+        }
     }
 }
 
@@ -81,8 +90,8 @@ pub struct Engine {
     pub(super) solved: Index<ListenerId, Hostname>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
-    /// How the HTTP-01 challenges of hosts are answered.
-    pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// How the HTTP-01 challenges of hosts are answered, and where.
+    pub(super) challenges: ChallengeAnswers,
     /// Which certificates issuers are to make.
     pub(super) wished: Wished,
     /// Who answers TLS-ALPN-01.
@@ -146,7 +155,7 @@ impl Engine {
             solved: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
-            challenges: BTreeMap::new(),
+            challenges: ChallengeAnswers::default(),
             wished: Wished::default(),
             tls_challenges: None,
             troubles: BTreeMap::new(),
@@ -234,7 +243,7 @@ impl Engine {
                 let replaced = self.store.delete(&key);
                 (key, replaced)
             }
-            Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::Challenge(asked, answer) => return self.set_challenge(asked, answer, dirty),
             Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
@@ -316,16 +325,17 @@ impl Engine {
     /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
     fn evaluate(&mut self, key: &ParentKey, now: SystemTime, dirty: &mut Dirty) {
         self.counters.parents += 1;
+        let around = Surroundings { store: &self.store, settings: &self.settings, now };
         let new = match key {
             ParentKey::Gateway(name) => self
                 .store
                 .gateway(name)
                 .filter(|gateway| self.is_ours(&gateway.class))
-                .map(|gateway| parent::gateway(gateway, &self.store, &self.settings, now)),
+                .map(|gateway| parent::gateway(gateway, &around)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
-                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &self.store, now))
+                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &around))
             }),
         };
         if let ParentKey::Gateway(name) = key {
@@ -368,10 +378,7 @@ impl Engine {
         };
         let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
-        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
-            Served::Issued(wish, _) => Some(wish.secret.clone()),
-            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
-        });
+        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| l.served.secret().cloned());
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
         for secret in held.difference(&wanted) {
@@ -451,6 +458,7 @@ impl Engine {
             dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
             for (listener, _) in [before, winner].into_iter().flatten() {
                 self.note_gateway(&id.gateway, &listener, dirty);
+                dirty.wishing.insert(listener.parent.clone());
                 dirty.statuses.insert(listener.parent.object());
             }
             dirty.units.insert((id.clone(), hostname.clone()));

@@ -26,6 +26,7 @@ mod gate;
 mod index;
 mod key;
 mod parent;
+mod policy;
 mod precedence;
 mod re2;
 mod report;
@@ -39,7 +40,7 @@ mod wishes;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
-pub use challenge::ChallengeAnswer;
+pub use challenge::{Asked, ChallengeAnswer};
 pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use document::{parent_ref, status_document};
@@ -50,6 +51,7 @@ pub use fleet::{Fleet, Precedence, Reach};
 pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use parent::{Parent, ParentListener, Protocol};
+pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };

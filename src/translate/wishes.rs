@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::certificate::{Served, Wish};
 use super::engine::{Dirty, Engine};
 use super::key::ParentKey;
+use super::parent::{Parent, ParentListener};
 use crate::model::{Certificate, ObjectName};
 
 /// Wishes by Secret and by who has them. Two Gateways with the same hostname and issuer share a Secret.
@@ -33,15 +34,22 @@ impl Engine {
         self.parents.keys().flat_map(|parent| self.wishes_of(parent)).collect()
     }
 
+    /// Whether a listener has its hostname on its port, and the port is its Gateway's. Nothing is ordered for another one: who
+    /// does not own a name gets no certificate for it.
+    fn has_won(&self, parent: &Parent, listener: &ParentListener) -> bool {
+        let id = parent.frontend(listener.port);
+        let Some(frontend) = self.frontends.get(&id) else { return false };
+        let winner = frontend.winners.get(&listener.hostname).map(|(winner, _)| winner);
+        winner == Some(&parent.id(listener)) && self.rival(&id).is_none()
+    }
+
     fn wishes_of(&self, key: &ParentKey) -> Vec<(Wish, Option<Arc<Certificate>>)> {
         let Some(parent) = self.parents.get(key).filter(|parent| parent.accepted.is_ok()) else { return Vec::new() };
-        let own = parent.listeners.iter().filter(|listener| {
-            // A name that another listener owns gets no certificate.
-            listener.accepted.is_ok() && !self.conflicts.contains_key(&parent.id(listener))
-        });
+        let own =
+            parent.listeners.iter().filter(|listener| listener.accepted.is_ok() && self.has_won(parent, listener));
         own.filter_map(|listener| match &listener.served {
             Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
-            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
+            Served::None | Served::Missing(_) | Served::Certificate(_) | Served::NotAllowed(..) => None,
         })
         .collect()
     }

@@ -152,9 +152,9 @@ impl Issuance {
 
     fn answers(&mut self) -> Vec<Change> {
         let changes = self.follower.changes().into_iter();
-        let told = changes.map(|(host, answer)| {
-            self.answered.set(&host, answer.as_ref());
-            Change::Challenge(host, answer)
+        let told = changes.map(|(asked, answer)| {
+            self.answered.set(&asked, answer.as_ref());
+            Change::Challenge(asked, answer)
         });
         told.collect()
     }
