@@ -125,8 +125,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
     let denied = Denied::new(options.tenant_denied_networks.iter().copied());
-    let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied };
-    let trade = Trade { namespace: options.namespace.clone(), issuers, at_once: ORDERS, places };
+    let denied = denied.allowing(options.tenant_allowed_networks.iter().copied());
+    let authorities = denied.clone();
+    let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied, authorities };
+    let authority = options.internal_ca.limits();
+    let trade = Trade { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), trade, term.clone());
     let (desk, answered) = (issuance.desk(), issuance.answered());
     let mut cluster = Cluster::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);

@@ -122,6 +122,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             http_port: tenancy_http_port,
             // Manifests are the operator's own.
             denied: Denied::default(),
+            authorities: Denied::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
@@ -263,7 +264,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 /// The desk for certificates, with what is kept in the private directory.
 async fn desk(options: &cli::Standalone, dir: &std::path::Path, places: mpsc::Sender<Where>) -> Result<Desk> {
     let authority = Authority::open(dir.join("ca"), Timestamp::now());
-    let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
+    let authority = authority.map_err(|text| anyhow!("the internal CA: {text}"))?;
+    let authority = Arc::new(authority.within(options.internal_ca.limits()));
     let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
     let issuers = options.acme.issuers()?;
     let places = Some(places);

@@ -132,7 +132,7 @@ async fn one(
             Solvers { dns: Some(solver), persist, ..Solvers::default() }
         }
         None if settings.dns_persist => {
-            let view = Arc::new(Authorities::new(resolver(settings)?));
+            let view = Arc::new(Authorities::new(resolver(settings)?).denying(settings.denied_authorities()));
             Solvers { persist: Some(Persist { view, days: None }), ..Solvers::default() }
         }
         None if let Some(port) = settings.tls_alpn_port => {
@@ -151,7 +151,7 @@ async fn one(
 }
 
 fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, IssuerError> {
-    let mut authorities = Authorities::new(resolver(settings)?);
+    let mut authorities = Authorities::new(resolver(settings)?).denying(settings.denied_authorities());
     if let Some(port) = dns.authority_port {
         authorities = authorities.with_port(port);
     }

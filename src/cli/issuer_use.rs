@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use acme::DnsName;
 use clap::{Args, ValueEnum};
 
-use crate::certificates::{IssuerSettings, SettingsError};
+use crate::certificates::{AuthorityLimits, IssuerSettings, SettingsError};
 use crate::translate::{INTERNAL_CA, IssuerPolicy, IssuerRule, Unlisted};
 
 /// Who may ask the issuers of the installation.
@@ -24,6 +25,36 @@ pub struct IssuerUse {
     /// [default: nobody's, but everybody's with a directory, which one person writes, while there is no rule at all]
     #[arg(long = "issuers-for", id = "issuers_for", value_name = "WHO", value_enum)]
     pub unlisted: Option<IssuersFor>,
+}
+
+/// What the internal CA is for.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Internal CA")]
+pub struct InternalCa {
+    /// Domain that the internal CA issues for, with all names below; may be repeated [default: any that its users may ask for]
+    #[arg(long = "internal-ca-domain", id = "internal_ca_domain", value_name = "DOMAIN", value_parser = domain)]
+    pub domains: Vec<DnsName>,
+    /// For how many registered domains there is an internal CA: each has keys of its own, and a root that clients trust
+    #[arg(
+        long = "internal-ca-limit", id = "internal_ca_limit", value_name = "NUMBER", default_value_t = 256,
+        value_parser = clap::value_parser!(u16).range(1..=512)
+    )]
+    pub most: u16,
+}
+
+impl InternalCa {
+    /// For which domains there are internal CAs.
+    pub fn limits(&self) -> AuthorityLimits {
+        AuthorityLimits { domains: self.domains.clone(), most: usize::from(self.most) }
+    }
+}
+
+fn domain(text: &str) -> Result<DnsName, String> {
+    let name = DnsName::parse(text).map_err(|error| error.to_string())?;
+    if name.is_wildcard() {
+        return Err("expected a domain, without *: names below are meant as well".to_owned());
+    }
+    Ok(name)
 }
 
 /// Whose listeners may ask an issuer without rules.
