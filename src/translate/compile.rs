@@ -242,9 +242,7 @@ impl Engine {
             if claims.is_empty() {
                 self.sni.remove(hostname);
             }
-            if before.is_some() != content.is_some() {
-                self.place_challenge(hostname, &id.gateway, dirty);
-            }
+            self.place_challenge(hostname, &id.gateway, dirty);
             if before != content {
                 // Others may now share the name, or no longer.
                 dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));

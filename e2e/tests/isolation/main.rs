@@ -2,14 +2,16 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod framing;
+mod issuers;
+mod limits;
 mod ownership;
 mod refusals;
-mod site;
-mod strict;
-mod framing;
-mod limits;
 mod regex;
+mod secret;
+mod site;
 mod site;
 mod slashes;
+mod strict;
 mod strings;
 mod told;
