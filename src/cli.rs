@@ -142,6 +142,15 @@ pub struct Tenants {
     pub hostname_claims: HostnameClaims,
 }
 
+/// Which endpoints are used.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Endpoints {
+    /// Networks in which no endpoint of a Service is used, besides link-local and multicast addresses, metadata services of
+    /// clouds and Envoy's own listeners: those of nodes, for example (docs/security.md)
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub denied_endpoint_networks: Vec<IpNet>,
+}
+
 /// Who of several claimants of a hostname has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostnameClaims {
@@ -182,6 +191,9 @@ pub struct Standalone {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
@@ -263,6 +275,9 @@ pub struct Controller {
     /// name servers of rfc2136. Add those of pods and Services; what is given takes the place of the default
     #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = denied_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
     /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
     /// here [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
@@ -313,6 +328,9 @@ pub struct Translate {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
 }
 
@@ -338,6 +356,9 @@ pub struct Lint {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
 }
 
 /// `status`

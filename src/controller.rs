@@ -30,7 +30,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Settings};
+use crate::translate::{EndpointPolicy, Fleet, Settings};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -114,6 +114,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         bind: options.bind.clone(),
+        endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);

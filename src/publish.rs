@@ -70,7 +70,7 @@ mod tests {
         let scope = Scope { frontend: id.clone(), listener: Some(host.clone()), virtual_host };
         let table = TableId { frontend: id.clone(), listener: None };
         let frontend =
-            Frontend { id: id.clone(), addresses: Vec::new(), port: 443, kind: FrontendKind::Http { table } };
+            Frontend { id: id.clone(), addresses: Vec::new(), port: 443, cdn_id: "".into(), kind: FrontendKind::Http { table } };
         let endpoints = Endpoints { cluster: cluster.id(), addresses: [].into() };
         for (key, resource) in [
             (ResourceKey::Endpoints(cluster.id()), Resource::Endpoints(endpoints)),

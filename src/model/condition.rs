@@ -27,7 +27,7 @@ pub struct Condition {
 macro_rules! reasons {
     ($($name:ident),* $(,)?) => {
         /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy, which
-        /// it leaves to implementations: ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname,
+        /// it leaves to implementations: EndpointNotPermitted, ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname,
         /// ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable.
         #[allow(missing_docs, reason = "the names are the specification's")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +48,7 @@ reasons!(
     AddressNotUsable,
     BackendNotFound,
     CertificateLimitReached,
+    EndpointNotPermitted,
     ForeignObject,
     HostnameConflict,
     HostnameNotAllowed,

@@ -19,8 +19,9 @@ use super::challenge::ChallengeAnswer;
 use super::claims::{Claim, Rank, claims_of};
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
+use super::denied::EndpointPolicy;
 use super::emit::Emitted;
-use super::endpoints::PortState;
+use super::endpoints::Behind;
 use super::exposure::ServiceIntent;
 use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
@@ -50,12 +51,18 @@ pub struct Settings {
     pub fleet: Fleet,
     /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
     pub envoys: Option<ObjectName>,
+    /// Which addresses endpoints may have.
+    pub endpoints: EndpointPolicy,
+    /// What tells this installation from others; in a cluster its Namespace does.
+    pub installation: Arc<str>,
 }
 
 impl Settings {
     /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
-        Self { controller: controller.to_owned(), default_addresses, bind: Vec::new(), fleet: Fleet::Own, envoys: None }
+        let endpoints = EndpointPolicy::default();
+        let (fleet, envoys, bind, installation) = (Fleet::Own, None, Vec::new(), Arc::default());
+        Self { controller: controller.to_owned(), default_addresses, bind, fleet, envoys, endpoints, installation }
     }
 }
 
@@ -97,8 +104,7 @@ pub struct Engine {
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
-    pub(super) leads: HashMap<ClusterId, ServicePort>,
-    pub(super) ports: BTreeMap<ServicePort, PortState>,
+    pub(super) behind: Behind,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
@@ -132,8 +138,9 @@ impl Engine {
     /// An engine that has seen nothing.
     pub fn new(settings: Settings) -> Self {
         Self {
+            store: Store::in_cluster(settings.envoys.as_ref().map(|envoys| envoys.namespace.clone())),
+            behind: Behind::new(&settings.installation),
             settings,
-            store: Store::default(),
             parents: BTreeMap::new(),
             parents_by_secret: Index::default(),
             secrets_of: Index::default(),
@@ -158,8 +165,6 @@ impl Engine {
             emitted: HashMap::new(),
             digest: 0,
             backends: BTreeMap::new(),
-            leads: HashMap::new(),
-            ports: BTreeMap::new(),
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
@@ -248,12 +253,14 @@ impl Engine {
             Change::Unexposed(gateway, text) => return self.set_unexposed(gateway, text, dirty),
         };
         let Some(replaced) = replaced else { return };
+        self.touch_addresses(&replaced.reserved, dirty);
         let name = &key.name;
         match key.kind {
             Kind::Namespace => {
                 let namespace = &name.name;
                 dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
                 dirty.attachments.extend(self.store.routes_in(namespace));
+                self.touch_namespace(namespace, dirty);
             }
             Kind::GatewayClass => {
                 self.touch_class(name, dirty);
