@@ -18,9 +18,10 @@ use e2e::world::{World, api, class, free_port, secret, service};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright::model::{
-    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule, Secret,
-    SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints, Frontend,
+    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule,
+    Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 use gatewright::publish;
 use gatewright::translate::{Change, Resource};
@@ -348,7 +349,13 @@ impl Classic {
             chains: [("chain".into(), chain)].into(),
             gate: [(hostname.clone(), "chain".into())].into(),
         };
-        Frontend { id: self.id(), addresses: vec![Ipv4Addr::LOCALHOST.into()], port: self.id().port, cdn_id: "bench".into(), kind }
+        Frontend {
+            id: self.id(),
+            addresses: vec![Ipv4Addr::LOCALHOST.into()],
+            port: self.id().port,
+            cdn_id: "bench".into(),
+            kind,
+        }
     }
 
     fn encode(&self) -> xds::Resource {

@@ -12,9 +12,9 @@ use super::precedence::{match_rank, route_rank};
 use super::resolve::{Resolved, ResolvedRule, resolve};
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Frontend, FrontendId, FrontendKind,
-    Handler, Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, TableId, Target, Termination,
-    TlsParams, VirtualHost, WeightedTarget,
+    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Frontend, FrontendId, FrontendKind, Handler,
+    Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, TableId, Target, Termination, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 
 impl Engine {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{ChallengeAnswer, ObjectStatus, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
-    BackendId, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
-    Table, TableId,
+    BackendId, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName,
+    ServicePort, Table, TableId,
 };
 
 /// One change of the inputs.

@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use gatewright::envoy::{self, AdsServer, BootstrapOptions, ResourceName};
 use gatewright::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints, Frontend,
-    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, PathMatch, PrivateKey,
-    Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts,
-    TlsParams, VirtualHost, WeightedTarget,
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints,
+    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, PathMatch,
+    PrivateKey, Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination,
+    Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 
 use crate::ads::Ads;
@@ -185,13 +185,7 @@ impl Site {
 }
 
 pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
-    Frontend {
-        port: id.port,
-        id,
-        addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
-        cdn_id: "test".into(),
-        kind,
-    }
+    Frontend { port: id.port, id, addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], cdn_id: "test".into(), kind }
 }
 
 /// A frontend on a port that was free a moment ago.

@@ -48,10 +48,8 @@ async fn a_further_cluster_for_a_service_port_holds_nobody_up() -> Result<()> {
     let port = free_port()?;
     let passthrough = format!("{{name: tls, protocol: TLS, port: {port}, tls: {{mode: Passthrough}}}}");
     let other = service("mallory", site.alice.address()).replace("name: web", "name: other");
-    let weighted = tls_route("weighted", "w.mallory.example.net", "web").replace(
-        "[{name: web, port: 80}]",
-        "[{name: web, port: 80, weight: 1}, {name: other, port: 80, weight: 1}]",
-    );
+    let weighted = tls_route("weighted", "w.mallory.example.net", "web")
+        .replace("[{name: web, port: 80}]", "[{name: web, port: 80, weight: 1}, {name: other, port: 80, weight: 1}]");
     let address = site.mallory.address();
     alice_does_not_wait_for(
         &site,
@@ -83,7 +81,8 @@ async fn a_further_cluster_for_a_service_port_holds_nobody_up() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn a_service_without_endpoints_or_ports_holds_nobody_up() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let empty = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: mallory}\nspec: {ports: [{port: 80}]}\n";
+    let empty =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: mallory}\nspec: {ports: [{port: 80}]}\n";
     let bare = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: mallory}\nspec: {ports: []}\n";
     alice_does_not_wait_for(
         &site,
@@ -113,7 +112,8 @@ async fn a_listener_that_lacks_certificates_or_routes_holds_nobody_up() -> Resul
     };
     let missing = "certificateRefs: [{name: missing}]";
     let issued = "options: {gatewright.io/issuer: internal-ca}";
-    let routed = |host: &str| route("mallory", "own", host, FORWARD).replace("name: edge, namespace: infra", "name: own");
+    let routed =
+        |host: &str| route("mallory", "own", host, FORWARD).replace("name: edge, namespace: infra", "name: own");
     alice_does_not_wait_for(
         &site,
         &[
@@ -128,7 +128,11 @@ async fn a_listener_that_lacks_certificates_or_routes_holds_nobody_up() -> Resul
                 gateway(&[https("a", "*.example.net", issued), https("b", "*.b.example.net", missing)].join(", ")),
             ),
             ("a route for all names", "http.yaml", routed("*.example.net")),
-            ("a listener for all names", "gateway.yaml", gateway(&https("a", "", issued).replace(", hostname: \"\"", ""))),
+            (
+                "a listener for all names",
+                "gateway.yaml",
+                gateway(&https("a", "", issued).replace(", hostname: \"\"", "")),
+            ),
         ],
     )
     .await?;

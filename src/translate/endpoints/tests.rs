@@ -63,7 +63,7 @@ impl Told {
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("mallory", "r"));
         let Some(Some(status)) = statuses.get(&key) else { return };
         let StatusBody::Route(route) = &status.body else { panic!("a route's status") };
-        let resolved = route.parents[0].conditions.iter().find(|c| c.kind == "ResolvedRefs").expect("it is told");
+        let resolved = route.parents[0].1.iter().find(|c| c.kind == "ResolvedRefs").expect("it is told");
         let text = || format!("{}: {}", resolved.reason.as_str(), resolved.message);
         self.verdict = (resolved.status != Status::True).then(text);
     }
@@ -154,8 +154,12 @@ fn the_api_server_is_nobodys_backend() {
 fn what_tenants_say_of_addresses_reserves_none() {
     let mut told = Told::in_cluster();
     told.list(&["10.1.0.1"], 8080);
-    let mut claimed = service("bob", "lb", json!({"type": "LoadBalancer", "externalIPs": ["10.1.0.1"],
-        "loadBalancerIP": "10.1.0.1", "clusterIPs": ["10.9.0.1"], "ports": [{"port": 80}]}));
+    let mut claimed = service(
+        "bob",
+        "lb",
+        json!({"type": "LoadBalancer", "externalIPs": ["10.1.0.1"],
+        "loadBalancerIP": "10.1.0.1", "clusterIPs": ["10.9.0.1"], "ports": [{"port": 80}]}),
+    );
     claimed["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.1.0.1"}]}});
     told.put(claimed);
     told.put(slice("bob", "kubernetes", &["10.1.0.1"], 80));
@@ -168,9 +172,7 @@ fn a_labelled_namespace_may_have_addresses_of_others_but_not_special_ones_nor_li
     told.put(slice("ours", "envoy", &["192.0.2.1"], 80));
     told.list(&["192.0.2.1"], 9100);
     assert!(told.used().is_empty());
-    let namespace = |labels: Value| {
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory", "labels": labels}})
-    };
+    let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory", "labels": labels}});
     told.put(namespace(json!({"gatewright.io/endpoints": "any"})));
     assert_eq!((told.used(), &told.verdict), (vec!["192.0.2.1:9100"], &None), "a backend on the host network");
     told.list(&["192.0.2.1", "169.254.169.254"], 80);
@@ -234,8 +236,7 @@ fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresse
 fn an_installation_is_told_from_others_by_its_namespace() {
     let mut told = Told::in_cluster();
     let before = told.engine.behind.cdn_id();
-    let namespace =
-        |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}});
+    let namespace = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}});
     told.put(namespace("mallory", "1"));
     assert_eq!(told.engine.behind.cdn_id(), before);
     told.put(namespace("ours", "1"));
