@@ -87,7 +87,8 @@ fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
         ([0x64, 0xff9b, 1, ..], [_, _, _, _, _, _, a, b, _, c, d, ..]) => {
             let with_48 = Ipv4Addr::new(a, b, c, d);
             let with_64 = Ipv4Addr::new(octets[9], octets[10], octets[11], octets[12]);
-            [Some(at(12)), Some(with_48), Some(with_64)]
+            // Where the address does not stand are mostly zeros.
+            [at(12), with_48, with_64].map(|v4| Some(v4).filter(|v4| v4.octets()[0] != 0))
         }
         // 6to4 (RFC 3056, 2).
         ([0x2002, ..], _) => [Some(at(2)), None, None],
@@ -149,6 +150,8 @@ mod tests {
             "fd00::1",
             "::ffff:10.0.0.1",
             "64:ff9b::192.0.2.1",
+            "64:ff9b:1::192.0.2.1",
+            "64:ff9b:1:c000:2:100::",
             "2002:c000:201::1",
             "2001:db8::5efe:192.0.2.1",
         ] {
