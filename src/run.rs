@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,7 +32,7 @@ use crate::standalone::{
 };
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Change, Protocol, Settings, Unlisted};
+use crate::translate::{Change, EndpointPolicy, Protocol, Settings, Unlisted};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -65,6 +65,18 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
         max_heap_bytes: 4 << 30,
         max_connections: 50_000,
     })
+}
+
+/// Which addresses endpoints may have beside an Envoy that is no pod.
+pub fn endpoint_policy(options: &cli::Endpoints) -> EndpointPolicy {
+    EndpointPolicy { denied: options.denied_endpoint_networks.clone(), ..EndpointPolicy::default() }
+}
+
+/// What tells this installation from others: the machine, and where the program keeps its state there.
+fn installation(dir: &Path) -> Arc<str> {
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    format!("{} {}", machine.trim(), dir.display()).into()
 }
 
 /// How TenantGateways are carried out by this program.
@@ -104,6 +116,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         issuers,
         believes_creation_times: false,
         hold: u64::from(options.tenants.hostname_hold) * 3600,
+        endpoints: endpoint_policy(&options.endpoints),
+        installation: installation(dir.path()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);

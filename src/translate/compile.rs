@@ -288,7 +288,8 @@ impl Engine {
                 FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
             }
         };
-        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
+        let (addresses, cdn_id) = (frontend.addresses.clone(), self.behind.cdn_id());
+        Some(Frontend { id: id.clone(), addresses, port: frontend.port, cdn_id, kind })
     }
 
     /// The routes that serve a hostname through a listener, in order of precedence.

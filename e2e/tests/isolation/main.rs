@@ -2,6 +2,7 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod endpoints;
 mod framing;
 mod issuers;
 mod limits;
@@ -11,7 +12,9 @@ mod regex;
 mod secret;
 mod site;
 mod site;
+mod site;
 mod slashes;
 mod strict;
 mod strings;
 mod told;
+mod warming;
