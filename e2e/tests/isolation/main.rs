@@ -5,6 +5,7 @@
 mod endpoints;
 mod framing;
 mod issuers;
+mod framing;
 mod limits;
 mod ownership;
 mod refusals;
