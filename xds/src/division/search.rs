@@ -302,8 +302,8 @@ impl Search {
     fn halves(&self, places: Vec<Place>) -> (Vec<Place>, Vec<Place>) {
         let authors: BTreeSet<String> = places.iter().map(|place| self.author(*place).to_owned()).collect();
         if authors.len() > 1 {
-            let first: BTreeSet<&String> = authors.iter().take(authors.len() / 2).collect();
-            return places.into_iter().partition(|place| first.iter().any(|name| **name == self.author(*place)));
+            let first: BTreeSet<&str> = authors.iter().take(authors.len() / 2).map(String::as_str).collect();
+            return places.into_iter().partition(|place| first.contains(self.author(*place)));
         }
         let hosts: BTreeSet<usize> = places.iter().map(|place| place.host).collect();
         if hosts.len() > 1 {
