@@ -141,6 +141,10 @@ pub struct Tenants {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
 }
 
 /// Who of several claimants of a hostname has it.
@@ -274,6 +278,10 @@ pub struct Controller {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,

@@ -31,7 +31,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Settings};
+use crate::translate::{Fleet, Recording, Settings};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -116,6 +116,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         bind: options.bind.clone(),
         limits: options.limits,
+        recording: Recording::Elsewhere,
+        hold: u64::from(options.hostname_hold) * 3600,
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
@@ -160,14 +162,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         Ok(())
     });
     let (tell_claims, mut claims_told) = mpsc::channel(16);
-    if options.hostname_claims == cli::HostnameClaims::FirstCome {
-        cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
-        let (for_claims, namespace) = (client.clone(), options.namespace.clone());
-        tasks.spawn(async move {
-            claims::watch(for_claims, namespace, tell_claims).await;
-            Ok(())
-        });
-    }
+    cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
+    let (for_claims, namespace) = (client.clone(), options.namespace.clone());
+    tasks.spawn(async move {
+        claims::watch(for_claims, namespace, tell_claims).await;
+        Ok(())
+    });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);

@@ -30,7 +30,7 @@ pub use gateway::{
 };
 pub use grant::ReferenceGrant;
 pub use grpcroute::GrpcRoute;
-pub use namespace::Namespace;
+pub use namespace::{HOST_LABEL, Namespace};
 pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
 pub use parameters::{
     FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef, ServiceParameters, ServiceType,

@@ -13,7 +13,7 @@ use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
 use crate::inputs::{Kind, ObjectKey};
 use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
-use crate::pipeline::{Pipeline, Written};
+use crate::pipeline::{Outcome, Pipeline, Written};
 use crate::programmed::{Fleet, Refused};
 use crate::statuses::{Context, documents};
 use crate::tenancy;
@@ -138,7 +138,7 @@ impl Live {
         &mut self,
         changes: Vec<Change>,
         known: Vec<tenancy::Change>,
-        record: &mut dyn FnMut(&tenancy::Delta) -> Result<(), E>,
+        record: &mut dyn FnMut(&Outcome) -> Result<(), E>,
         now: SystemTime,
         at: Duration,
     ) -> Result<Vec<String>, E> {
@@ -146,7 +146,7 @@ impl Live {
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.refused = None;
-        record(&outcome.tenancy)?;
+        record(&outcome)?;
         let mut delta = outcome.delta;
         self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
@@ -477,6 +477,7 @@ fn label(changes: &[Change]) -> String {
         Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
         Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),
+        Change::Recorded(what, _) => format!("the owner of {what}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),

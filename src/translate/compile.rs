@@ -39,8 +39,11 @@ impl Engine {
         self.place_secret(id, hostname, own, dirty);
         self.place_sans(id, hostname, own, dirty);
         let mut unit = Unit::default();
+        let wide = owner.as_ref().filter(|owner| !owner.is_own);
+        let is_of_another = wide.is_some_and(|wide| self.is_of_another(id, hostname, &wide.listener));
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
+                _ if is_of_another => kept_off(id, hostname, owner.protocol),
                 _ if self.is_dark(id, &owner.hostname, owner.protocol, listener) => {
                     Unit { gate: owner.is_own.then(closed), ..Unit::default() }
                 }
@@ -51,7 +54,7 @@ impl Engine {
             };
         }
         let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
-        let is_routed = is_https && (unit.scope.is_some() || unit.table.is_some());
+        let is_routed = is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
         self.place_in_table(id, hostname, unit.table, dirty);
         self.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
         self.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
@@ -389,6 +392,18 @@ fn hosts_chain(listener: &Hostname, tls: Termination) -> (ChainName, Chain) {
 /// Name of the chain of a wildcard or catch-all listener for what its table serves.
 pub(super) fn table_chain_name(listener: &Hostname) -> ChainName {
     Arc::from(format!("table:{listener}"))
+}
+
+/// What keeps a hostname from the wildcard or catch-all listener that would have it.
+fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
+    let virtual_host = VirtualHost { hostname: hostname.clone(), routes: Vec::new() };
+    match protocol {
+        Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
+        _ => {
+            let scope = hostname.is_exact().then(|| Scope { frontend: id.clone(), listener: None, virtual_host });
+            Unit { scope, gate: Some(closed()), ..Unit::default() }
+        }
+    }
 }
 
 /// The chain that closes every connection: it keeps a name from wider listeners.

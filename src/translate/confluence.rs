@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
 use super::{
-    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings, Wish,
+    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey, ServiceIntent,
+    Settings, Wish,
 };
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::limits::Limits;
@@ -27,6 +28,7 @@ struct World {
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
     wishes: BTreeMap<ObjectName, Wish>,
+    records: BTreeMap<Ownable, Ownership>,
 }
 
 impl World {
@@ -41,6 +43,12 @@ impl World {
             match intent {
                 Some(intent) => self.services.insert(gateway, intent),
                 None => self.services.remove(&gateway),
+            };
+        }
+        for (what, owner) in delta.records {
+            match owner {
+                Some(owner) => self.records.insert(what, owner),
+                None => self.records.remove(&what),
             };
         }
         for (key, status) in delta.statuses {
@@ -276,9 +284,11 @@ fn other() -> impl Strategy<Value = Object> {
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
     let parameters = pick(&["Shared", "Dedicated", "", "Dedicated"]).prop_map(parameters);
-    let namespace = (pick(NAMESPACES), pick(&["blue", "red"])).prop_map(|(name, team)| {
-        object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}}))
-    });
+    let namespace =
+        (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
+            let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
+            object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+        });
     let service = (
         pick(NAMESPACES),
         pick(&["web", "api"]),
@@ -406,6 +416,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                     told.insert("TLS-ALPN-01".to_owned(), change.clone());
                     continue;
                 }
+                Change::Recorded(..) => unreachable!("the engine keeps the record itself"),
                 Change::Trouble(secret, _) => {
                     told.insert(secret.to_string(), change.clone());
                     continue;
@@ -420,8 +431,15 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     }
     let mut fresh = World::default();
     let mut anew = Engine::new(settings(how));
-    let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).collect();
+    // What was decided before is an input.
+    let recorded = world.records.iter().map(|(what, owner)| Change::Recorded(what.clone(), Some(owner.clone())));
+    let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).chain(recorded).collect();
     fresh.take(anew.apply(all, now()));
+    prop_assert_eq!(&fresh.records, &BTreeMap::new(), "the record is right as it is");
+    prop_assert_eq!(
+        engine.record().map(|(what, _)| what).collect::<Vec<_>>(),
+        world.records.keys().collect::<Vec<_>>()
+    );
     prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");

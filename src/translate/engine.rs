@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use super::attach::{self, Attachment, Handed, handed_out};
 use super::certificate::Served;
 use super::challenge::ChallengeAnswer;
-use super::claims::{Claim, Rank, claims_of};
+use super::claims::claims_of;
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
@@ -27,6 +27,7 @@ use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::limits::Quotas;
+use super::ownership::{Ownable, Recording, Register};
 use super::parent::{self, Parent};
 use super::resolve::{self, Resolution};
 use super::status::Reported;
@@ -54,6 +55,12 @@ pub struct Settings {
     pub envoys: Option<ObjectName>,
     /// How much of everything one namespace may ask for.
     pub limits: Limits,
+    /// Who writes the record of who owns which hostname.
+    pub recording: Recording,
+    /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
+    pub hold: u64,
+    /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
+    pub believes_creation_times: bool,
 }
 
 impl Settings {
@@ -66,6 +73,9 @@ impl Settings {
             fleet: Fleet::Own,
             envoys: None,
             limits: Limits::default(),
+            recording: Recording::Here,
+            hold: 0,
+            believes_creation_times: true,
         }
     }
 }
@@ -120,6 +130,8 @@ pub struct Engine {
     pub(super) takes: Index<ObjectName, u16>,
     /// Which objects of a namespace have what they ask for.
     pub(super) quotas: Quotas,
+    /// Who owns what on addresses that namespaces share.
+    pub(super) register: Register,
     pub(super) counters: Counters,
 }
 
@@ -127,6 +139,8 @@ pub struct Engine {
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) parents: BTreeSet<ParentKey>,
+    /// What may have another owner.
+    pub(super) owned: BTreeSet<Ownable>,
     pub(super) claims: BTreeMap<FrontendId, BTreeSet<Hostname>>,
     pub(super) attachments: BTreeSet<RouteKey>,
     pub(super) routes: BTreeSet<RouteKey>,
@@ -146,6 +160,7 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         Self {
             quotas: Quotas::new(&settings.limits),
+            register: Register::new(settings.recording, settings.hold),
             settings,
             store: Store::default(),
             parents: BTreeMap::new(),
@@ -194,6 +209,7 @@ impl Engine {
         while let Some(key) = dirty.parents.pop_first() {
             self.evaluate(&key, now, &mut dirty);
         }
+        self.settle_ownership(now, &mut dirty);
         while let Some((frontend, hostnames)) = dirty.claims.pop_first() {
             self.settle(&frontend, &hostnames, &mut dirty);
         }
@@ -260,6 +276,7 @@ impl Engine {
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
             Change::Unexposed(gateway, text) => return self.set_unexposed(gateway, text, dirty),
+            Change::Recorded(what, owner) => return self.take_record(what, owner, dirty),
         };
         let Some(replaced) = replaced else { return };
         self.note_extent(&key, dirty);
@@ -269,6 +286,8 @@ impl Engine {
                 let namespace = &name.name;
                 dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
                 dirty.attachments.extend(self.store.routes_in(namespace));
+                // A label may let it have names below somebody else's wildcard.
+                dirty.owned.extend(self.register.denied(namespace).cloned());
             }
             Kind::GatewayClass => {
                 self.touch_class(name, dirty);
@@ -425,66 +444,6 @@ impl Engine {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
-    }
-
-    fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
-        let frontend = self.frontends.entry(id.clone()).or_default();
-        let was_empty = frontend.claims.is_empty();
-        let touched = frontend.claims.set(rank, claim);
-        if !frontend.challenges.is_empty() {
-            dirty.tables.insert((id.clone(), None));
-        }
-        if was_empty != frontend.claims.is_empty() {
-            self.bind(&id.gateway, dirty);
-        }
-        dirty.claims.entry(id.clone()).or_default().extend(touched);
-    }
-
-    /// Decides who keeps the touched hostnames of a frontend.
-    fn settle(&mut self, id: &FrontendId, hostnames: &BTreeSet<Hostname>, dirty: &mut Dirty) {
-        for hostname in hostnames {
-            self.counters.claims += 1;
-            let Some(frontend) = self.frontends.get_mut(id) else { return };
-            let (winner, losers) = frontend.claims.outcome(hostname);
-            let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
-            let losers: Vec<(ListenerId, Reason)> = losers.into_iter().map(|(l, reason)| (l.clone(), reason)).collect();
-            for (loser, reason) in losers {
-                if self.conflicts.insert(loser.clone(), reason) != Some(reason) {
-                    dirty.wishing.insert(loser.parent.clone());
-                    dirty.statuses.insert(loser.parent.object());
-                }
-            }
-            if let Some((listener, _)) = &winner
-                && self.conflicts.remove(listener).is_some()
-            {
-                dirty.wishing.insert(listener.parent.clone());
-                dirty.statuses.insert(listener.parent.object());
-            }
-            let before = frontend.winners.get(hostname).cloned();
-            if before == winner {
-                continue;
-            }
-            let overlapping = frontend.set_winner(hostname, winner.clone());
-            dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
-            for (listener, _) in [before, winner].into_iter().flatten() {
-                self.note_gateway(&id.gateway, &listener, dirty);
-                dirty.statuses.insert(listener.parent.object());
-            }
-            dirty.units.insert((id.clone(), hostname.clone()));
-            dirty.frontends.insert(id.clone());
-            if !hostname.is_exact() {
-                self.touch_under(id, hostname, dirty);
-            }
-            self.touch_lists(id, dirty);
-        }
-    }
-
-    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
-    fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
-        let Some(frontend) = self.frontends.get(id) else { return };
-        let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
-        let names = frontend.winners.keys().chain(served);
-        dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
     }
 
     /// Attaches a route to its parents and hands its hostnames to their listeners.

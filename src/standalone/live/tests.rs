@@ -14,7 +14,7 @@ fn live() -> Live {
 
 fn put(live: &mut Live, value: Value) {
     let change = Change::Put(Object::parse(value).expect("an object"));
-    let record = &mut |_: &tenancy::Delta| Ok::<_, std::convert::Infallible>(());
+    let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
     live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
 }
 
