@@ -7,6 +7,7 @@ mod framing;
 mod issuers;
 mod framing;
 mod limits;
+mod differential;
 mod ownership;
 mod refusals;
 mod regex;
