@@ -57,7 +57,8 @@ impl Entry for Tenants {
 
     fn line(hostname: &Hostname, record: Option<&Record>) -> String {
         let since = record.map_or(0, |record| record.since);
-        let line = Line { hostname: hostname.as_str().to_owned(), namespace: record.map(|r| r.namespace.clone()), since };
+        let line =
+            Line { hostname: hostname.as_str().to_owned(), namespace: record.map(|r| r.namespace.clone()), since };
         serde_json::to_string(&line).expect("strings and a number")
     }
 

@@ -19,7 +19,8 @@ use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, ServiceIntent, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Ownable, Ownership, Question, ResourceKey, ServiceIntent,
+    Settings,
 };
 
 /// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
@@ -403,6 +404,18 @@ impl Live {
             told.links.push(Link { what: "envoys", ok: refused.is_none() && all > 0 && done == all, text });
         }
         told
+    }
+
+    /// Who owns what on addresses that namespaces share, as the record has it.
+    pub fn owners(&self) -> Value {
+        let row = |(what, owner): (&Ownable, &Ownership)| {
+            let time = |seconds: u64| i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
+            json!({
+                "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
+                "since": time(owner.since / 1000), "released": owner.released.and_then(time),
+            })
+        };
+        Value::Array(self.engine().record().map(row).collect())
     }
 
     /// What each Envoy has.

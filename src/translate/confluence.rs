@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
 use super::{
-    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey, ServiceIntent, Settings, Wish,
+    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey, ServiceIntent,
+    Settings, Wish,
 };
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey};
@@ -273,10 +274,11 @@ fn other() -> impl Strategy<Value = Object> {
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
     let parameters = pick(&["Shared", "Dedicated", "", "Dedicated"]).prop_map(parameters);
-    let namespace = (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
-        let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
-        object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
-    });
+    let namespace =
+        (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
+            let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
+            object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+        });
     let service = (
         pick(NAMESPACES),
         pick(&["web", "api"]),
@@ -386,30 +388,10 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     for batch in batches {
         for change in &batch {
             match change {
-                Change::Put(object) => last.insert(object.key(), Some(object.clone())),
-                Change::Delete(key) => last.insert(key.clone(), None),
-                Change::Challenge(hostname, _) => {
-                    told.insert(hostname.to_string(), change.clone());
-                    continue;
-                }
-                Change::Awaited(secret, _) => {
-                    told.insert(format!("awaited {secret}"), change.clone());
-                    continue;
-                }
-                Change::Unexposed(gateway, _) => {
-                    told.insert(format!("Service of {gateway}"), change.clone());
-                    continue;
-                }
-                Change::TlsChallenges(_) => {
-                    told.insert("TLS-ALPN-01".to_owned(), change.clone());
-                    continue;
-                }
-                Change::Recorded(..) => unreachable!("the engine keeps the record itself"),
-                Change::Trouble(secret, _) => {
-                    told.insert(secret.to_string(), change.clone());
-                    continue;
-                }
-            };
+                Change::Put(object) => drop(last.insert(object.key(), Some(object.clone()))),
+                Change::Delete(key) => drop(last.insert(key.clone(), None)),
+                fact => drop(told.insert(subject(fact), fact.clone())),
+            }
         }
         world.take(engine.apply(batch, now()));
         prop_assert_eq!(world.contested(), "");
@@ -424,7 +406,10 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).chain(recorded).collect();
     fresh.take(anew.apply(all, now()));
     prop_assert_eq!(&fresh.records, &BTreeMap::new(), "the record is right as it is");
-    prop_assert_eq!(engine.record().map(|(what, _)| what).collect::<Vec<_>>(), world.records.keys().collect::<Vec<_>>());
+    prop_assert_eq!(
+        engine.record().map(|(what, _)| what).collect::<Vec<_>>(),
+        world.records.keys().collect::<Vec<_>>()
+    );
     prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
@@ -436,6 +421,18 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())
+}
+
+/// What a fact is about: a later one of the same replaces it.
+fn subject(fact: &Change) -> String {
+    match fact {
+        Change::Challenge(hostname, _) => hostname.to_string(),
+        Change::Awaited(secret, _) => format!("awaited {secret}"),
+        Change::Unexposed(gateway, _) => format!("Service of {gateway}"),
+        Change::TlsChallenges(_) => "TLS-ALPN-01".to_owned(),
+        Change::Trouble(secret, _) => secret.to_string(),
+        Change::Recorded(..) | Change::Put(_) | Change::Delete(_) => unreachable!("no event of these tests"),
+    }
 }
 
 /// Changes around one wildcard listener: its certificate, options and hostname, a narrower listener, routes.

@@ -40,9 +40,9 @@ mod tls_options;
 mod wishes;
 
 pub use blame::Blame;
-pub use claims::Family;
 pub use certificate::{Served, Wish};
 pub use challenge::ChallengeAnswer;
+pub use claims::Family;
 pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use document::{parent_ref, status_document};

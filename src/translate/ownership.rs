@@ -8,7 +8,7 @@
 //! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,24 @@ struct Line {
 }
 
 impl Ownable {
+    /// What people call it: a hostname, `*` for what nobody has, a port, or an address and a port.
+    ///
+    /// # Errors
+    /// When it is none of these.
+    pub fn named(text: &str) -> Result<Self, String> {
+        if text == "*" {
+            return Ok(Ownable::Hostname(Hostname::any()));
+        }
+        if let Ok(socket) = text.parse::<SocketAddr>() {
+            return Ok(Ownable::Socket(socket.ip(), socket.port()));
+        }
+        if let Ok(port) = text.parse::<u16>() {
+            return Ok(Ownable::Port(port));
+        }
+        let refused = |error| format!("{error}; expected a hostname, *, a port, or an address and a port");
+        Hostname::parse(text).map(Ownable::Hostname).map_err(refused)
+    }
+
     /// A line of the record.
     pub fn line(&self, owner: Option<&Ownership>) -> String {
         let (mut hostname, mut address, mut port) = (None, None, None);
@@ -104,9 +122,7 @@ impl Ownable {
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let what = match (line.hostname, line.address, line.port) {
             (Some(name), None, None) if name == "*" => Ownable::Hostname(Hostname::any()),
-            (Some(name), None, None) => {
-                Ownable::Hostname(Hostname::parse(&name).map_err(|error| error.to_string())?)
-            }
+            (Some(name), None, None) => Ownable::Hostname(Hostname::parse(&name).map_err(|error| error.to_string())?),
             (None, None, Some(port)) => Ownable::Port(port),
             (None, Some(ip), Some(port)) => Ownable::Socket(ip, port),
             _ => return Err("expected a hostname, a port, or an address and a port".to_owned()),
@@ -246,7 +262,10 @@ impl Register {
 
     /// What need not be reserved any longer.
     pub(super) fn expired(&self, now: u64) -> impl Iterator<Item = &Ownable> {
-        self.reserved.iter().take_while(move |(released, _)| released.saturating_add(self.hold) <= now).map(|(_, what)| what)
+        self.reserved
+            .iter()
+            .take_while(move |(released, _)| released.saturating_add(self.hold) <= now)
+            .map(|(_, what)| what)
     }
 
     /// When the next reservation ends, in seconds since the epoch.
@@ -298,8 +317,8 @@ impl Register {
             }
             if let Ownable::Hostname(_) = what {
                 let released = held.released.unwrap_or(now);
-                let is_full = held.released.is_none()
-                    && self.count.get(&held.namespace).is_some_and(|count| *count >= RESERVED);
+                let is_full =
+                    held.released.is_none() && self.count.get(&held.namespace).is_some_and(|count| *count >= RESERVED);
                 if released.saturating_add(self.hold) > now && !is_full {
                     return Some(Ownership { released: Some(released), ..held.clone() });
                 }
@@ -355,8 +374,7 @@ impl Register {
         owner: Option<Ownership>,
         now_ms: u64,
     ) -> Option<Option<Ownership>> {
-        let namespaces: BTreeSet<Arc<str>> =
-            self.claims.of(what).map(|claimant| claimant.namespace.clone()).collect();
+        let namespaces: BTreeSet<Arc<str>> = self.claims.of(what).map(|claimant| claimant.namespace.clone()).collect();
         for namespace in namespaces {
             let denied = owner.as_ref().is_none_or(|owner| owner.namespace != namespace);
             self.denied.set(&namespace, what, denied);

@@ -361,7 +361,9 @@ impl Engine {
             false => format!("hostname {}", listener.hostname),
         };
         match reason {
-            Reason::Pending => format!("{name} is being recorded as this namespace's, and is served once that is written"),
+            Reason::Pending => {
+                format!("{name} is being recorded as this namespace's, and is served once that is written")
+            }
             Reason::ProtocolConflict if fleet::is_shared(place) => {
                 let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims.family()) {
                     Some(Family::Tls) => "speaks TLS: use protocol HTTPS or TLS there",
@@ -372,6 +374,11 @@ impl Engine {
             }
             Reason::ProtocolConflict => {
                 format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
+            }
+            _ if self.owned_by_another(&parent.key, place, &listener.hostname) && listener.hostname.is_any() => {
+                "another namespace has every name that nobody else has on this address: the first one keeps that; give \
+                 this listener a hostname"
+                    .to_owned()
             }
             _ if self.owned_by_another(&parent.key, place, &listener.hostname) => {
                 format!(
@@ -434,4 +441,3 @@ fn any_programmed(listeners: &[ListenerStatus], reason: Reason) -> Verdict {
     }
     Err((if pending { Reason::Pending } else { reason }, "no listener is programmed".to_owned()))
 }
-

@@ -64,9 +64,9 @@ fn probes(ports: [u16; 3]) -> Vec<Probe> {
     let paths = ["/", "/.well-known/acme-challenge/token"];
     let of_port = |port: u16| {
         [EXACT, BELOW].into_iter().flat_map(move |host| {
-            paths.into_iter().flat_map(move |path| {
-                [Probe::http(at(port), host).path(path), Probe::https(at(port), host).path(path)]
-            })
+            paths
+                .into_iter()
+                .flat_map(move |path| [Probe::http(at(port), host).path(path), Probe::https(at(port), host).path(path)])
         })
     };
     ports.into_iter().flat_map(of_port).collect()
