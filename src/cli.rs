@@ -15,6 +15,7 @@ pub use self::names::{Names, Unlabelled};
 use crate::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
 };
+use crate::limits::Limits;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -198,6 +199,9 @@ pub struct Standalone {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -302,6 +306,9 @@ pub struct Controller {
     pub cert_manager_namespace: String,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
@@ -334,6 +341,9 @@ pub struct Translate {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
 }
 
@@ -359,6 +369,9 @@ pub struct Lint {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
 }
 
 /// `status`

@@ -21,6 +21,7 @@ use acme::storage::dir::Directory;
 use crate::certificates::{self, Authority, Desk, DeskConfig, Door, Handout, TenantIssuers, Where, Wishing};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use crate::heartbeat::{self, Heartbeat};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::model::ObjectName;
@@ -100,6 +101,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("standalone");
     let settings = Settings {
+        limits: options.limits,
         believes_creation_times: false,
         hold: u64::from(options.tenants.hostname_hold) * 3600,
         ..Settings::new(CONTROLLER, options.addresses.clone())
@@ -207,9 +209,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
+    let heartbeat = Heartbeat::new(Instant::now());
+    let for_admin = heartbeat.clone();
     let about_certificates = certificates::routes(watch::channel(Some(desk.clone())).1);
     tasks.spawn(async move {
-        serve_admin(&admin, asks, about_certificates, admin_stop)
+        serve_admin(&admin, asks, for_admin, about_certificates, admin_stop)
             .await
             .with_context(|| format!("admin socket {}", admin.display()))
     });
@@ -231,7 +235,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let patience = tokio::time::sleep(PATIENCE);
     tokio::pin!(patience);
     let mut shown = options.dir.is_some() && !options.once;
+    let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
+        heartbeat.beat(Instant::now());
         if !shown && site.desk.is_settled() && site.live.acknowledged() {
             shown = true;
             let good = site.show().await;
@@ -251,6 +257,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 let _ = answer.send(site.live.engine().addresses_of(&host));
             }
             Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
+            _ = beats.tick() => {}
             _ = certificates.tick() => site.tend()?,
             Some(task) = tasks.join_next() => break Err(ended(task)),
             () = &mut patience, if options.once => {

@@ -1,7 +1,6 @@
 //! From what listeners and routes say to resources: one unit (frontend, hostname) at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claims::Family;
@@ -13,9 +12,9 @@ use super::precedence::{match_rank, route_rank};
 use super::resolve::{Resolved, ResolvedRule, resolve};
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Endpoints, Frontend, FrontendId, FrontendKind,
-    Handler, Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, ServicePort, TableId, Target, Termination,
-    TlsParams, VirtualHost, WeightedTarget,
+    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Frontend, FrontendId, FrontendKind, Handler,
+    Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, TableId, Target, Termination, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 
 impl Engine {
@@ -190,7 +189,11 @@ impl Engine {
     }
 
     fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self.store.route(route).map(|route| resolve(route, &self.store).rules).unwrap_or_default();
+        let rules = self
+            .store
+            .route(route)
+            .map(|route| resolve(route, &self.store, &self.settings.limits).rules)
+            .unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -290,31 +293,12 @@ impl Engine {
         Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
     }
 
-    /// Looks up the ready addresses of a Service port that something refers to.
-    pub(super) fn compile_endpoints(&mut self, port: &ServicePort, dirty: &mut Dirty) {
-        let resource = self.ports.contains_key(port).then(|| Resource::Endpoints(self.endpoints(port)));
-        self.emit(ResourceKey::Endpoints(port.clone()), resource, dirty);
-    }
-
-    pub(super) fn endpoints(&self, port: &ServicePort) -> Endpoints {
-        let service = self.store.service(&port.service);
-        let name = service.and_then(|s| s.ports.iter().find(|p| p.port == port.port)).map(|p| p.name.clone());
-        let mut addresses = BTreeSet::new();
-        if let Some(name) = name {
-            for slice in self.store.slices(&port.service) {
-                for (_, number) in slice.ports.iter().filter(|(n, _)| *n == name) {
-                    addresses.extend(slice.addresses.iter().map(|ip| SocketAddr::new(*ip, *number)));
-                }
-            }
-        }
-        Endpoints { port: port.clone(), addresses: addresses.into_iter().collect() }
-    }
-
     /// The routes that serve a hostname through a listener, in order of precedence.
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
         let routes = self.routes_of(hostname, listener);
-        let resolved: Vec<Resolved> = routes.iter().map(|(_, route)| resolve(route, &self.store)).collect();
+        let resolved: Vec<Resolved> =
+            routes.iter().map(|(_, route)| resolve(route, &self.store, &self.settings.limits)).collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {

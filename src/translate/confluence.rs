@@ -16,6 +16,7 @@ use super::{
     Settings, Wish,
 };
 use crate::inputs::{Object, ObjectKey, Secret};
+use crate::limits::Limits;
 use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey};
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -94,7 +95,16 @@ fn engine() -> Engine {
 fn settings(how: &str) -> Settings {
     let addresses = if how == "by a Service" { vec![] } else { vec![IpAddr::from([127, 0, 0, 1])] };
     let bind = if how == "bound elsewhere" { vec![IpAddr::from([0, 0, 0, 0])] } else { vec![] };
-    Settings { envoys: Some(ObjectName::new("a", "web")), bind, ..Settings::new(CONTROLLER, addresses) }
+    let limits = match how {
+        "limited" => Limits {
+            max_routes_per_namespace: 2,
+            max_listeners_per_namespace: 3,
+            max_endpoints_per_service: 1,
+            ..Limits::default()
+        },
+        _ => Limits::NONE,
+    };
+    Settings { envoys: Some(ObjectName::new("a", "web")), bind, limits, ..Settings::new(CONTROLLER, addresses) }
 }
 
 fn now() -> SystemTime {
@@ -364,7 +374,7 @@ proptest! {
 
     #[test]
     fn any_sequence_of_events_ends_as_one_translation_from_nothing(
-        how in pick(&["reached", "reached", "bound elsewhere", "by a Service"]),
+        how in pick(&["reached", "limited", "bound elsewhere", "by a Service"]),
         batches in proptest::collection::vec(proptest::collection::vec(event(), 1..5), 1..14)
     ) {
         check(how, batches)?;

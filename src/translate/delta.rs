@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{ChallengeAnswer, ObjectStatus, Ownable, Ownership, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
-    BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
-    Table, TableId,
+    BackendId, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName,
+    ServicePort, Table, TableId,
 };
 
 /// One change of the inputs.
@@ -74,7 +74,7 @@ pub enum ResourceKey {
     /// CDS
     SniCluster(FrontendId, Hostname),
     /// EDS
-    Endpoints(ServicePort),
+    Endpoints(ClusterId),
     /// SDS
     Secret(SecretName),
     /// SRDS

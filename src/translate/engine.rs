@@ -20,18 +20,23 @@ use super::claims::claims_of;
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
+use super::endpoints::PortState;
 use super::exposure::ServiceIntent;
 use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
+use super::limits::Quotas;
 use super::ownership::{Ownable, Recording, Register};
 use super::parent::{self, Parent};
 use super::resolve::{self, Resolution};
 use super::status::Reported;
 use super::wishes::Wished;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
-use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
+use crate::limits::Limits;
+use crate::model::{
+    BackendId, Certificate, ClusterId, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams,
+};
 use crate::store::Store;
 
 /// What an installation decides.
@@ -48,6 +53,8 @@ pub struct Settings {
     pub fleet: Fleet,
     /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
     pub envoys: Option<ObjectName>,
+    /// How much of everything one namespace may ask for.
+    pub limits: Limits,
     /// Who writes the record of who owns which hostname.
     pub recording: Recording,
     /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
@@ -65,6 +72,7 @@ impl Settings {
             bind: Vec::new(),
             fleet: Fleet::Own,
             envoys: None,
+            limits: Limits::default(),
             recording: Recording::Here,
             hold: 0,
             believes_creation_times: true,
@@ -110,8 +118,8 @@ pub struct Engine {
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
-    pub(super) ports: BTreeMap<ServicePort, usize>,
-    pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
+    pub(super) leads: HashMap<ClusterId, ServicePort>,
+    pub(super) ports: BTreeMap<ServicePort, PortState>,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
@@ -120,6 +128,8 @@ pub struct Engine {
     pub(super) unexposed: BTreeMap<ObjectName, String>,
     /// The same the other way round.
     pub(super) takes: Index<ObjectName, u16>,
+    /// Which objects of a namespace have what they ask for.
+    pub(super) quotas: Quotas,
     /// Who owns what on addresses that namespaces share.
     pub(super) register: Register,
     pub(super) counters: Counters,
@@ -138,6 +148,7 @@ pub(super) struct Dirty {
     pub(super) tables: BTreeSet<(FrontendId, Option<Hostname>)>,
     pub(super) frontends: BTreeSet<FrontendId>,
     pub(super) endpoints: BTreeSet<ServicePort>,
+    pub(super) assignments: BTreeSet<ClusterId>,
     pub(super) statuses: BTreeSet<ObjectKey>,
     pub(super) services: BTreeSet<ObjectName>,
     pub(super) wishing: BTreeSet<ParentKey>,
@@ -148,6 +159,7 @@ impl Engine {
     /// An engine that has seen nothing.
     pub fn new(settings: Settings) -> Self {
         Self {
+            quotas: Quotas::new(&settings.limits),
             register: Register::new(settings.recording, settings.hold),
             settings,
             store: Store::default(),
@@ -175,8 +187,8 @@ impl Engine {
             emitted: HashMap::new(),
             digest: 0,
             backends: BTreeMap::new(),
+            leads: HashMap::new(),
             ports: BTreeMap::new(),
-            sni_ports: HashMap::new(),
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
@@ -218,6 +230,9 @@ impl Engine {
         }
         while let Some(port) = dirty.endpoints.pop_first() {
             self.compile_endpoints(&port, &mut dirty);
+        }
+        while let Some(cluster) = dirty.assignments.pop_first() {
+            self.compile_assignment(cluster, &mut dirty);
         }
         while let Some(gateway) = dirty.services.pop_first() {
             self.wish_service(&gateway, &mut dirty);
@@ -264,6 +279,7 @@ impl Engine {
             Change::Recorded(what, owner) => return self.take_record(what, owner, dirty),
         };
         let Some(replaced) = replaced else { return };
+        self.note_extent(&key, dirty);
         let name = &key.name;
         match key.kind {
             Kind::Namespace => {
@@ -332,12 +348,6 @@ impl Engine {
         dirty.statuses.insert(key.object());
     }
 
-    fn touch_endpoints(&self, service: &ObjectName, dirty: &mut Dirty) {
-        let start = ServicePort { service: service.clone(), port: 0 };
-        let ports = self.ports.range(start..).map(|(port, _)| port).take_while(|port| port.service == *service);
-        dirty.endpoints.extend(ports.cloned());
-    }
-
     /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
     fn evaluate(&mut self, key: &ParentKey, now: SystemTime, dirty: &mut Dirty) {
         self.counters.parents += 1;
@@ -362,6 +372,7 @@ impl Engine {
             self.bind(name, dirty);
             self.touch_rivals(name, dirty);
         }
+        let new = self.within_limits(key, new, dirty);
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);
         let old = self.parents.get(key).cloned();
@@ -511,22 +522,13 @@ impl Engine {
         }
     }
 
-    /// The hostnames that routes give a listener.
-    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
-        let all = self.contributions.from((listener.clone(), Hostname::any()));
-        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
-    }
-
-    /// The frontend of a listener, if its parent is there.
-    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
-        let parent = self.parents.get(&listener.parent)?;
-        Some(parent.frontend(parent.listener(&listener.name)?.port))
-    }
-
     /// Looks up what a route's rules refer to.
     fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         self.counters.routes += 1;
-        let new = self.store.route(key).map(|route| Resolution::of(resolve::resolve(route, &self.store)));
+        let new = self.store.route(key).map(|route| {
+            let resolved = resolve::resolve(route, &self.store, &self.settings.limits);
+            Resolution::of(self.of_namespace(key, route, resolved))
+        });
         let old = match &new {
             Some(new) => self.resolved.insert(key.clone(), new.clone()),
             None => self.resolved.remove(key),

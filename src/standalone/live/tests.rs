@@ -60,6 +60,7 @@ fn whose_a_refused_resource_is_is_looked_up_once_until_something_changes() {
         node: Arc::from("envoy"),
         kind: xds::Kind::Listener,
         name: Arc::from("a/edge:80"),
+        part: None,
         version: Arc::from("1"),
         text: Arc::from("no room"),
     };
