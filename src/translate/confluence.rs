@@ -2,6 +2,8 @@
 //! translation of the final objects from nothing; and *locality*, the work for one change does not grow with the
 //! number of hosts.
 
+mod facts;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,6 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use facts::subject;
 
 use super::certificate::issued_secret_name;
 use super::{
@@ -431,18 +435,6 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())
-}
-
-/// What a fact is about: a later one of the same replaces it.
-fn subject(fact: &Change) -> String {
-    match fact {
-        Change::Challenge(hostname, _) => hostname.to_string(),
-        Change::Awaited(secret, _) => format!("awaited {secret}"),
-        Change::Unexposed(gateway, _) => format!("Service of {gateway}"),
-        Change::TlsChallenges(_) => "TLS-ALPN-01".to_owned(),
-        Change::Trouble(secret, _) => secret.to_string(),
-        Change::Recorded(..) | Change::Put(_) | Change::Delete(_) => unreachable!("no event of these tests"),
-    }
 }
 
 /// Changes around one wildcard listener: its certificate, options and hostname, a narrower listener, routes.
