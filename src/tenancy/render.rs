@@ -17,8 +17,7 @@ use crate::model::{Hostname, ObjectName};
 
 /// The label that tells which namespaces may attach.
 pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
-/// The label that tells a namespace's apex.
-pub const HOST_LABEL: &str = "namespace.cozystack.io/host";
+pub use crate::inputs::HOST_LABEL;
 /// The annotation that tells who wrote the gateway label.
 pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
 /// The label that every namespace has its name in.
