@@ -118,7 +118,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
-    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone());
+    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };

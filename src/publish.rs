@@ -2,16 +2,21 @@
 
 use xds::{Kind, Resource as Encoded, Update};
 
-use crate::envoy::{self, ResourceName};
+use crate::envoy::{self, Edge, ResourceName};
 use crate::model::Cluster;
 use crate::translate::{Delta, Resource, ResourceKey};
 
 /// Encodes what changed.
 pub fn update(delta: &Delta) -> Update {
+    update_within(delta, &Edge::DEFAULT)
+}
+
+/// The same within an operator's limits of connections.
+pub fn update_within(delta: &Delta, edge: &Edge) -> Update {
     let mut update = Update::default();
     for (key, resource) in &delta.resources {
         match resource {
-            Some(resource) => update.upserts.push(encode(resource)),
+            Some(resource) => update.upserts.push(encode_within(resource, edge)),
             None => update.removals.push(name(key)),
         }
     }
@@ -20,8 +25,12 @@ pub fn update(delta: &Delta) -> Update {
 
 /// One resource as it is sent.
 pub fn encode(resource: &Resource) -> Encoded {
+    encode_within(resource, &Edge::DEFAULT)
+}
+
+fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
     match resource {
-        Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster(cluster)),
+        Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster_within(cluster, edge)),
         Resource::Endpoints(endpoints) => Encoded::new(endpoints.resource_name(), &envoy::endpoints(endpoints)),
         // The certificate is at hand as long as the engine has its Secret: it is not kept a second time.
         Resource::Secret(secret) => {
@@ -30,7 +39,7 @@ pub fn encode(resource: &Resource) -> Encoded {
         }
         Resource::Scope(scope) => Encoded::new(scope.resource_name(), &envoy::scope(scope)),
         Resource::Table(table) => Encoded::new(table.resource_name(), &envoy::table(table)),
-        Resource::Frontend(frontend) => Encoded::new(frontend.resource_name(), &envoy::listener(frontend)),
+        Resource::Frontend(frontend) => Encoded::new(frontend.resource_name(), &envoy::listener_within(frontend, edge)),
     }
 }
 

@@ -112,7 +112,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     };
     let tenancy_http_port = tenancy.ports.http;
     let mut site = Site {
-        live: Live::new(settings, tenancy, cache.clone(), view.clone()),
+        live: Live::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
         book,
         known,
         desk: desk.clone(),
@@ -184,7 +184,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
     // Envoys of the user this runs as.
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
-    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()));
+    let limits = xds::Limits { on_demand_secrets: options.edge.envoy_certificates, ..Default::default() };
+    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
     tasks.spawn(async move {
         let stopped = async move {
             // An error means that whoever could stop us is gone.

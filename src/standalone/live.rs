@@ -10,6 +10,7 @@ use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
 
+use crate::envoy::Edge;
 use crate::inputs::{Kind, ObjectKey};
 use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
@@ -34,6 +35,7 @@ pub struct Live {
     view: View,
     controller: String,
     /// The last publication that touched a Gateway.
+    edge: Edge,
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
     /// When each condition last changed its status.
@@ -96,6 +98,7 @@ impl Live {
             pipeline,
             cache,
             view,
+            edge: Edge::DEFAULT,
             published: BTreeMap::new(),
             generation: 0,
             since: BTreeMap::new(),
@@ -112,6 +115,13 @@ impl Live {
             known: (0, BTreeSet::new()),
             refused: None,
         }
+    }
+
+    /// The same with an operator's limits of connections.
+    #[must_use]
+    pub fn within(mut self, edge: Edge) -> Self {
+        self.edge = edge;
+        self
     }
 
     /// What owns hostnames and what is served, to be looked at.
@@ -150,7 +160,7 @@ impl Live {
         self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
-        self.generation = self.cache.publish(&self.view, publish::update(&delta));
+        self.generation = self.cache.publish(&self.view, publish::update_within(&delta, &self.edge));
         self.note_state();
         for key in delta.resources.keys() {
             if let Some(gateway) = gateway(key) {

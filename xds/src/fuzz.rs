@@ -32,6 +32,7 @@ fn limits() -> Limits {
         response_resources: 3,
         response_bytes: 4096,
         on_demand_secrets: 4,
+        unknown_secrets: 2,
         ..Default::default()
     }
 }

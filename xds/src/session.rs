@@ -292,10 +292,7 @@ impl Session {
                 // What the client no longer asks for is not refused by it either.
                 let unasked = sub.quarantine.extract_if(.., |name, _| !sub.named.contains_key(name));
                 self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
-            } else if let Some((name, _)) = sub.named.remove_entry(name.as_str()) {
-                if on_demand(&limits, kind, &name) {
-                    sub.on_demand -= 1;
-                }
+            } else if let Some(name) = sub.unsubscribe(&name, &limits) {
                 if sub.wildcard {
                     sub.answers.insert(name);
                 } else {
@@ -340,9 +337,7 @@ impl Session {
             let known = known.map(String::as_str);
             let name = tables.table(kind).intern(&name).unwrap_or_else(|| name.into());
             if kind != Kind::Secret || canonical_secret_name(&name) {
-                if sub.named.insert(name.clone(), asked).is_none() && on_demand(&limits, kind, &name) {
-                    sub.on_demand += 1;
-                }
+                sub.subscribe(&name, asked, tables.table(kind).current(&name).is_some(), &limits);
                 if known.is_some_and(|v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v)) {
                     continue;
                 }
@@ -359,8 +354,11 @@ impl Session {
                 sub.answers.insert(name);
             }
         }
-        if sub.named.len() > limits.names {
-            return Err(Refusal::TooManyNames { kind, found: sub.named.len(), limit: limits.names });
+        // Unknown secrets are not kept among the names, but until the client takes their answers they are held here.
+        let unanswered = if kind == Kind::Secret { sub.answers.len() } else { 0 };
+        let found = sub.named.len().max(unanswered);
+        if found > limits.names {
+            return Err(Refusal::TooManyNames { kind, found, limit: limits.names });
         }
         self.evict(kind);
         Ok(())
@@ -379,31 +377,12 @@ impl Session {
         }
     }
 
-    /// Takes the longest unasked on-demand secrets back, a sixteenth more than needed so that it is rare.
+    /// Takes on-demand secrets back where there are too many.
     fn evict(&mut self, kind: Kind) {
-        let limits = self.limits.clone();
-        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
-            return;
-        };
-        if sub.on_demand <= limits.on_demand_secrets {
-            return;
+        let names = self.subscriptions[kind as usize].as_deref_mut().map_or(0, |sub| sub.evict(&self.limits));
+        if names > 0 {
+            self.effects.push(Effect::Evicted { kind, names });
         }
-        let excess = sub.on_demand - limits.on_demand_secrets + limits.on_demand_secrets / 16;
-        let mut by_age: Vec<(u64, Arc<str>)> = sub
-            .named
-            .iter()
-            .filter(|(n, _)| on_demand(&limits, kind, n))
-            .map(|(n, asked)| (*asked, n.clone()))
-            .collect();
-        by_age.sort_unstable();
-        by_age.truncate(excess);
-        for (_, name) in &by_age {
-            sub.named.remove(name);
-            sub.answers.remove(name);
-            sub.taken_back.insert(name.clone());
-        }
-        sub.on_demand -= by_age.len();
-        self.effects.push(Effect::Evicted { kind, names: by_age.len() });
     }
 
     /// Handles the client's answer to a response.
@@ -454,10 +433,4 @@ impl Session {
             self.undefer();
         }
     }
-}
-
-/// Whether `name` is a secret Envoy fetches at a handshake and can fetch again. For a virtual host that was taken from it
-/// Envoy (1.40) does not ask again.
-fn on_demand(limits: &Limits, kind: Kind, name: &str) -> bool {
-    kind == Kind::Secret && !name.starts_with(&limits.regular_secret_prefix)
 }

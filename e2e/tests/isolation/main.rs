@@ -2,4 +2,6 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod edge;
+mod flood;
 mod site;
