@@ -186,6 +186,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
+    let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let result = loop {
         // Envoys are answered once the first whole translation is done: they never see half of it.
@@ -218,6 +219,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 cluster.settle(now(&term));
+            }
+            changed = unknown.changed() => {
+                changed.context("the cache is gone")?;
+                let total = *unknown.borrow_and_update();
+                cluster.asked_in_vain(total);
             }
             Some(ask) = questions.recv() => answer(&mut cluster, ask, now(&term)),
             _ = certificates.tick() => cluster.tend(now(&term)),

@@ -3,7 +3,7 @@
 use xds::{Kind, Resource as Encoded, Update};
 
 use crate::envoy::{self, Edge, ResourceName};
-use crate::model::Cluster;
+use crate::model::{Cluster, Frontend};
 use crate::translate::{Delta, Resource, ResourceKey};
 
 /// Encodes what changed.
@@ -21,6 +21,12 @@ pub fn update_within(delta: &Delta, edge: &Edge) -> Update {
         }
     }
     update
+}
+
+/// Listeners alone.
+pub fn listeners(frontends: &[Frontend], edge: &Edge) -> Update {
+    let made = |frontend: &Frontend| Encoded::new(frontend.resource_name(), &envoy::listener_within(frontend, edge));
+    Update { upserts: frontends.iter().map(made).collect(), removals: Vec::new() }
 }
 
 /// One resource as it is sent.
@@ -62,7 +68,7 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost};
+    use crate::model::{FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost};
 
     /// A resource is taken back under the name it was sent by.
     #[test]

@@ -216,6 +216,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
+    let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let patience = tokio::time::sleep(PATIENCE);
     tokio::pin!(patience);
@@ -233,6 +234,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 site.settle();
+            }
+            changed = unknown.changed() => {
+                changed.context("the cache is gone")?;
+                let total = *unknown.borrow_and_update();
+                if let Some(line) = site.live.asked_in_vain(total, site.start.elapsed()) {
+                    warn!("{line}");
+                }
             }
             Some(ask) = questions.recv() => site.answer(ask),
             Some(Where { host, answer }) = places_asked.recv() => {
@@ -321,6 +329,9 @@ impl Site {
 
     /// Does what time asks for: certificates begin and cease to be valid.
     fn tend(&mut self) -> Result<()> {
+        if let Some(line) = self.live.tend(self.start.elapsed()) {
+            info!("{line}");
+        }
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;

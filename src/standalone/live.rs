@@ -17,6 +17,7 @@ use crate::model::{Condition, ObjectName, SecretName, Status};
 use crate::pipeline::{Pipeline, Written};
 use crate::programmed::{Fleet, Refused};
 use crate::publish;
+use crate::standalone::flood::Flood;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
@@ -34,8 +35,9 @@ pub struct Live {
     cache: Cache,
     view: View,
     controller: String,
-    /// The last publication that touched a Gateway.
     edge: Edge,
+    flood: Flood,
+    /// The last publication that touched a Gateway.
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
     /// When each condition last changed its status.
@@ -99,6 +101,7 @@ impl Live {
             cache,
             view,
             edge: Edge::DEFAULT,
+            flood: Flood::default(),
             published: BTreeMap::new(),
             generation: 0,
             since: BTreeMap::new(),
@@ -160,7 +163,15 @@ impl Live {
         self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
-        self.generation = self.cache.publish(&self.view, publish::update_within(&delta, &self.edge));
+        let mut update = publish::update_within(&delta, &self.edge);
+        if self.flood.is_on() {
+            let listed = self.tls_listeners(true);
+            let names: BTreeSet<&str> = listed.upserts.iter().map(|listener| listener.name()).collect();
+            update.upserts.retain(|made| made.kind() != xds::Kind::Listener || !names.contains(made.name()));
+            drop(names);
+            update.upserts.extend(listed.upserts);
+        }
+        self.generation = self.cache.publish(&self.view, update);
         self.note_state();
         for key in delta.resources.keys() {
             if let Some(gateway) = gateway(key) {
@@ -192,6 +203,29 @@ impl Live {
             }
         }
         Ok(lines)
+    }
+
+    /// Takes in how many names were asked for in all that nobody has. Returns what people should know at once.
+    pub fn asked_in_vain(&mut self, total: u64, at: Duration) -> Option<String> {
+        if !self.flood.asked(total, at) {
+            return None;
+        }
+        self.generation = self.cache.publish(&self.view, self.tls_listeners(true));
+        Some("clients ask for many names that nobody has: listeners name every host for a while".to_owned())
+    }
+
+    /// Does what time asks for. Returns what people should know at once.
+    pub fn tend(&mut self, at: Duration) -> Option<String> {
+        if !self.flood.ends(at) {
+            return None;
+        }
+        self.generation = self.cache.publish(&self.view, self.tls_listeners(false));
+        Some("listeners name hosts by their parent domains again".to_owned())
+    }
+
+    fn tls_listeners(&self, listed: bool) -> xds::Update {
+        let frontends = self.engine().tls_frontends(listed);
+        publish::listeners(&frontends, &self.edge)
     }
 
     /// Notes which state the generation has that was just published.

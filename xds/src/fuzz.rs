@@ -135,7 +135,8 @@ impl<D: Dialect> World<D> {
                 Effect::Recovered { kind, name } => {
                     assert!(self.rejected.remove(&(kind, name)).is_some(), "what recovers was refused");
                 }
-                Effect::Answered { .. } | Effect::Acknowledged(_) | Effect::Evicted { .. } => {}
+                Effect::Answered { .. } | Effect::Acknowledged(_) | Effect::Evicted { .. } | Effect::Unknown { .. } => {
+                }
             }
         }
     }

@@ -142,7 +142,7 @@ impl<D: Dialect> World<D> {
                             "{kind} {name} recovers and was not refused"
                         );
                     }
-                    Effect::Answered { .. } | Effect::Evicted { .. } => {}
+                    Effect::Answered { .. } | Effect::Evicted { .. } | Effect::Unknown { .. } => {}
                 }
             }
             let out = out?;

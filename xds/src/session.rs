@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::kind::Rank;
-use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name};
+use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name, on_demand};
 use crate::view::{Generation, Tables};
 use crate::wire::DeltaRequest;
 use crate::{Kind, Limits, Resource};
@@ -56,6 +56,8 @@ pub(crate) enum Effect {
     Recovered { kind: Kind, name: Arc<str> },
     /// That many on-demand secrets were taken back.
     Evicted { kind: Kind, names: usize },
+    /// That many on-demand secrets were asked for that the view does not have.
+    Unknown { names: u64 },
 }
 
 /// Why a stream must end.
@@ -325,10 +327,12 @@ impl Session {
             // A client waits for its first answer even when there is nothing to be had.
             sub.greet |= held.is_empty();
         }
+        let mut unknown = 0;
         for name in subscribe {
             if name == "*" {
                 continue;
             }
+            unknown += u64::from(on_demand(&limits, kind, &name) && tables.table(kind).current(&name).is_none());
             sub.explicit = true;
             let known = held.get(&name).or_else(|| {
                 // A client that asked by an alias holds the resource by its name.
@@ -345,6 +349,9 @@ impl Session {
             }
             // A name asked for again is answered again: the client may have dropped the resource.
             sub.answers.insert(name);
+        }
+        if unknown > 0 {
+            self.effects.push(Effect::Unknown { names: unknown });
         }
         // What the client holds of its subscription and is no more.
         for name in held.into_keys() {

@@ -316,6 +316,7 @@ impl<D: Dialect> Conversation<D> {
                 }
                 Effect::Recovered { kind, name } => ledger.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
+                Effect::Unknown { names } => self.shelf.asked_in_vain(names),
             }
         }
         if self.standing.show(&self.session, self.serving()) {
