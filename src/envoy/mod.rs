@@ -13,6 +13,7 @@ mod bootstrap;
 mod chain;
 mod cluster;
 mod connection_manager;
+mod constraints;
 mod cors;
 mod descriptors;
 mod domain;
@@ -40,6 +41,7 @@ mod testdata;
 
 pub use bootstrap::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static, keys_files};
 pub use cluster::{REFUSED, cluster, cluster_within, endpoints};
+pub use constraints::check;
 pub use domain::{DomainMatcher, ServerNameMatcher};
 pub use edge::Edge;
 pub use listener::{listener, listener_within};

@@ -4,4 +4,7 @@
 
 mod edge;
 mod flood;
+mod ownership;
+mod refusals;
 mod site;
+mod strict;
