@@ -151,6 +151,9 @@ impl Session {
                 sub.answers.remove(&name);
             }
             let owed = std::mem::take(&mut sub.greet);
+            // Secrets that were unknown when they were asked for count from now on.
+            self.evict(kind);
+            let sub = self.subscriptions[kind as usize].as_deref_mut()?;
             if kind == Kind::Secret && page.items.len() > 1 {
                 sub.probes.extend(one_by_one(page.items));
                 return sub.probes.pop_front();
