@@ -1,6 +1,7 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
 mod claims;
+mod edge;
 mod issuer_use;
 mod names;
 
@@ -19,6 +20,7 @@ use crate::certificates::{
 };
 use crate::limits::Limits;
 
+pub use self::edge::{Edge, Ready};
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
@@ -65,6 +67,8 @@ pub enum Command {
     Bootstrap(Bootstrap),
     /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
     Drain(Drain),
+    /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1
+    Ready(Ready),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
@@ -230,6 +234,9 @@ pub struct Standalone {
     pub internal_ca: InternalCa,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub edge: Edge,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -342,6 +349,9 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub internal_ca: InternalCa,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub edge: Edge,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -506,7 +516,7 @@ pub struct Explain {
 Example:
   gatewright bootstrap > bootstrap.json && envoy -c bootstrap.json
   gatewright bootstrap --xds gatewright-xds.gatewright-system.svc:18000 --tls-dir /tls \\
-    --envoy-admin /run/admin.sock --ready 0.0.0.0:19003 --memory-limit 2147483648 --file /run/bootstrap.json")]
+    --envoy-admin /run/admin.sock --memory-limit 2147483648 --file /run/bootstrap.json")]
 pub struct Bootstrap {
     /// The Envoy's name in statuses and logs
     #[arg(long, default_value = "envoy")]
@@ -520,8 +530,9 @@ pub struct Bootstrap {
     /// Directory with the Envoy's tls.crt, tls.key and ca.crt
     #[arg(long, value_name = "DIR", requires = "xds")]
     pub tls_dir: Option<PathBuf>,
-    /// Where it says over HTTP that it is ready, at /ready, for a readiness probe: once its first configuration has come, and
-    /// until it drains. No Gateway can have that port [default: nowhere]
+    /// Where it says over HTTP that it is ready, at /ready, for a load balancer that asks so: once its first configuration has
+    /// come, and until it drains. No Gateway can have that port, and who reaches it can use it up: in a pod `gatewright
+    /// ready` is the better probe [default: nowhere]
     #[arg(long, value_name = "ADDRESS", requires = "xds")]
     pub ready: Option<SocketAddr>,
     /// What its container may use, in bytes: close below nine tenths of it on the heap it takes no more requests

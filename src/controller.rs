@@ -124,7 +124,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
-    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone());
+    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
@@ -194,6 +194,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
+    let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
@@ -228,6 +229,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 cluster.settle(now(&term));
+            }
+            changed = unknown.changed() => {
+                changed.context("the cache is gone")?;
+                let total = *unknown.borrow_and_update();
+                cluster.asked_in_vain(total);
             }
             Some(ask) = questions.recv() => answer(&mut cluster, ask, now(&term)),
             _ = beats.tick() => {}

@@ -93,6 +93,7 @@ fn perform(command: Command) -> Result<bool> {
             print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)
         }
         Command::Drain(options) => runtime()?.block_on(drain::drain(options)),
+        Command::Ready(options) => runtime()?.block_on(drain::ready(options)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "gatewright", &mut io::stdout());
             Ok(true)

@@ -140,7 +140,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let owned: Vec<Change> = owned.into_iter().map(|(what, owner)| Change::Recorded(what, Some(owner))).collect();
     let tenancy_http_port = tenancy.ports.http;
     let mut site = Site {
-        live: Live::new(settings, tenancy, cache.clone(), view.clone()),
+        live: Live::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
         book,
         known,
         owners,
@@ -215,7 +215,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
     // Envoys of the user this runs as.
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
-    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()));
+    let limits = xds::Limits { on_demand_secrets: options.edge.envoy_certificates, ..Default::default() };
+    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
     tasks.spawn(async move {
         let stopped = async move {
             // An error means that whoever could stop us is gone.
@@ -248,6 +249,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
+    let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let patience = tokio::time::sleep(PATIENCE);
     tokio::pin!(patience);
@@ -267,6 +269,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 site.settle();
+            }
+            changed = unknown.changed() => {
+                changed.context("the cache is gone")?;
+                let total = *unknown.borrow_and_update();
+                if let Some(line) = site.live.asked_in_vain(total, site.start.elapsed()) {
+                    warn!("{line}");
+                }
             }
             Some(ask) = questions.recv() => site.answer(ask)?,
             Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
@@ -370,6 +379,9 @@ impl Site {
 
     /// Does what time asks for: certificates begin and cease to be valid.
     fn tend(&mut self) -> Result<()> {
+        if let Some(line) = self.live.tend(self.start.elapsed()) {
+            info!("{line}");
+        }
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;

@@ -31,7 +31,7 @@ use super::chain::network_filter;
 use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{ResourceName, cors, limits, misdirected};
+use super::{Edge, ResourceName, cors, limits, misdirected};
 use crate::model::{Elsewhere, FrontendId, Hostname, TableId};
 
 /// The header that carries frontend and host to the choice of the scope. Like [`LISTENER_HEADER`] it is overwritten
@@ -82,7 +82,7 @@ pub(super) enum Routes<'a> {
 }
 
 /// The network filter "HTTP". The same for all chains of a frontend but for the routes and the early header.
-pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>) -> Filter {
+pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, edge: &Edge) -> Filter {
     let plain = matches!(routes, Routes::Plain(_));
     let (route_specifier, early, local_replies) = match routes {
         Routes::Plain(table) => (rds(table), Vec::new(), None),
@@ -100,7 +100,10 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>) ->
         local_reply_config: local_replies,
         http_filters: http_filters(plain, cdn_id),
         common_http_protocol_options: Some(HttpProtocolOptions {
-            idle_timeout: seconds(limits::IDLE_SECONDS),
+            idle_timeout: seconds(edge.idle_seconds),
+            max_connection_duration: (edge.max_connection_seconds > 0)
+                .then(|| seconds(edge.max_connection_seconds))
+                .flatten(),
             max_headers_count: uint(limits::HEADERS_COUNT),
             headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
             ..Default::default()
@@ -119,6 +122,8 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>) ->
         request_timeout: seconds(0),
         request_headers_timeout: seconds(limits::REQUEST_HEADERS_SECONDS),
         stream_idle_timeout: seconds(limits::STREAM_IDLE_SECONDS),
+        // A connection that is too old ends with an answer that says so, in place of between two requests.
+        http1_safe_max_connection_duration: true,
         // No `server` header and no `via` of our own: neither tells anybody what runs here.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         use_remote_address: boolean(true),
@@ -207,7 +212,8 @@ mod tests {
     use crate::envoy::testdata::{frontend, host};
 
     fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
-        let Some(ConfigType::TypedConfig(config)) = filter(&frontend(port), "test", routes).config_type else {
+        let Some(ConfigType::TypedConfig(config)) = filter(&frontend(port), "test", routes, &Edge::DEFAULT).config_type
+        else {
             panic!("a configuration")
         };
         HttpConnectionManager::decode(config.value.as_slice()).expect("a connection manager")

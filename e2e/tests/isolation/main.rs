@@ -3,7 +3,9 @@
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
 mod differential;
+mod edge;
 mod endpoints;
+mod flood;
 mod framing;
 mod framing;
 mod issuers;
