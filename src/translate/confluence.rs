@@ -2,6 +2,7 @@
 //! translation of the final objects from nothing; and *locality*, the work for one change does not grow with the
 //! number of hosts.
 
+mod facts;
 mod locality;
 
 use std::collections::BTreeMap;
@@ -12,10 +13,12 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use facts::subject;
+
 use super::certificate::issued_secret_name;
 use super::{
-    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey, ServiceIntent,
-    Settings, Wish,
+    Asked, ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey,
+    ServiceIntent, Settings, Wish,
 };
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::limits::Limits;
@@ -324,11 +327,14 @@ fn event() -> impl Strategy<Value = Change> {
 
 fn challenge() -> impl Strategy<Value = Change> {
     let port = proptest::sample::select(vec![80, 80, 443, 8080]);
-    let answer = (pick(HOSTS), port, pick(&["", "one", "one", "two"])).prop_map(|(hostname, port, thumbprint)| {
-        let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
-        let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
-        Change::Challenge(hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname")), answer)
-    });
+    let thumbprint = pick(&["", "one", "one", "two"]);
+    let answer =
+        (pick(HOSTS), pick(NAMESPACES), port, thumbprint).prop_map(|(hostname, namespace, port, thumbprint)| {
+            let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
+            let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
+            let hostname = hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname"));
+            Change::Challenge(Asked { hostname, namespace: namespace.into() }, answer)
+        });
     let trouble = (pick(&["", "no luck"])).prop_map(|text| {
         let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
         Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
@@ -403,30 +409,10 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     for batch in batches {
         for change in &batch {
             match change {
-                Change::Put(object) => last.insert(object.key(), Some(object.clone())),
-                Change::Delete(key) => last.insert(key.clone(), None),
-                Change::Challenge(hostname, _) => {
-                    told.insert(hostname.to_string(), change.clone());
-                    continue;
-                }
-                Change::Awaited(secret, _) => {
-                    told.insert(format!("awaited {secret}"), change.clone());
-                    continue;
-                }
-                Change::Unexposed(gateway, _) => {
-                    told.insert(format!("Service of {gateway}"), change.clone());
-                    continue;
-                }
-                Change::TlsChallenges(_) => {
-                    told.insert("TLS-ALPN-01".to_owned(), change.clone());
-                    continue;
-                }
-                Change::Recorded(..) => unreachable!("the engine keeps the record itself"),
-                Change::Trouble(secret, _) => {
-                    told.insert(secret.to_string(), change.clone());
-                    continue;
-                }
-            };
+                Change::Put(object) => drop(last.insert(object.key(), Some(object.clone()))),
+                Change::Delete(key) => drop(last.insert(key.clone(), None)),
+                fact => drop(told.insert(subject(fact), fact.clone())),
+            }
         }
         world.take(engine.apply(batch, now()));
         prop_assert_eq!(world.contested(), "");

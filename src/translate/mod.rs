@@ -14,6 +14,7 @@ mod confluence;
 mod counters;
 mod deadline;
 mod delta;
+mod denied;
 mod document;
 mod emit;
 mod endpoints;
@@ -29,6 +30,7 @@ mod key;
 mod limits;
 mod ownership;
 mod parent;
+mod policy;
 mod precedence;
 mod quota;
 mod report;
@@ -44,10 +46,11 @@ mod wishes;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
-pub use challenge::ChallengeAnswer;
+pub use challenge::{Asked, ChallengeAnswer};
 pub use claims::Family;
 pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
+pub use denied::EndpointPolicy;
 pub use document::{parent_ref, status_document};
 pub use engine::{Engine, Settings};
 pub use explain::{Explanation, Host, Link, Question};
@@ -57,6 +60,7 @@ pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use ownership::{Ownable, Ownership, Recording};
 pub use parent::{Parent, ParentListener, Protocol};
+pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };
