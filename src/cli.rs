@@ -1,16 +1,27 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
+mod claims;
+mod edge;
+mod issuer_use;
+mod names;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use acme::Denied;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
+pub use self::claims::{Claims, ClaimsVerb};
+pub use self::names::{Names, Unlabelled};
 use crate::certificates::{
-    Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
+    Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
 use crate::limits::Limits;
+
+pub use self::edge::{Edge, Ready};
+pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -48,12 +59,16 @@ pub enum Command {
     Status(Status),
     /// Print every certificate: issuer, end, what happens next and when, the last error, what is left of limits
     Certs(Certs),
+    /// Show who owns which hostname on shared addresses, and release one
+    Claims(Claims),
     /// Follow a URL through the running program, up to the first link that fails
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere
     Bootstrap(Bootstrap),
     /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
     Drain(Drain),
+    /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1
+    Ready(Ready),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
@@ -118,6 +133,9 @@ pub struct Acme {
     /// Where DNS is asked [default: the machine's resolvers]; may be repeated
     #[arg(long = "acme-resolver", value_name = "IP:PORT")]
     pub acme_resolvers: Vec<SocketAddr>,
+    /// Private network where authoritative name servers may be asked all the same; may be repeated
+    #[arg(long = "acme-allowed-network", value_name = "CIDR")]
+    pub acme_allowed_networks: Vec<IpNet>,
     /// Directory for a trial after a first failure
     #[arg(long, value_name = "URL", requires = "acme_directory")]
     pub acme_trial: Option<String>,
@@ -145,6 +163,18 @@ pub struct Tenants {
     /// between namespaces; 0: it is free at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub names: Names,
+}
+
+/// Which endpoints are used.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Endpoints {
+    /// Networks in which no endpoint of a Service is used, besides link-local and multicast addresses, metadata services of
+    /// clouds and Envoy's own listeners: those of nodes, for example (docs/security.md)
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub denied_endpoint_networks: Vec<IpNet>,
 }
 
 /// Who of several claimants of a hostname has it.
@@ -192,7 +222,19 @@ pub struct Standalone {
     pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub internal_ca: InternalCa,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub edge: Edge,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
@@ -219,12 +261,6 @@ pub enum TenantDirectories {
     Known,
     /// Any: the controller connects to whatever a tenant names, but for --tenant-denied-networks
     Any,
-}
-
-/// Loopback, link-local (where clouds answer for their credentials), and what is nobody's.
-fn denied_networks() -> Vec<IpNet> {
-    let all = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/128", "::1/128", "fe80::/10", "fd00:ec2::254/128"];
-    all.map(|network| network.parse().expect("a network")).to_vec()
 }
 
 /// `controller`
@@ -267,10 +303,17 @@ pub struct Controller {
     /// Which ACME directories TenantGateways may name by gatewright.io/acme-directory
     #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
     pub tenant_acme_directories: TenantDirectories,
-    /// Networks that nothing is sent to because a TenantGateway names it: directories of --tenant-acme-directories any, and
-    /// name servers of rfc2136. Add those of pods and Services; what is given takes the place of the default
-    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = denied_networks())]
+    /// Networks that nothing is sent to because a tenant names it: directories of --tenant-acme-directories any, name servers
+    /// of rfc2136, and those of tenants' zones. Add those of pods and Services where they are public; what is given takes the
+    /// place of the default
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = Denied::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
+    /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub tenant_allowed_networks: Vec<IpNet>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
     /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
     /// here [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
@@ -282,6 +325,9 @@ pub struct Controller {
     /// between namespaces; 0: it is free at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub names: Names,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
@@ -297,6 +343,15 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub internal_ca: InternalCa,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub edge: Edge,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -331,7 +386,13 @@ pub struct Translate {
     pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
 }
 
 /// `lint`
@@ -359,6 +420,12 @@ pub struct Lint {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
 }
 
 /// `status`
@@ -449,7 +516,7 @@ pub struct Explain {
 Example:
   gatewright bootstrap > bootstrap.json && envoy -c bootstrap.json
   gatewright bootstrap --xds gatewright-xds.gatewright-system.svc:18000 --tls-dir /tls \\
-    --envoy-admin /run/admin.sock --ready 0.0.0.0:19003 --memory-limit 2147483648 --file /run/bootstrap.json")]
+    --envoy-admin /run/admin.sock --memory-limit 2147483648 --file /run/bootstrap.json")]
 pub struct Bootstrap {
     /// The Envoy's name in statuses and logs
     #[arg(long, default_value = "envoy")]
@@ -463,8 +530,9 @@ pub struct Bootstrap {
     /// Directory with the Envoy's tls.crt, tls.key and ca.crt
     #[arg(long, value_name = "DIR", requires = "xds")]
     pub tls_dir: Option<PathBuf>,
-    /// Where it says over HTTP that it is ready, at /ready, for a readiness probe: once its first configuration has come, and
-    /// until it drains. No Gateway can have that port [default: nowhere]
+    /// Where it says over HTTP that it is ready, at /ready, for a load balancer that asks so: once its first configuration has
+    /// come, and until it drains. No Gateway can have that port, and who reaches it can use it up: in a pod `gatewright
+    /// ready` is the better probe [default: nowhere]
     #[arg(long, value_name = "ADDRESS", requires = "xds")]
     pub ready: Option<SocketAddr>,
     /// What its container may use, in bytes: close below nine tenths of it on the heap it takes no more requests
@@ -525,6 +593,7 @@ impl Acme {
             addresses: self.acme_addresses.clone(),
             resolvers: self.acme_resolvers.clone(),
             trial: self.acme_trial.clone(),
+            allowed_networks: self.acme_allowed_networks.iter().copied().map(Network).collect(),
             ..IssuerSettings::default()
         };
         settings.check("--acme-")?;

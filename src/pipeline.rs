@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::inputs::{Gate, Kind, ListenerSet, Namespace, Object, ObjectKey, Route};
+use crate::inputs::{Gate, Kind, ListenerSet, Namespace, Object, ObjectKey, Route, Secret};
 use crate::model::ObjectName;
 use crate::tenancy::{
     self, Brought, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, Tenancy, names, tenant_of,
 };
-use crate::translate::{Change, Delta, Engine, RouteKey, Settings};
+use crate::translate::{Change, Delta, Engine, Ownable, RouteKey, Settings};
 
 /// Where desired objects go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Pipeline {
     withheld: BTreeMap<ObjectName, ListenerSet>,
     /// TenantGateways whose Gateway is ours: there hostnames have to be granted.
     governed: BTreeSet<ObjectName>,
+    /// What tenancy is to be told of the record of ownership.
+    owned: Vec<tenancy::Change>,
 }
 
 /// What changes lead to.
@@ -64,6 +66,7 @@ impl Pipeline {
             theirs: BTreeSet::new(),
             withheld: BTreeMap::new(),
             governed: BTreeSet::new(),
+            owned: Vec::new(),
         }
     }
 
@@ -102,6 +105,10 @@ impl Pipeline {
                     self.namespaces.remove(&key.name.name);
                     batch.namespaces.insert(key.name.name.clone());
                 }
+                Change::Put(Object::Secret(secret)) => {
+                    let secret = self.keep_last_good(secret.clone(), &batch, now);
+                    batch.put(Change::Put(Object::Secret(secret)));
+                }
                 Change::Put(Object::ListenerSet(set)) => {
                     self.withheld.remove(&set.meta.name);
                     batch.put(change);
@@ -110,14 +117,28 @@ impl Pipeline {
             }
         }
         self.ask_for_secrets(&batch, &mut asked);
+        asked.extend(std::mem::take(&mut self.owned));
         let decided = self.tenancy.apply(asked);
         if self.written == Written::Here {
             self.take_back(&decided, &mut batch);
         }
         self.tell_who_issues(&decided, &mut batch);
         self.lay_grants(&decided, &mut batch);
-        let delta = self.engine.apply(batch.facts.into_iter().chain(batch.changes.into_values()).collect(), now);
+        let facts = batch.facts.into_iter();
+        let recorded: Vec<Ownable> = facts.as_slice().iter().filter_map(recorded).cloned().collect();
+        let delta = self.engine.apply(facts.chain(batch.changes.into_values()).collect(), now);
+        for what in recorded.iter().chain(delta.records.keys()) {
+            self.tell_owner(what);
+        }
         Outcome { delta, tenancy: decided }
+    }
+
+    /// Tells tenancy which namespace owns a hostname on the addresses that Gateways share: of several TenantGateways whose
+    /// claimants ask for it, that namespace's has it.
+    fn tell_owner(&mut self, what: &Ownable) {
+        let Ownable::Hostname(hostname) = what else { return };
+        let owner = self.engine.owner(what).filter(|owner| owner.released.is_none());
+        self.owned.push(tenancy::Change::Owned(hostname.clone(), owner.map(|owner| owner.namespace.clone())));
     }
 
     /// What a change of an object tells tenancy.
@@ -172,6 +193,17 @@ impl Pipeline {
             }
             asked.push(tenancy::Change::Existing(derived, there));
         }
+    }
+
+    /// A Secret with the certificate that it had before, where it has none now that can be served. One that was deleted meanwhile
+    /// has no certificate from before.
+    fn keep_last_good(&self, secret: Secret, batch: &Batch, now: SystemTime) -> Secret {
+        let before = match batch.changes.get(&ObjectKey::new(Kind::Secret, secret.name.clone())) {
+            Some(Change::Put(Object::Secret(before))) => Some(before),
+            Some(_) => None,
+            None => self.engine.store().secret(&secret.name).map(Arc::as_ref),
+        };
+        secret.following(before, now)
     }
 
     /// What is in the Secrets that TenantGateways come to name, whenever those came.
@@ -320,11 +352,8 @@ impl Pipeline {
         }
         let verdict = self.tenancy.verdict(&Claimant::from(&set).key, &tenant);
         let granted = |listener: &crate::inputs::Listener| {
-            listener.protocol == "HTTP"
-                || listener
-                    .hostname
-                    .as_ref()
-                    .is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
+            let hostname = listener.hostname.as_ref();
+            hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
         };
         let listeners: Vec<_> = set.listeners.iter().filter(|listener| granted(listener)).cloned().collect();
         if listeners.len() == set.listeners.len() {
@@ -363,6 +392,14 @@ impl Batch {
             Some(key) => drop(self.changes.insert(key, change)),
             None => self.facts.push(change),
         }
+    }
+}
+
+/// What a change of the record of ownership is about.
+fn recorded(change: &Change) -> Option<&Ownable> {
+    match change {
+        Change::Recorded(what, _) => Some(what),
+        _ => None,
     }
 }
 

@@ -242,9 +242,7 @@ impl Engine {
             if claims.is_empty() {
                 self.sni.remove(hostname);
             }
-            if before.is_some() != content.is_some() {
-                self.place_challenge(hostname, &id.gateway, dirty);
-            }
+            self.place_challenge(hostname, &id.gateway, dirty);
             if before != content {
                 // Others may now share the name, or no longer.
                 dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
@@ -273,6 +271,20 @@ impl Engine {
         }
     }
 
+    /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
+    /// are hosts: for times in which clients ask for many names that nobody has.
+    pub fn tls_frontends(&self, listed: bool) -> Vec<Frontend> {
+        let made = self.frontends.iter().filter_map(|(id, state)| {
+            let mut frontend = self.frontend(id)?;
+            let FrontendKind::Tls { gate, .. } = &mut frontend.kind else { return None };
+            if listed {
+                gate.clone_from(state.gate.all());
+            }
+            Some(frontend)
+        });
+        made.collect()
+    }
+
     fn frontend(&self, id: &FrontendId) -> Option<Frontend> {
         let frontend = self.frontends.get(id)?;
         let is_used = !frontend.winners.is_empty() || frontend.is_plain() && !frontend.challenges.is_empty();
@@ -290,7 +302,8 @@ impl Engine {
                 FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
             }
         };
-        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
+        let (addresses, cdn_id) = (frontend.addresses.clone(), self.behind.cdn_id());
+        Some(Frontend { id: id.clone(), addresses, port: frontend.port, cdn_id, kind })
     }
 
     /// The routes that serve a hostname through a listener, in order of precedence.
@@ -313,7 +326,10 @@ impl Engine {
             matches: m.clone(),
             rule: derive_port(&rule.rule, id.port, tls),
         };
-        ranked.into_iter().map(route).collect()
+        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let guard = self.escaped_slashes(listener).filter(|_| !routes.is_empty());
+        let guard = guard.map(|guard| Route { rule: derive_port(&guard.rule, id.port, tls), ..guard });
+        guard.into_iter().chain(routes).collect()
     }
 
     /// The route that takes a hostname whole.

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach::{self, Attachment, Handed, handed_out};
-use super::certificate::Served;
-use super::challenge::ChallengeAnswer;
+use super::challenge::ChallengeAnswers;
 use super::claims::claims_of;
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
+use super::denied::EndpointPolicy;
 use super::emit::Emitted;
-use super::endpoints::PortState;
+use super::endpoints::Behind;
 use super::exposure::ServiceIntent;
 use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
@@ -28,7 +28,8 @@ use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::limits::Quotas;
 use super::ownership::{Ownable, Recording, Register};
-use super::parent::{self, Parent};
+use super::parent::{self, Parent, Surroundings};
+use super::policy::IssuerPolicy;
 use super::resolve::{self, Resolution};
 use super::status::Reported;
 use super::wishes::Wished;
@@ -61,10 +62,16 @@ pub struct Settings {
     pub hold: u64,
     /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
     pub believes_creation_times: bool,
+    /// Who may ask which issuer for which hostnames.
+    pub issuers: IssuerPolicy,
+    /// Which addresses endpoints may have.
+    pub endpoints: EndpointPolicy,
+    /// What tells this installation from others; in a cluster its Namespace does.
+    pub installation: Arc<str>,
 }
 
 impl Settings {
-    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
+    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none. Every listener may ask every issuer.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
         Self {
             controller: controller.to_owned(),
@@ -76,6 +83,9 @@ impl Settings {
             recording: Recording::Here,
             hold: 0,
             believes_creation_times: true,
+            issuers: IssuerPolicy::default(),
+            endpoints: EndpointPolicy::default(),
+            installation: Arc::default(),
         }
     }
 }
@@ -105,8 +115,8 @@ pub struct Engine {
     pub(super) solved: Index<ListenerId, Hostname>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
-    /// How the HTTP-01 challenges of hosts are answered.
-    pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// How the HTTP-01 challenges of hosts are answered, and where.
+    pub(super) challenges: ChallengeAnswers,
     /// Which certificates issuers are to make.
     pub(super) wished: Wished,
     /// Who answers TLS-ALPN-01.
@@ -118,8 +128,7 @@ pub struct Engine {
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
-    pub(super) leads: HashMap<ClusterId, ServicePort>,
-    pub(super) ports: BTreeMap<ServicePort, PortState>,
+    pub(super) behind: Behind,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
@@ -161,8 +170,9 @@ impl Engine {
         Self {
             quotas: Quotas::new(&settings.limits),
             register: Register::new(settings.recording, settings.hold),
+            store: Store::in_cluster(settings.envoys.as_ref().map(|envoys| envoys.namespace.clone())),
+            behind: Behind::new(&settings.installation),
             settings,
-            store: Store::default(),
             parents: BTreeMap::new(),
             parents_by_secret: Index::default(),
             secrets_of: Index::default(),
@@ -179,7 +189,7 @@ impl Engine {
             solved: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
-            challenges: BTreeMap::new(),
+            challenges: ChallengeAnswers::default(),
             wished: Wished::default(),
             tls_challenges: None,
             troubles: BTreeMap::new(),
@@ -187,8 +197,6 @@ impl Engine {
             emitted: HashMap::new(),
             digest: 0,
             backends: BTreeMap::new(),
-            leads: HashMap::new(),
-            ports: BTreeMap::new(),
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
@@ -271,7 +279,7 @@ impl Engine {
                 let replaced = self.store.delete(&key);
                 (key, replaced)
             }
-            Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::Challenge(asked, answer) => return self.set_challenge(asked, answer, dirty),
             Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
@@ -280,6 +288,7 @@ impl Engine {
         };
         let Some(replaced) = replaced else { return };
         self.note_extent(&key, dirty);
+        self.touch_addresses(&replaced.reserved, dirty);
         let name = &key.name;
         match key.kind {
             Kind::Namespace => {
@@ -288,6 +297,7 @@ impl Engine {
                 dirty.attachments.extend(self.store.routes_in(namespace));
                 // A label may let it have names below somebody else's wildcard.
                 dirty.owned.extend(self.register.denied(namespace).cloned());
+                self.touch_namespace(namespace, dirty);
             }
             Kind::GatewayClass => {
                 self.touch_class(name, dirty);
@@ -351,18 +361,20 @@ impl Engine {
     /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
     fn evaluate(&mut self, key: &ParentKey, now: SystemTime, dirty: &mut Dirty) {
         self.counters.parents += 1;
+        let around = Surroundings { store: &self.store, settings: &self.settings, now };
         let new = match key {
             ParentKey::Gateway(name) => self
                 .store
                 .gateway(name)
                 .filter(|gateway| self.is_ours(&gateway.class))
-                .map(|gateway| parent::gateway(gateway, &self.store, &self.settings, now)),
+                .map(|gateway| parent::gateway(gateway, &around)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
-                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &self.store, now))
+                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &around))
             }),
         };
+        let new = self.within_limits(key, new, dirty);
         if let ParentKey::Gateway(name) = key {
             // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
             let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
@@ -372,7 +384,6 @@ impl Engine {
             self.bind(name, dirty);
             self.touch_rivals(name, dirty);
         }
-        let new = self.within_limits(key, new, dirty);
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);
         let old = self.parents.get(key).cloned();
@@ -385,6 +396,7 @@ impl Engine {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
         self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
+        self.touch_slashes(old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
@@ -404,10 +416,7 @@ impl Engine {
         };
         let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
-        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
-            Served::Issued(wish, _) => Some(wish.secret.clone()),
-            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
-        });
+        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| l.served.secret().cloned());
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
         for secret in held.difference(&wanted) {

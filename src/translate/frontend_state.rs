@@ -191,6 +191,7 @@ impl Engine {
             }
             let old = held.iter().map(|ip| (*ip, held_port));
             for socket in old.chain(wanted.iter().map(|ip| (*ip, port))) {
+                self.touch_socket(socket.0, dirty);
                 let rivals: Vec<_> = self.sockets.of(&socket).cloned().collect();
                 for rival in rivals {
                     self.touch_frontend(&rival.1, dirty);
@@ -211,8 +212,11 @@ impl Engine {
         dirty.frontends.insert(id.clone());
         dirty.services.insert(id.gateway.clone());
         dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
-        let listeners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners());
-        dirty.statuses.extend(listeners.map(|listener| listener.parent.object()));
+        for listener in self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners()) {
+            dirty.statuses.insert(listener.parent.object());
+            // Whose port it is decides who gets certificates.
+            dirty.wishing.insert(listener.parent.clone());
+        }
     }
 
     /// The addresses a Gateway is bound to, sorted.

@@ -32,6 +32,7 @@ fn limits() -> Limits {
         response_resources: 3,
         response_bytes: 4096,
         on_demand_secrets: 4,
+        unknown_secrets: 2,
         ..Default::default()
     }
 }
@@ -148,7 +149,8 @@ impl<D: Dialect> World<D> {
                     true => drop(self.rejected.remove(&(kind, name))),
                     false => drop(self.rejected.insert((kind, name), version)),
                 },
-                Effect::Answered { .. } | Effect::Acknowledged(_) | Effect::Evicted { .. } => {}
+                Effect::Answered { .. } | Effect::Acknowledged(_) | Effect::Evicted { .. } | Effect::Unknown { .. } => {
+                }
             }
         }
     }
