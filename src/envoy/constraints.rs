@@ -196,6 +196,24 @@ mod tests {
         assert_eq!(verdict(&with(|_| ())), Ok(()));
     }
 
+    /// Envoy takes a field that is not set where only some characters are forbidden.
+    #[test]
+    fn a_weighted_cluster_without_a_header_passes() {
+        use envoy_types::pb::envoy::config::route::v3::{
+            WeightedCluster, route_action::ClusterSpecifier, weighted_cluster::ClusterWeight,
+        };
+        let share = |name: &str| ClusterWeight { name: name.into(), ..Default::default() };
+        let clusters = WeightedCluster { clusters: vec![share("a"), share("b")], ..Default::default() };
+        let table = with(|route| {
+            let action = RouteAction {
+                cluster_specifier: Some(ClusterSpecifier::WeightedClusters(clusters)),
+                ..Default::default()
+            };
+            route.action = Some(Action::Route(action));
+        });
+        assert_eq!(verdict(&table), Ok(()));
+    }
+
     #[test]
     fn what_envoy_refuses_is_named_with_its_place() {
         let regex = |regex: &str| {

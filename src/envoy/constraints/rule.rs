@@ -123,8 +123,8 @@ impl Characters {
                 !name.is_empty() && name.chars().all(token)
             }
             Characters::Value => text.chars().all(|c| c == '\t' || !(c < ' ' || c == '\u{7f}')),
-            Characters::LooseName => !text.is_empty() && text.chars().all(loose),
-            Characters::LooseValue => text.chars().all(loose),
+            // Where it is not strict, a name may be empty, too: most fields of the kind are not set.
+            Characters::LooseName | Characters::LooseValue => text.chars().all(loose),
         }
     }
 }
