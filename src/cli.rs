@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use crate::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
+use crate::limits::Limits;
 
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 
@@ -148,6 +149,10 @@ pub struct Tenants {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
 }
 
 /// Who of several claimants of a hostname has it.
@@ -190,6 +195,9 @@ pub struct Standalone {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
@@ -268,8 +276,7 @@ pub struct Controller {
     #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
     pub tenant_acme_directories: TenantDirectories,
     /// Networks that nothing is sent to because a tenant names it: directories of --tenant-acme-directories any, name servers
-    /// of rfc2136, and those of tenants' zones. Add those of pods and Services where they are public; what is given takes the
-    /// place of the default
+    /// of rfc2136 and of zones. Add public ones of pods and Services; what is given takes the place of the default
     #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = Denied::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
     /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
@@ -282,6 +289,10 @@ pub struct Controller {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
@@ -291,6 +302,9 @@ pub struct Controller {
     /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
     #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
     pub cert_manager_namespace: String,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
@@ -331,6 +345,9 @@ pub struct Translate {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -362,6 +379,9 @@ pub struct Lint {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
 }
 
 /// `status`

@@ -3,5 +3,8 @@
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
 mod issuers;
+mod ownership;
+mod refusals;
 mod secret;
 mod site;
+mod strict;
