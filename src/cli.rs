@@ -155,6 +155,15 @@ pub struct Tenants {
     pub hostname_hold: u16,
 }
 
+/// Which endpoints are used.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Endpoints {
+    /// Networks in which no endpoint of a Service is used, besides link-local and multicast addresses, metadata services of
+    /// clouds and Envoy's own listeners: those of nodes, for example (docs/security.md)
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub denied_endpoint_networks: Vec<IpNet>,
+}
+
 /// Who of several claimants of a hostname has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostnameClaims {
@@ -198,6 +207,9 @@ pub struct Standalone {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
@@ -276,12 +288,16 @@ pub struct Controller {
     #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
     pub tenant_acme_directories: TenantDirectories,
     /// Networks that nothing is sent to because a tenant names it: directories of --tenant-acme-directories any, name servers
-    /// of rfc2136 and of zones. Add public ones of pods and Services; what is given takes the place of the default
+    /// of rfc2136, and those of tenants' zones. Add those of pods and Services where they are public; what is given takes the
+    /// place of the default
     #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = Denied::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
     /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub tenant_allowed_networks: Vec<IpNet>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
     /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
     /// here [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
@@ -348,6 +364,9 @@ pub struct Translate {
     pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -378,10 +397,13 @@ pub struct Lint {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub issuer_use: IssuerUse,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
+    pub endpoints: Endpoints,
 }
 
 /// `status`

@@ -31,7 +31,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Recording, Settings, Unlisted};
+use crate::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -115,10 +115,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         bind: options.bind.clone(),
-        issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
         limits: options.limits,
         recording: Recording::Elsewhere,
         hold: u64::from(options.hostname_hold) * 3600,
+        issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
+        endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);

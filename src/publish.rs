@@ -154,8 +154,13 @@ mod tests {
         let virtual_host = VirtualHost { hostname: host.clone(), routes: Vec::new() };
         let scope = Scope { frontend: id.clone(), listener: Some(host.clone()), virtual_host };
         let table = TableId { frontend: id.clone(), listener: None };
-        let frontend =
-            Frontend { id: id.clone(), addresses: Vec::new(), port: 443, kind: FrontendKind::Http { table } };
+        let frontend = Frontend {
+            id: id.clone(),
+            addresses: Vec::new(),
+            port: 443,
+            cdn_id: "".into(),
+            kind: FrontendKind::Http { table },
+        };
         let endpoints = Endpoints { cluster: cluster.id(), addresses: [].into() };
         for (key, resource) in [
             (ResourceKey::Endpoints(cluster.id()), Resource::Endpoints(endpoints)),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,7 +32,7 @@ use crate::standalone::{
 };
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Change, Protocol, Settings, Unlisted};
+use crate::translate::{Change, EndpointPolicy, Protocol, Settings, Unlisted};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -67,6 +67,18 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
     })
 }
 
+/// Which addresses endpoints may have beside an Envoy that is no pod.
+pub fn endpoint_policy(options: &cli::Endpoints) -> EndpointPolicy {
+    EndpointPolicy { denied: options.denied_endpoint_networks.clone(), ..EndpointPolicy::default() }
+}
+
+/// What tells this installation from others: the machine, and where the program keeps its state there.
+fn installation(dir: &Path) -> Arc<str> {
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    format!("{} {}", machine.trim(), dir.display()).into()
+}
+
 /// How TenantGateways are carried out by this program.
 pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
     tenancy::Settings {
@@ -77,6 +89,8 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
         },
+        unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
+        reserved: options.names.reserved(),
         ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
         ..tenancy::Settings::default()
     }
@@ -100,10 +114,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let view = View::new("standalone");
     let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
     let settings = Settings {
-        issuers,
         limits: options.limits,
+        issuers,
         believes_creation_times: false,
         hold: u64::from(options.tenants.hostname_hold) * 3600,
+        endpoints: endpoint_policy(&options.endpoints),
+        installation: installation(dir.path()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
@@ -252,7 +268,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 changed.context("the cache is gone")?;
                 site.settle();
             }
-            Some(ask) = questions.recv() => site.answer(ask),
+            Some(ask) = questions.recv() => site.answer(ask)?,
             Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
                 let engine = site.live.engine();
                 let addresses = match thumbprint {
@@ -398,8 +414,16 @@ impl Site {
         Ok(())
     }
 
-    fn answer(&mut self, ask: Ask) {
+    fn answer(&mut self, ask: Ask) -> Result<()> {
         let text = match ask.what {
+            What::Owners => self.live.owners().to_string(),
+            What::Release(what) => match self.live.engine().owner(&what) {
+                Some(_) => {
+                    self.apply(vec![Change::Recorded(what, None)])?;
+                    String::new()
+                }
+                None => format!("{what} has no owner"),
+            },
             What::Status => self.live.statuses(Timestamp::now()).to_string(),
             What::Explain(question) => {
                 serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
@@ -410,6 +434,7 @@ impl Site {
         };
         // Whoever asked may be gone.
         let _ = ask.answer.send(text);
+        Ok(())
     }
 
     /// Fetches every page and prints the table. `Ok(false)` when one did not come.

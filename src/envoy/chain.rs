@@ -28,22 +28,23 @@ use crate::model::{
 };
 
 /// The chain of a plain-HTTP frontend.
-pub(super) fn plain(frontend: &FrontendId, table: &TableId) -> FilterChain {
+pub(super) fn plain(frontend: &FrontendId, cdn_id: &str, table: &TableId) -> FilterChain {
     FilterChain {
         name: "http".to_owned(),
-        filters: vec![connection_manager::filter(frontend, Routes::Plain(table))],
+        filters: vec![connection_manager::filter(frontend, cdn_id, Routes::Plain(table))],
         ..Default::default()
     }
 }
 
 /// A chain of a TLS frontend.
-pub(super) fn tls(frontend: &FrontendId, name: &ChainName, chain: &Chain) -> FilterChain {
+pub(super) fn tls(frontend: &FrontendId, cdn_id: &str, name: &ChainName, chain: &Chain) -> FilterChain {
     let Chain { tls, handler } = chain;
     let filters = match handler {
         Handler::Scopes { listener, elsewhere } => {
-            vec![connection_manager::filter(frontend, Routes::Scopes { listener: listener.as_ref(), elsewhere })]
+            let routes = Routes::Scopes { listener: listener.as_ref(), elsewhere };
+            vec![connection_manager::filter(frontend, cdn_id, routes)]
         }
-        Handler::Table(table) => vec![connection_manager::filter(frontend, Routes::Table(table))],
+        Handler::Table(table) => vec![connection_manager::filter(frontend, cdn_id, Routes::Table(table))],
         Handler::TcpBySni => vec![cluster_by_sni(frontend), tcp_proxy(frontend, to(REFUSED))],
         Handler::Tcp(targets) => vec![tcp_proxy(frontend, weighted(targets))],
     };

@@ -288,7 +288,8 @@ impl Engine {
                 FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
             }
         };
-        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
+        let (addresses, cdn_id) = (frontend.addresses.clone(), self.behind.cdn_id());
+        Some(Frontend { id: id.clone(), addresses, port: frontend.port, cdn_id, kind })
     }
 
     /// The routes that serve a hostname through a listener, in order of precedence.
@@ -311,7 +312,10 @@ impl Engine {
             matches: m.clone(),
             rule: derive_port(&rule.rule, id.port, tls),
         };
-        ranked.into_iter().map(route).collect()
+        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let guard = self.escaped_slashes(listener).filter(|_| !routes.is_empty());
+        let guard = guard.map(|guard| Route { rule: derive_port(&guard.rule, id.port, tls), ..guard });
+        guard.into_iter().chain(routes).collect()
     }
 
     /// The route that takes a hostname whole.

@@ -208,11 +208,17 @@ impl Engine {
                         return;
                     };
                     told.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
-                    let endpoints = self.addresses_behind(&backend.port);
+                    let (endpoints, refused) = self.permitted(&backend.port);
                     if endpoints.is_empty() {
                         told.fail(
                             "endpoints",
-                            format!("Service {} has no ready endpoints: answered 503", backend.port),
+                            match refused.first() {
+                                None => format!("Service {} has no ready endpoints: answered 503", backend.port),
+                                Some((address, why)) => format!(
+                                    "Service {}: nothing is sent to its endpoint {address} ({why}): answered 503",
+                                    backend.port
+                                ),
+                            },
                         );
                         return;
                     }

@@ -10,8 +10,8 @@ use super::fleet::{self, Fleet, Precedence, Reach};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::tls_options::{self, TlsSettings};
 use crate::inputs::{
-    Address, AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, ServiceParameters,
-    TlsMode,
+    Address, AllowedRoutes, EscapedSlashes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind,
+    ServiceParameters, TlsMode,
 };
 use crate::model::{FrontendId, Hostname, ObjectName, Reason};
 use crate::store::Store;
@@ -153,7 +153,11 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
             _ => Ok(()),
         }
     };
-    let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
+    let reach = reach.unwrap_or(Reach {
+        fleet: settings.fleet,
+        service: ServiceParameters::default(),
+        escaped_slashes: EscapedSlashes::default(),
+    });
     let (place, precedence) = reach.place(gateway);
     let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());

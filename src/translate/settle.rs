@@ -166,7 +166,7 @@ impl Engine {
                     dirty.frontends.insert(id);
                 }
             }
-            Ownable::Socket(ip, port) => self.touch_socket(*ip, *port, dirty),
+            Ownable::Socket(ip, port) => self.touch_socket_owners(*ip, *port, dirty),
         }
     }
 
@@ -180,7 +180,7 @@ impl Engine {
         }
     }
 
-    fn touch_socket(&self, ip: IpAddr, port: u16, dirty: &mut Dirty) {
+    fn touch_socket_owners(&self, ip: IpAddr, port: u16, dirty: &mut Dirty) {
         for (_, id) in self.sockets.of(&(ip, port)) {
             self.touch_frontend(id, dirty);
         }

@@ -16,7 +16,7 @@ use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
-use crate::ledger::StreamId;
+use crate::ledger::{Rejection, StreamId};
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::standing::Standing;
 use crate::view::{Generation, Shelf};
@@ -287,11 +287,11 @@ impl<D: Dialect> Conversation<D> {
                     ledger.reject(id, kind, name, version, text);
                 }
                 Effect::Divided { kind, name, version, parts } => {
-                    for (part, text) in &parts {
-                        let (virtual_host, route) = (&*part.virtual_host, &*part.route);
-                        tracing::warn!(%kind, %name, %version, virtual_host, route, %text, "refused by a client; replaced until it changes");
+                    for new in ledger.divide(id, kind, name, version, parts) {
+                        let Rejection { name, version, part, text, .. } = new;
+                        let part = part.map(|part| format!("{}, {}", part.virtual_host, part.route));
+                        tracing::warn!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
                     }
-                    ledger.divide(id, kind, name, version, parts);
                 }
                 Effect::Recovered { kind, name } => ledger.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
