@@ -35,10 +35,11 @@ fn is_whole(input: &Path) -> bool {
 /// Leaves out what is the same in every case, so that a story stays readable: times, and those settings of listeners,
 /// clusters and tables that no object has a say in.
 fn abridge(value: &mut Value) {
-    const CONSTANT: [&str; 26] = [
+    const CONSTANT: [&str; 27] = [
         "circuit_breakers",
         "common_http_protocol_options",
         "connect_timeout",
+        "http1_safe_max_connection_duration",
         "http_filters",
         "ignore_health_on_host_removal",
         "internal_address_config",
