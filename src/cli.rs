@@ -1,15 +1,21 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
+mod issuer_use;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use acme::Denied;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
 use crate::certificates::{
-    Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
+    Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
+use crate::limits::Limits;
+
+pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -117,6 +123,9 @@ pub struct Acme {
     /// Where DNS is asked [default: the machine's resolvers]; may be repeated
     #[arg(long = "acme-resolver", value_name = "IP:PORT")]
     pub acme_resolvers: Vec<SocketAddr>,
+    /// Private network where authoritative name servers may be asked all the same; may be repeated
+    #[arg(long = "acme-allowed-network", value_name = "CIDR")]
+    pub acme_allowed_networks: Vec<IpNet>,
     /// Directory for a trial after a first failure
     #[arg(long, value_name = "URL", requires = "acme_directory")]
     pub acme_trial: Option<String>,
@@ -140,6 +149,10 @@ pub struct Tenants {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
 }
 
 /// Which endpoints are used.
@@ -193,10 +206,19 @@ pub struct Standalone {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub endpoints: Endpoints,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub internal_ca: InternalCa,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
@@ -223,12 +245,6 @@ pub enum TenantDirectories {
     Known,
     /// Any: the controller connects to whatever a tenant names, but for --tenant-denied-networks
     Any,
-}
-
-/// Loopback, link-local (where clouds answer for their credentials), and what is nobody's.
-fn denied_networks() -> Vec<IpNet> {
-    let all = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/128", "::1/128", "fe80::/10", "fd00:ec2::254/128"];
-    all.map(|network| network.parse().expect("a network")).to_vec()
 }
 
 /// `controller`
@@ -271,10 +287,14 @@ pub struct Controller {
     /// Which ACME directories TenantGateways may name by gatewright.io/acme-directory
     #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
     pub tenant_acme_directories: TenantDirectories,
-    /// Networks that nothing is sent to because a TenantGateway names it: directories of --tenant-acme-directories any, and
-    /// name servers of rfc2136. Add those of pods and Services; what is given takes the place of the default
-    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = denied_networks())]
+    /// Networks that nothing is sent to because a tenant names it: directories of --tenant-acme-directories any, name servers
+    /// of rfc2136, and those of tenants' zones. Add those of pods and Services where they are public; what is given takes the
+    /// place of the default
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = Denied::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
+    /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub tenant_allowed_networks: Vec<IpNet>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub endpoints: Endpoints,
@@ -285,6 +305,10 @@ pub struct Controller {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
@@ -296,7 +320,16 @@ pub struct Controller {
     pub cert_manager_namespace: String,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub internal_ca: InternalCa,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -328,10 +361,16 @@ pub struct Translate {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub endpoints: Endpoints,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
 }
 
 /// `lint`
@@ -356,6 +395,12 @@ pub struct Lint {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub endpoints: Endpoints,
@@ -525,6 +570,7 @@ impl Acme {
             addresses: self.acme_addresses.clone(),
             resolvers: self.acme_resolvers.clone(),
             trial: self.acme_trial.clone(),
+            allowed_networks: self.acme_allowed_networks.iter().copied().map(Network).collect(),
             ..IssuerSettings::default()
         };
         settings.check("--acme-")?;

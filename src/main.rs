@@ -17,7 +17,7 @@ use gatewright::offline;
 use gatewright::run::{self, CONTROLLER, table};
 use gatewright::standalone::{ask, tell};
 use gatewright::tenancy;
-use gatewright::translate::{Change, Settings};
+use gatewright::translate::{Change, Settings, Unlisted};
 use gatewright::{controller, drain};
 use serde_json::{Value, json};
 use tracing::warn;
@@ -148,6 +148,8 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     let settings = Settings {
         endpoints: run::endpoint_policy(&options.endpoints),
+        issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
+        limits: options.limits,
         ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()])
     };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
@@ -188,6 +190,8 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     }
     let settings = Settings {
         endpoints: run::endpoint_policy(&options.endpoints),
+        issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
+        limits: options.limits,
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
     let tenancy = run::tenancy_settings(&options.tenants);

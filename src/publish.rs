@@ -1,6 +1,8 @@
 //! From a [`Delta`] of the model to an update of the xDS cache. Pure.
 
-use xds::{Kind, Resource as Encoded, Update};
+use std::sync::Arc;
+
+use xds::{Kind, Part, Resource as Encoded, Update};
 
 use crate::envoy::{self, ResourceName};
 use crate::model::ClusterId;
@@ -16,6 +18,54 @@ pub fn update(delta: &Delta) -> Update {
         }
     }
     update
+}
+
+/// A resource, or a part of one, that is not sent because Envoy would refuse it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    /// Its type.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// What of it; all of it where that cannot be told.
+    pub part: Option<Part>,
+    /// The version that is not sent.
+    pub version: String,
+    /// The constraint that is broken, and where.
+    pub text: Arc<str>,
+}
+
+/// Takes out of an update what breaks a constraint of Envoy's messages: of routes the culprit alone, else the resource,
+/// which stays as it was. `had` is what was published before.
+pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>) -> Vec<Withheld> {
+    let mut withheld = Vec::new();
+    let verdict = |resource: &Encoded| {
+        let url = resource.kind().type_url();
+        envoy::check(url.rsplit('/').next().unwrap_or(url), &resource.body())
+    };
+    update.upserts.retain_mut(|resource| {
+        let Err(text) = verdict(resource) else { return true };
+        let (kind, name, version) = (resource.kind(), resource.name().to_owned(), resource.version().to_owned());
+        let one = |part, text: &str| Withheld {
+            kind,
+            name: name.clone(),
+            part,
+            version: version.clone(),
+            text: Arc::from(format!("not sent, since a constraint of its messages is broken: {text}")),
+        };
+        match xds::divide(resource, had(kind, &name).as_ref(), verdict) {
+            Some(divided) => {
+                withheld.extend(divided.refused.iter().map(|(part, text)| one(Some(part.clone()), text)));
+                *resource = divided.resource;
+                true
+            }
+            None => {
+                withheld.push(one(None, &text));
+                false
+            }
+        }
+    });
+    withheld
 }
 
 /// One resource as it is sent.
@@ -59,6 +109,41 @@ mod tests {
     use crate::model::{
         Cluster, Endpoints, Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
     };
+
+    /// What breaks a constraint is replaced alone, and the rest of its table is sent.
+    #[test]
+    fn a_broken_route_is_withheld_from_its_table() {
+        use envoy_types::pb::envoy::config::route::v3::{
+            DirectResponseAction, Route, RouteConfiguration, RouteMatch, route::Action, route_match::PathSpecifier,
+        };
+        let host = |name: &str, prefix: Option<&str>| envoy_types::pb::envoy::config::route::v3::VirtualHost {
+            name: name.into(),
+            domains: vec![name.into()],
+            routes: vec![Route {
+                name: format!("httproute/{name}/web/0"),
+                r#match: Some(RouteMatch {
+                    path_specifier: prefix.map(|prefix| PathSpecifier::Prefix(prefix.into())),
+                    ..Default::default()
+                }),
+                action: Some(Action::DirectResponse(DirectResponseAction { status: 200, ..Default::default() })),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let table = |mallory| {
+            let virtual_hosts = vec![host("alice", Some("/")), host("mallory", mallory)];
+            Encoded::new("t", &RouteConfiguration { name: "t".into(), virtual_hosts, ..Default::default() })
+        };
+        let mut update = Update { upserts: vec![table(None)], removals: Vec::new() };
+        let withheld = checked(&mut update, |_, _| None);
+        assert_eq!(withheld.len(), 1, "{withheld:?}");
+        let part = withheld[0].part.clone().expect("a part of it");
+        assert_eq!((&*part.virtual_host, &*part.route), ("mallory", "httproute/mallory/web/0"));
+        assert_eq!(update.upserts.len(), 1);
+        assert!(checked(&mut update, |_, _| None).is_empty(), "what is left keeps all constraints");
+        let mut good = Update { upserts: vec![table(Some("/"))], removals: Vec::new() };
+        assert!(checked(&mut good, |_, _| None).is_empty());
+    }
 
     /// A resource is taken back under the name it was sent by.
     #[test]

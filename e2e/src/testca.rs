@@ -48,6 +48,8 @@ pub struct Behaviour {
     pub wrong_name: bool,
     /// Validation fails for these names.
     pub failing: HashSet<String>,
+    /// Authorizations are about this name, whatever was ordered.
+    pub foreign: Option<String>,
 }
 
 /// What it counted.
@@ -63,6 +65,8 @@ pub struct Counts {
     pub nonces: usize,
     /// Requests answered 503.
     pub busy: usize,
+    /// Challenges that it was told to look at.
+    pub challenges: usize,
 }
 
 /// The public key of an account (RFC 7518, 6.2 and 6.3).
@@ -346,6 +350,7 @@ impl State {
             ["challenge", id, index] => {
                 let (id, index) = (number(id)?, number(index)?);
                 let failing = self.behaviour.failing.clone();
+                self.counts.challenges += 1;
                 let order = self.orders.get_mut(id).context("no such order")?;
                 order.accepted.insert(index);
                 order.failed |= failing.contains(&order.names[index]);
@@ -462,6 +467,7 @@ impl State {
             (true, true) => "invalid",
             (true, false) => "valid",
         };
+        let name = self.behaviour.foreign.as_ref().unwrap_or(name);
         let bare = name.strip_prefix("*.").unwrap_or(name);
         let mut challenges = vec![self.challenge(id, index, "dns-01")];
         if bare == name {

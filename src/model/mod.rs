@@ -15,7 +15,7 @@ mod tls;
 
 pub use backend::{AppProtocol, BackendId, Cluster, ClusterId, Endpoints, ServicePort};
 pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
-pub use condition::{Condition, Reason, Status};
+pub use condition::{Condition, Reason, Status, clipped};
 pub use frontend::{
     CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, TLS_CHALLENGES, Termination,
 };

@@ -14,6 +14,15 @@ pub struct Blame {
     pub routes: Vec<RouteKey>,
 }
 
+impl Blame {
+    /// Whether all of them are of one namespace, so that nobody reads of another's.
+    pub fn is_of_one_namespace(&self) -> bool {
+        let listeners = self.listeners.iter().map(|listener| listener.parent.name());
+        let mut all = listeners.chain(self.routes.iter().map(|route| &route.name)).map(|name| &name.namespace);
+        all.next().is_none_or(|first| all.all(|other| other == first))
+    }
+}
+
 impl Engine {
     /// The keys of everything that was handed out.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceKey> {

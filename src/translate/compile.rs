@@ -39,8 +39,11 @@ impl Engine {
         self.place_secret(id, hostname, own, dirty);
         self.place_sans(id, hostname, own, dirty);
         let mut unit = Unit::default();
+        let wide = owner.as_ref().filter(|owner| !owner.is_own);
+        let is_of_another = wide.is_some_and(|wide| self.is_of_another(id, hostname, &wide.listener));
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
+                _ if is_of_another => kept_off(id, hostname, owner.protocol),
                 _ if self.is_dark(id, &owner.hostname, owner.protocol, listener) => {
                     Unit { gate: owner.is_own.then(closed), ..Unit::default() }
                 }
@@ -51,7 +54,7 @@ impl Engine {
             };
         }
         let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
-        let is_routed = is_https && (unit.scope.is_some() || unit.table.is_some());
+        let is_routed = is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
         self.place_in_table(id, hostname, unit.table, dirty);
         self.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
         self.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
@@ -186,7 +189,11 @@ impl Engine {
     }
 
     fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self.store.route(route).map(|route| resolve(route, &self.store).rules).unwrap_or_default();
+        let rules = self
+            .store
+            .route(route)
+            .map(|route| resolve(route, &self.store, &self.settings.limits).rules)
+            .unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -235,9 +242,7 @@ impl Engine {
             if claims.is_empty() {
                 self.sni.remove(hostname);
             }
-            if before.is_some() != content.is_some() {
-                self.place_challenge(hostname, &id.gateway, dirty);
-            }
+            self.place_challenge(hostname, &id.gateway, dirty);
             if before != content {
                 // Others may now share the name, or no longer.
                 dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
@@ -291,7 +296,8 @@ impl Engine {
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
         let routes = self.routes_of(hostname, listener);
-        let resolved: Vec<Resolved> = routes.iter().map(|(_, route)| resolve(route, &self.store)).collect();
+        let resolved: Vec<Resolved> =
+            routes.iter().map(|(_, route)| resolve(route, &self.store, &self.settings.limits)).collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
@@ -306,7 +312,10 @@ impl Engine {
             matches: m.clone(),
             rule: derive_port(&rule.rule, id.port, tls),
         };
-        ranked.into_iter().map(route).collect()
+        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let guard = self.escaped_slashes(listener).filter(|_| !routes.is_empty());
+        let guard = guard.map(|guard| Route { rule: derive_port(&guard.rule, id.port, tls), ..guard });
+        guard.into_iter().chain(routes).collect()
     }
 
     /// The route that takes a hostname whole.
@@ -385,6 +394,18 @@ fn hosts_chain(listener: &Hostname, tls: Termination) -> (ChainName, Chain) {
 /// Name of the chain of a wildcard or catch-all listener for what its table serves.
 pub(super) fn table_chain_name(listener: &Hostname) -> ChainName {
     Arc::from(format!("table:{listener}"))
+}
+
+/// What keeps a hostname from the wildcard or catch-all listener that would have it.
+fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
+    let virtual_host = VirtualHost { hostname: hostname.clone(), routes: Vec::new() };
+    match protocol {
+        Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
+        _ => {
+            let scope = hostname.is_exact().then(|| Scope { frontend: id.clone(), listener: None, virtual_host });
+            Unit { scope, gate: Some(closed()), ..Unit::default() }
+        }
+    }
 }
 
 /// The chain that closes every connection: it keeps a name from wider listeners.

@@ -201,7 +201,7 @@ impl Engine {
         let name = service.and_then(|s| s.ports.iter().find(|p| p.port == port.port)).map(|p| p.name.clone());
         let mut addresses = BTreeSet::new();
         if let Some(name) = name {
-            for slice in self.store.slices(&port.service) {
+            for slice in self.store.slices(&port.service).filter(|slice| self.quotas.serves(slice)) {
                 for (_, number) in slice.ports.iter().filter(|(n, _)| *n == name) {
                     addresses.extend(slice.addresses.iter().map(|ip| SocketAddr::new(*ip, *number)));
                 }

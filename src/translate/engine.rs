@@ -14,9 +14,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach::{self, Attachment, Handed, handed_out};
-use super::certificate::Served;
-use super::challenge::ChallengeAnswer;
-use super::claims::{Claim, Rank, claims_of};
+use super::challenge::ChallengeAnswers;
+use super::claims::claims_of;
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::denied::EndpointPolicy;
@@ -27,11 +26,15 @@ use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
-use super::parent::{self, Parent};
+use super::limits::Quotas;
+use super::ownership::{Ownable, Recording, Register};
+use super::parent::{self, Parent, Surroundings};
+use super::policy::IssuerPolicy;
 use super::resolve::{self, Resolution};
 use super::status::Reported;
 use super::wishes::Wished;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
+use crate::limits::Limits;
 use crate::model::{
     BackendId, Certificate, ClusterId, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams,
 };
@@ -51,6 +54,16 @@ pub struct Settings {
     pub fleet: Fleet,
     /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
     pub envoys: Option<ObjectName>,
+    /// How much of everything one namespace may ask for.
+    pub limits: Limits,
+    /// Who writes the record of who owns which hostname.
+    pub recording: Recording,
+    /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
+    pub hold: u64,
+    /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
+    pub believes_creation_times: bool,
+    /// Who may ask which issuer for which hostnames.
+    pub issuers: IssuerPolicy,
     /// Which addresses endpoints may have.
     pub endpoints: EndpointPolicy,
     /// What tells this installation from others; in a cluster its Namespace does.
@@ -58,11 +71,22 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
+    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none. Every listener may ask every issuer.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
-        let endpoints = EndpointPolicy::default();
-        let (fleet, envoys, bind, installation) = (Fleet::Own, None, Vec::new(), Arc::default());
-        Self { controller: controller.to_owned(), default_addresses, bind, fleet, envoys, endpoints, installation }
+        Self {
+            controller: controller.to_owned(),
+            default_addresses,
+            bind: Vec::new(),
+            fleet: Fleet::Own,
+            envoys: None,
+            limits: Limits::default(),
+            recording: Recording::Here,
+            hold: 0,
+            believes_creation_times: true,
+            issuers: IssuerPolicy::default(),
+            endpoints: EndpointPolicy::default(),
+            installation: Arc::default(),
+        }
     }
 }
 
@@ -91,8 +115,8 @@ pub struct Engine {
     pub(super) solved: Index<ListenerId, Hostname>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
-    /// How the HTTP-01 challenges of hosts are answered.
-    pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// How the HTTP-01 challenges of hosts are answered, and where.
+    pub(super) challenges: ChallengeAnswers,
     /// Which certificates issuers are to make.
     pub(super) wished: Wished,
     /// Who answers TLS-ALPN-01.
@@ -113,6 +137,10 @@ pub struct Engine {
     pub(super) unexposed: BTreeMap<ObjectName, String>,
     /// The same the other way round.
     pub(super) takes: Index<ObjectName, u16>,
+    /// Which objects of a namespace have what they ask for.
+    pub(super) quotas: Quotas,
+    /// Who owns what on addresses that namespaces share.
+    pub(super) register: Register,
     pub(super) counters: Counters,
 }
 
@@ -120,6 +148,8 @@ pub struct Engine {
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) parents: BTreeSet<ParentKey>,
+    /// What may have another owner.
+    pub(super) owned: BTreeSet<Ownable>,
     pub(super) claims: BTreeMap<FrontendId, BTreeSet<Hostname>>,
     pub(super) attachments: BTreeSet<RouteKey>,
     pub(super) routes: BTreeSet<RouteKey>,
@@ -138,6 +168,8 @@ impl Engine {
     /// An engine that has seen nothing.
     pub fn new(settings: Settings) -> Self {
         Self {
+            quotas: Quotas::new(&settings.limits),
+            register: Register::new(settings.recording, settings.hold),
             store: Store::in_cluster(settings.envoys.as_ref().map(|envoys| envoys.namespace.clone())),
             behind: Behind::new(&settings.installation),
             settings,
@@ -157,7 +189,7 @@ impl Engine {
             solved: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
-            challenges: BTreeMap::new(),
+            challenges: ChallengeAnswers::default(),
             wished: Wished::default(),
             tls_challenges: None,
             troubles: BTreeMap::new(),
@@ -185,6 +217,7 @@ impl Engine {
         while let Some(key) = dirty.parents.pop_first() {
             self.evaluate(&key, now, &mut dirty);
         }
+        self.settle_ownership(now, &mut dirty);
         while let Some((frontend, hostnames)) = dirty.claims.pop_first() {
             self.settle(&frontend, &hostnames, &mut dirty);
         }
@@ -246,13 +279,15 @@ impl Engine {
                 let replaced = self.store.delete(&key);
                 (key, replaced)
             }
-            Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::Challenge(asked, answer) => return self.set_challenge(asked, answer, dirty),
             Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
             Change::Unexposed(gateway, text) => return self.set_unexposed(gateway, text, dirty),
+            Change::Recorded(what, owner) => return self.take_record(what, owner, dirty),
         };
         let Some(replaced) = replaced else { return };
+        self.note_extent(&key, dirty);
         self.touch_addresses(&replaced.reserved, dirty);
         let name = &key.name;
         match key.kind {
@@ -260,6 +295,8 @@ impl Engine {
                 let namespace = &name.name;
                 dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
                 dirty.attachments.extend(self.store.routes_in(namespace));
+                // A label may let it have names below somebody else's wildcard.
+                dirty.owned.extend(self.register.denied(namespace).cloned());
                 self.touch_namespace(namespace, dirty);
             }
             Kind::GatewayClass => {
@@ -324,18 +361,20 @@ impl Engine {
     /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
     fn evaluate(&mut self, key: &ParentKey, now: SystemTime, dirty: &mut Dirty) {
         self.counters.parents += 1;
+        let around = Surroundings { store: &self.store, settings: &self.settings, now };
         let new = match key {
             ParentKey::Gateway(name) => self
                 .store
                 .gateway(name)
                 .filter(|gateway| self.is_ours(&gateway.class))
-                .map(|gateway| parent::gateway(gateway, &self.store, &self.settings, now)),
+                .map(|gateway| parent::gateway(gateway, &around)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
-                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &self.store, now))
+                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &around))
             }),
         };
+        let new = self.within_limits(key, new, dirty);
         if let ParentKey::Gateway(name) = key {
             // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
             let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
@@ -357,6 +396,7 @@ impl Engine {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
         self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
+        self.touch_slashes(old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
@@ -376,10 +416,7 @@ impl Engine {
         };
         let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
-        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
-            Served::Issued(wish, _) => Some(wish.secret.clone()),
-            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
-        });
+        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| l.served.secret().cloned());
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
         for secret in held.difference(&wanted) {
@@ -416,66 +453,6 @@ impl Engine {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
-    }
-
-    fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
-        let frontend = self.frontends.entry(id.clone()).or_default();
-        let was_empty = frontend.claims.is_empty();
-        let touched = frontend.claims.set(rank, claim);
-        if !frontend.challenges.is_empty() {
-            dirty.tables.insert((id.clone(), None));
-        }
-        if was_empty != frontend.claims.is_empty() {
-            self.bind(&id.gateway, dirty);
-        }
-        dirty.claims.entry(id.clone()).or_default().extend(touched);
-    }
-
-    /// Decides who keeps the touched hostnames of a frontend.
-    fn settle(&mut self, id: &FrontendId, hostnames: &BTreeSet<Hostname>, dirty: &mut Dirty) {
-        for hostname in hostnames {
-            self.counters.claims += 1;
-            let Some(frontend) = self.frontends.get_mut(id) else { return };
-            let (winner, losers) = frontend.claims.outcome(hostname);
-            let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
-            let losers: Vec<(ListenerId, Reason)> = losers.into_iter().map(|(l, reason)| (l.clone(), reason)).collect();
-            for (loser, reason) in losers {
-                if self.conflicts.insert(loser.clone(), reason) != Some(reason) {
-                    dirty.wishing.insert(loser.parent.clone());
-                    dirty.statuses.insert(loser.parent.object());
-                }
-            }
-            if let Some((listener, _)) = &winner
-                && self.conflicts.remove(listener).is_some()
-            {
-                dirty.wishing.insert(listener.parent.clone());
-                dirty.statuses.insert(listener.parent.object());
-            }
-            let before = frontend.winners.get(hostname).cloned();
-            if before == winner {
-                continue;
-            }
-            let overlapping = frontend.set_winner(hostname, winner.clone());
-            dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
-            for (listener, _) in [before, winner].into_iter().flatten() {
-                self.note_gateway(&id.gateway, &listener, dirty);
-                dirty.statuses.insert(listener.parent.object());
-            }
-            dirty.units.insert((id.clone(), hostname.clone()));
-            dirty.frontends.insert(id.clone());
-            if !hostname.is_exact() {
-                self.touch_under(id, hostname, dirty);
-            }
-            self.touch_lists(id, dirty);
-        }
-    }
-
-    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
-    fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
-        let Some(frontend) = self.frontends.get(id) else { return };
-        let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
-        let names = frontend.winners.keys().chain(served);
-        dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
     }
 
     /// Attaches a route to its parents and hands its hostnames to their listeners.
@@ -554,22 +531,13 @@ impl Engine {
         }
     }
 
-    /// The hostnames that routes give a listener.
-    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
-        let all = self.contributions.from((listener.clone(), Hostname::any()));
-        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
-    }
-
-    /// The frontend of a listener, if its parent is there.
-    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
-        let parent = self.parents.get(&listener.parent)?;
-        Some(parent.frontend(parent.listener(&listener.name)?.port))
-    }
-
     /// Looks up what a route's rules refer to.
     fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         self.counters.routes += 1;
-        let new = self.store.route(key).map(|route| Resolution::of(resolve::resolve(route, &self.store)));
+        let new = self.store.route(key).map(|route| {
+            let resolved = resolve::resolve(route, &self.store, &self.settings.limits);
+            Resolution::of(self.of_namespace(key, route, resolved))
+        });
         let old = match &new {
             Some(new) => self.resolved.insert(key.clone(), new.clone()),
             None => self.resolved.remove(key),

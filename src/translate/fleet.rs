@@ -7,8 +7,8 @@ use super::engine::{Dirty, Engine, Settings};
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
 use crate::inputs::{
-    Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
-    ServiceType,
+    Address, EscapedSlashes, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef,
+    ServiceParameters, ServiceType,
 };
 use crate::model::{ObjectName, Reached, Reason};
 use crate::store::Store;
@@ -38,6 +38,8 @@ pub struct Reach {
     pub fleet: Fleet,
     /// By what Service, where by one.
     pub service: ServiceParameters,
+    /// What becomes of requests with escaped slashes.
+    pub escaped_slashes: EscapedSlashes,
 }
 
 impl Reach {
@@ -49,6 +51,11 @@ impl Reach {
             Fleet::Shared => (SHARED.clone(), Some(Arc::new((gateway.meta.created, name)))),
         }
     }
+}
+
+/// Whose the frontends are that Gateways of the shared fleet have in common.
+pub(super) fn shared() -> &'static ObjectName {
+    &SHARED
 }
 
 /// Whether frontends are those that Gateways share.
@@ -68,12 +75,13 @@ pub(super) fn reach(gateway: &Gateway, store: &Store, settings: &Settings) -> Re
     let said = [own, wide].map(Option::unwrap_or_default);
     let fleet = said.iter().find_map(|parameters| parameters.fleet);
     let fleet = offered(fleet, settings).map_err(invalid)?;
+    let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
     let [own, wide] = said.map(|parameters| parameters.service);
     let service = ServiceParameters {
         r#type: own.r#type.or(wide.r#type),
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
     };
-    Ok(Reach { fleet, service })
+    Ok(Reach { fleet, service, escaped_slashes })
 }
 
 /// The fleet of the Gateways of a class that do not say otherwise.
@@ -107,7 +115,7 @@ pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<Reached> {
 /// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
 /// `shared` is where the shared fleet is reached.
 pub(super) fn unusable(gateway: &Gateway, reach: &Reach, shared: &[Reached]) -> Option<String> {
-    let Reach { fleet, service } = reach;
+    let Reach { fleet, service, escaped_slashes: _ } = reach;
     let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
         Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
@@ -172,10 +180,11 @@ impl Engine {
     }
 
     /// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
-    pub(super) fn touch_fleet(&self, service: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn touch_fleet(&mut self, service: &ObjectName, dirty: &mut Dirty) {
         if self.settings.envoys.as_ref() != Some(service) || !self.settings.default_addresses.is_empty() {
             return;
         }
+        self.bind(&SHARED, dirty);
         for key in self.parents.keys() {
             dirty.statuses.insert(key.object());
             if matches!(key, ParentKey::Gateway(_)) {
@@ -187,19 +196,24 @@ impl Engine {
     /// Which of these ports of a Gateway or ListenerSet the Service of the shared fleet does not lead to, where that is
     /// how the fleet is reached, and what to do about it.
     pub(super) fn unled(&self, parent: &Parent, ports: impl Iterator<Item = u16>) -> Option<String> {
-        if parent.stand.reach.fleet != Fleet::Shared || !self.settings.default_addresses.is_empty() {
-            return None;
-        }
+        let led = self.led().filter(|_| parent.stand.reach.fleet == Fleet::Shared)?;
         let name = self.settings.envoys.as_ref()?;
-        let service = self.store.service(name)?;
-        let missing: BTreeSet<u16> =
-            ports.filter(|port| service.ports.iter().all(|there| there.port != *port)).collect();
+        let missing: BTreeSet<u16> = ports.filter(|port| !led.contains(port)).collect();
         let missing: Vec<String> = missing.iter().map(u16::to_string).collect();
         match &missing[..] {
             [] => None,
             [port] => Some(format!("Service {name} has no port {port}: add it, or use one that it has")),
             all => Some(format!("Service {name} has no ports {}: add them, or use those that it has", all.join(", "))),
         }
+    }
+
+    /// The ports that the Service of the shared fleet leads to, where that is how the fleet is reached.
+    pub(super) fn led(&self) -> Option<BTreeSet<u16>> {
+        if !self.settings.default_addresses.is_empty() {
+            return None;
+        }
+        let service = self.store.service(self.settings.envoys.as_ref()?)?;
+        Some(service.ports.iter().map(|there| there.port).collect())
     }
 
     /// A GatewayClass came, went or changed.

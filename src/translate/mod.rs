@@ -27,12 +27,17 @@ mod frontend_state;
 mod gate;
 mod index;
 mod key;
+mod limits;
+mod ownership;
 mod parent;
+mod policy;
 mod precedence;
-mod re2;
+mod quota;
 mod report;
 mod resolve;
 mod sans;
+mod settle;
+mod slashes;
 mod solver;
 mod status;
 mod tables;
@@ -41,7 +46,8 @@ mod wishes;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
-pub use challenge::ChallengeAnswer;
+pub use challenge::{Asked, ChallengeAnswer};
+pub use claims::Family;
 pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use denied::EndpointPolicy;
@@ -52,7 +58,9 @@ pub use exposure::{ServiceIntent, ServiceWish};
 pub use fleet::{Fleet, Precedence, Reach};
 pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
+pub use ownership::{Ownable, Ownership, Recording};
 pub use parent::{Parent, ParentListener, Protocol};
+pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };

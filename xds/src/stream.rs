@@ -16,7 +16,7 @@ use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
-use crate::ledger::StreamId;
+use crate::ledger::{Rejection, StreamId};
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::standing::Standing;
 use crate::view::{Generation, Shelf};
@@ -285,6 +285,13 @@ impl<D: Dialect> Conversation<D> {
                 Effect::Rejected { kind, name, version, text } => {
                     tracing::warn!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
                     ledger.reject(id, kind, name, version, text);
+                }
+                Effect::Divided { kind, name, version, parts } => {
+                    for new in ledger.divide(id, kind, name, version, parts) {
+                        let Rejection { name, version, part, text, .. } = new;
+                        let part = part.map(|part| format!("{}, {}", part.virtual_host, part.route));
+                        tracing::warn!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
+                    }
                 }
                 Effect::Recovered { kind, name } => ledger.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),

@@ -56,6 +56,13 @@ impl Keeper {
                 let now = Timestamp::now();
                 wishes.mark_unchanged();
                 let wanted = self.with_holds(wishlist.read().values(), now);
+                busy.retain(|id, serves| {
+                    let is_wanted = serves.iter().any(|id| wanted.binary_search_by(|wish| wish.id.cmp(id)).is_ok());
+                    if !is_wanted {
+                        going.give_up(id);
+                    }
+                    is_wanted
+                });
                 let held = self.held();
                 let steps = plan(&wanted, &held, &self.budgets(), now);
                 let is_busy = |order: &&Order<'_>| {
@@ -87,9 +94,7 @@ impl Keeper {
                 next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(PROGRESS);
                 soonest = Instant::now() + start.elapsed() * (PART - 1);
             }
-            while going.count() < self.at_once
-                && let Some(job) = queue.pop_front()
-            {
+            while let Some(job) = going.admit(&mut queue, self.at_once) {
                 busy.insert(job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
                 going.begin(self, job, Timestamp::now());
             }

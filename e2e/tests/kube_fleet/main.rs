@@ -13,6 +13,7 @@ mod contest;
 mod dedicated;
 mod endpoints;
 mod kinds;
+mod ownership;
 mod parameters;
 mod ports;
 mod refusals;

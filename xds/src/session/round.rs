@@ -208,7 +208,7 @@ impl Session {
                     Held::Nothing => false,
                     Held::Known(held) => mentions(&held.body(), name.as_bytes()),
                     Held::Unknown => true,
-                })
+                }) || s.divisions.values().any(|division| division.needs(name))
             });
         let wait = needed && self.deferred.len() < MAX_DEFERRED;
         if wait {
