@@ -2,18 +2,15 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod differential;
 mod endpoints;
 mod framing;
 mod issuers;
-mod framing;
 mod limits;
-mod differential;
 mod ownership;
 mod refusals;
 mod regex;
 mod secret;
-mod site;
-mod site;
 mod site;
 mod slashes;
 mod strict;
