@@ -1,7 +1,9 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
+mod claims;
 mod drain;
 mod issuer_use;
+mod names;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +13,8 @@ use acme::Denied;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
+pub use self::claims::{Claims, ClaimsVerb};
+pub use self::names::{Names, Unlabelled};
 use crate::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
@@ -55,6 +59,8 @@ pub enum Command {
     Status(Status),
     /// Print every certificate: issuer, end, what happens next and when, the last error, what is left of limits
     Certs(Certs),
+    /// Show who owns which hostname on shared addresses, and release one
+    Claims(Claims),
     /// Follow a URL through the running program, up to the first link that fails
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere
@@ -155,6 +161,9 @@ pub struct Tenants {
     /// between namespaces; 0: it is free at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub names: Names,
 }
 
 /// Which endpoints are used.
@@ -311,6 +320,9 @@ pub struct Controller {
     /// between namespaces; 0: it is free at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub names: Names,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,

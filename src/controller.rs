@@ -274,6 +274,8 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
         },
+        unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
+        reserved: options.names.reserved(),
         certificates,
         directories: match options.tenant_acme_directories {
             cli::TenantDirectories::Any => None,
@@ -308,6 +310,8 @@ fn answer(cluster: &mut Cluster, ask: Ask, term: Term) {
         What::Explain(question) => {
             serde_json::to_string(&cluster.live().explain(&question)).expect("strings and booleans")
         }
+        What::Owners => cluster.live().owners().to_string(),
+        What::Release(what) => cluster.release(what, term).err().unwrap_or_default(),
         What::Clients => cluster.live().clients().to_string(),
         What::Metrics => cluster.metrics(term),
         What::Ready if cluster.serving() => "true".to_owned(),

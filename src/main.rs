@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use gatewright::certificates::{self, Check, Report};
-use gatewright::cli::{self, CertsVerb, Cli, Command, Document, Output};
+use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Output};
 use gatewright::envoy::Admin;
 use gatewright::inputs::Object;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
@@ -62,6 +62,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Lint(options) => lint(&options),
         Command::Status(options) => runtime()?.block_on(status(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
+        Command::Claims(options) => runtime()?.block_on(claims(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
         Command::Bootstrap(cli::Bootstrap {
             node,
@@ -292,6 +293,29 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
                 shown = Some(report);
                 tokio::time::sleep(WATCH).await;
             }
+        }
+    }
+}
+
+async fn claims(options: &cli::Claims) -> Result<bool> {
+    let socket = socket(options.admin.as_deref(), &options.state())?;
+    if let Some(ClaimsVerb::Release { what }) = &options.verb {
+        tell(&socket, &format!("/owners/release?what={}", encoded(what))).await?;
+        writeln!(io::stdout(), "{what} is released: see gatewright claims for who has it now")?;
+        return Ok(true);
+    }
+    let told: Value = serde_json::from_str(&ask(&socket, "/owners").await?)?;
+    match options.output {
+        Output::Yaml => print(&told, Document::Yaml),
+        Output::Json => print(&told, Document::Json),
+        Output::Table => {
+            let mut rows = vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
+            for row in told.as_array().into_iter().flatten() {
+                let text = |field: &str| row[field].as_str().unwrap_or("-").to_owned();
+                rows.push(["what", "namespace", "protocol", "since", "released"].map(text));
+            }
+            io::stdout().write_all(table(&rows).as_bytes())?;
+            Ok(true)
         }
     }
 }

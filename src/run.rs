@@ -89,6 +89,8 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
         },
+        unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
+        reserved: options.names.reserved(),
         ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
         ..tenancy::Settings::default()
     }
@@ -266,7 +268,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 changed.context("the cache is gone")?;
                 site.settle();
             }
-            Some(ask) = questions.recv() => site.answer(ask),
+            Some(ask) = questions.recv() => site.answer(ask)?,
             Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
                 let engine = site.live.engine();
                 let addresses = match thumbprint {
@@ -412,8 +414,16 @@ impl Site {
         Ok(())
     }
 
-    fn answer(&mut self, ask: Ask) {
+    fn answer(&mut self, ask: Ask) -> Result<()> {
         let text = match ask.what {
+            What::Owners => self.live.owners().to_string(),
+            What::Release(what) => match self.live.engine().owner(&what) {
+                Some(_) => {
+                    self.apply(vec![Change::Recorded(what, None)])?;
+                    String::new()
+                }
+                None => format!("{what} has no owner"),
+            },
             What::Status => self.live.statuses(Timestamp::now()).to_string(),
             What::Explain(question) => {
                 serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
@@ -424,6 +434,7 @@ impl Site {
         };
         // Whoever asked may be gone.
         let _ = ask.answer.send(text);
+        Ok(())
     }
 
     /// Fetches every page and prints the table. `Ok(false)` when one did not come.

@@ -18,7 +18,8 @@ use crate::programmed::{Fleet, Refused};
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Ownable, Ownership, Question, ResourceKey, RouteKey,
+    ServiceIntent, Settings,
 };
 
 use refusals::{Refusals, place, refusals};
@@ -402,6 +403,18 @@ impl Live {
             told.links.push(Link { what: "envoys", ok: refused.is_none() && all > 0 && done == all, text });
         }
         told
+    }
+
+    /// Who owns what on addresses that namespaces share, as the record has it.
+    pub fn owners(&self) -> Value {
+        let row = |(what, owner): (&Ownable, &Ownership)| {
+            let time = |seconds: u64| i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
+            json!({
+                "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
+                "since": time(owner.since / 1000), "released": owner.released.and_then(time),
+            })
+        };
+        Value::Array(self.engine().record().map(row).collect())
     }
 
     /// What each Envoy has.

@@ -2,6 +2,7 @@
 //! translation of the final objects from nothing; and *locality*, the work for one change does not grow with the
 //! number of hosts.
 
+mod facts;
 mod locality;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use facts::subject;
 
 use super::certificate::issued_secret_name;
 use super::{
@@ -406,30 +409,10 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     for batch in batches {
         for change in &batch {
             match change {
-                Change::Put(object) => last.insert(object.key(), Some(object.clone())),
-                Change::Delete(key) => last.insert(key.clone(), None),
-                Change::Challenge(asked, _) => {
-                    told.insert(asked.to_string(), change.clone());
-                    continue;
-                }
-                Change::Awaited(secret, _) => {
-                    told.insert(format!("awaited {secret}"), change.clone());
-                    continue;
-                }
-                Change::Unexposed(gateway, _) => {
-                    told.insert(format!("Service of {gateway}"), change.clone());
-                    continue;
-                }
-                Change::TlsChallenges(_) => {
-                    told.insert("TLS-ALPN-01".to_owned(), change.clone());
-                    continue;
-                }
-                Change::Recorded(..) => unreachable!("the engine keeps the record itself"),
-                Change::Trouble(secret, _) => {
-                    told.insert(secret.to_string(), change.clone());
-                    continue;
-                }
-            };
+                Change::Put(object) => drop(last.insert(object.key(), Some(object.clone()))),
+                Change::Delete(key) => drop(last.insert(key.clone(), None)),
+                fact => drop(told.insert(subject(fact), fact.clone())),
+            }
         }
         world.take(engine.apply(batch, now()));
         prop_assert_eq!(world.contested(), "");

@@ -376,6 +376,11 @@ impl Engine {
             Reason::ProtocolConflict => {
                 format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
             }
+            _ if self.owned_by_another(&parent.key, place, &listener.hostname) && listener.hostname.is_any() => {
+                "another namespace has every name that nobody else has on this address: the first one keeps that; give \
+                 this listener a hostname"
+                    .to_owned()
+            }
             _ if self.owned_by_another(&parent.key, place, &listener.hostname) => {
                 format!(
                     "{name} belongs to another namespace on this address, itself or by a wildcard over it: the first one \

@@ -5,6 +5,7 @@
 mod differential;
 mod endpoints;
 mod framing;
+mod framing;
 mod issuers;
 mod limits;
 mod ownership;
