@@ -5,7 +5,6 @@
 mod differential;
 mod endpoints;
 mod framing;
-mod framing;
 mod issuers;
 mod limits;
 mod ownership;
