@@ -1,6 +1,8 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
+mod bootstrap;
 mod claims;
+mod drain;
 mod edge;
 mod issuer_use;
 mod names;
@@ -20,7 +22,9 @@ use crate::certificates::{
 };
 use crate::limits::Limits;
 
-pub use self::edge::{Bootstrap, Drain, Edge, Ready};
+pub use self::edge::{Edge, Ready};
+pub use bootstrap::Bootstrap;
+pub use drain::Drain;
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.

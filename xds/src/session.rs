@@ -166,7 +166,7 @@ pub(crate) struct Session {
     ended: Generation,
     /// Whether the first subscriptions were answered.
     primed: bool,
-    /// Assignments of clusters that were sent before the client subscribed to endpoints.
+    /// Assignments of clusters that were sent before the client subscribed to endpoints, until they are sent.
     warming: BTreeSet<Arc<str>>,
     /// Removals that wait because a refused resource's last good version may need what they remove.
     deferred: BTreeSet<(Kind, Arc<str>)>,
@@ -233,11 +233,12 @@ impl Session {
         self.subscription(kind).into_iter().flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
     }
 
-    /// Takes `kind` as answered up to the present, because the client proved to hold all of it.
+    /// Takes `kind` as answered up to the present, because the client proved to hold all of it; assignments that clusters
+    /// wait for are sent all the same.
     pub(crate) fn hold_already(&mut self, kind: Kind) {
         self.moves += 1;
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
-            sub.answers.clear();
+            sub.answers.retain(|name| kind == Kind::Endpoints && self.warming.contains(name));
             sub.greet = false;
         }
     }
@@ -299,7 +300,6 @@ impl Session {
             self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
         }
         let first = self.subscriptions[kind as usize].is_none();
-        let warming = if kind == Kind::Endpoints { std::mem::take(&mut self.warming) } else { BTreeSet::new() };
         let asked = self.requests;
         let limits = self.limits.clone();
         let sub = self.subscriptions[kind as usize]
@@ -370,7 +370,8 @@ impl Session {
             if kind != Kind::Secret || canonical_secret_name(&name) {
                 sub.subscribe(&name, asked, tables.table(kind).current(&name).is_some(), &limits);
                 let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
-                if known.is_some_and(is_current) && !warming.contains(&name) {
+                let warms = kind == Kind::Endpoints && self.warming.contains(&name);
+                if known.is_some_and(is_current) && !warms {
                     continue;
                 }
                 sub.older.extend(known.map(|_| name.clone()));

@@ -238,8 +238,11 @@ impl Session {
     }
 
     pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, now: Instant) -> Outgoing {
-        if kind == Kind::Cluster {
-            self.warm(&items);
+        match kind {
+            Kind::Cluster => self.warm(&items),
+            // Those that the client has asked for are among the answers now.
+            Kind::Endpoints => self.warming.clear(),
+            _ => {}
         }
         self.nonces += 1;
         self.moves += 1;

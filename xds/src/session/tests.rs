@@ -276,6 +276,18 @@ fn assignments_follow_clusters_that_came_before_anybody_asked_for_endpoints() {
     }
 }
 
+/// A state-of-the-world client says the same of all that it has at once.
+#[test]
+fn assignments_that_clusters_wait_for_are_sent_to_a_client_that_has_all_of_them() {
+    let mut chat = Chat::new(Limits::default(), vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
+    chat.subscribe(Kind::Cluster, &[]);
+    chat.read();
+    chat.subscribe(Kind::Endpoints, &["c", "d"]);
+    chat.session.hold_already(Kind::Endpoints);
+    let said: Vec<Said> = chat.read().into_iter().map(|(_, said)| said).collect();
+    assert_eq!(said, [new(Kind::Endpoints, "c")]);
+}
+
 #[test]
 fn a_secret_goes_once_the_listeners_know_and_comes_at_any_time() {
     let mut chat = Chat::settled(vec![listener("l", ""), secret("h"), secret("i")]);
