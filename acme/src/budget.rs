@@ -89,10 +89,20 @@ impl Budget {
 
     /// May an order for these names be placed now?
     pub fn admits(&self, names: &Names, exempt: Exempt, reserve: Reserve, now: Timestamp) -> Result<(), Wait> {
+        self.wait(names, exempt, Some(reserve), now)
+    }
+
+    /// May an order that was counted already be placed now? Only what the CA said holds it up.
+    pub fn admits_counted(&self, names: &Names, exempt: Exempt, now: Timestamp) -> Result<(), Wait> {
+        self.wait(names, exempt, None, now)
+    }
+
+    /// `reserve` is `None` for what was counted already.
+    fn wait(&self, names: &Names, exempt: Exempt, reserve: Option<Reserve>, now: Timestamp) -> Result<(), Wait> {
         let mut longest: Option<Wait> = None;
         let mut hold = |scope: &Scope, rate: Option<Rate>, kept: u32| {
             let told = self.told.get(scope).copied().filter(|t| *t > now);
-            let ours = rate.and_then(|r| self.slot(scope, r, kept, now));
+            let ours = rate.filter(|_| reserve.is_some()).and_then(|r| self.slot(scope, r, kept, now));
             for (until, told) in [(told, true), (ours, false)] {
                 if let Some(until) = until
                     && longest.as_ref().is_none_or(|w| w.until < until)
@@ -101,7 +111,7 @@ impl Budget {
                 }
             }
         };
-        let kept = |rate: Option<Rate>| rate.map_or(0, |r| reserve.kept(r));
+        let kept = |rate: Option<Rate>| rate.zip(reserve).map_or(0, |(rate, reserve)| reserve.kept(rate));
         hold(&Scope::Requests(Endpoint::NewOrder), None, 0);
         if exempt == Exempt::Nothing {
             hold(&Scope::Orders, self.limits.orders, kept(self.limits.orders));

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::Keeper;
 use crate::budget::Exempt;
 use crate::failure::Failure;
 use crate::issuer::CertificateId;
 use crate::names::Names;
-use crate::plan::{Order, Wanted};
+use crate::plan::{Order, Reason, Wanted};
 
 /// A certificate being got: an [`Order`] that owns what it needs.
 #[derive(Clone)]
@@ -20,6 +20,7 @@ pub(super) struct Job {
     pub(super) serves: Vec<Wanted>,
     pub(super) replaces: Option<String>,
     pub(super) exempt: Exempt,
+    pub(super) reason: Reason,
 }
 
 impl Job {
@@ -30,6 +31,7 @@ impl Job {
             serves: order.serves.iter().map(|w| (*w).clone()).collect(),
             replaces: order.replaces_id(),
             exempt: order.exempt,
+            reason: order.reason,
         }
     }
 }
@@ -44,16 +46,20 @@ impl Going {
         self.0.len()
     }
 
-    pub(super) fn begin(&mut self, keeper: &Arc<Keeper>, job: Job, now: Timestamp) {
+    pub(super) fn begin(&mut self, keeper: &Arc<Keeper>, job: Job, now: Timestamp) -> AbortHandle {
         let keeper = keeper.clone();
-        self.0.spawn(async move { keeper.carry_out(job, now).await });
+        self.0.spawn(async move { keeper.carry_out(job, now).await })
     }
 
     /// The next one that comes to an end; `None` when none goes on.
     pub(super) async fn next(&mut self) -> Option<(CertificateId, Result<bool, Failure>)> {
-        match self.0.join_next().await? {
-            Ok(done) => Some(done),
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        loop {
+            match self.0.join_next().await? {
+                Ok(done) => return Some(done),
+                // Nobody wanted it any more.
+                Err(error) if error.is_cancelled() => {}
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! The keeper at work: plans again whenever something changes, and carries out what the plan says.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::job::{Going, Job};
@@ -14,14 +15,25 @@ use super::pass::{Outlook, Pass};
 use super::wishlist::Wishlist;
 use super::{Keeper, LONGEST_SLEEP};
 use crate::issuer::CertificateId;
-use crate::plan::{Order, Step, plan};
+use crate::plan::{Order, Progress, Step, Wanted};
 
 /// While certificates come in, the plan and the report are made anew this often.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// A host that is taken away may be back in a moment.
+const GRACE: Duration = Duration::from_secs(2);
 /// A plan is about everything: planning takes at most this part of our time, however often something changes.
 const PART: u32 = 20;
 
 impl Keeper {
+    /// Gives an order up that nobody wants any more: its authorizations, its key and its records in DNS.
+    async fn give_up(&self, id: CertificateId) {
+        for issuer in self.issuers() {
+            if let Err(failure) = issuer.abandon(&id).await {
+                tracing::warn!(%id, issuer = issuer.name(), %failure, "an order that nobody wants stays for now");
+            }
+        }
+    }
+
     /// Gets what is wanted, whenever something is wanted anew, is due, or was asked for, until `stop` is true. A slow
     /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
     pub async fn run(
@@ -43,7 +55,9 @@ impl Keeper {
         going: &mut Going,
     ) {
         let mut upkeep = FuturesUnordered::new();
-        let mut busy: BTreeMap<CertificateId, Vec<CertificateId>> = BTreeMap::new();
+        let mut giving_up = FuturesUnordered::new();
+        let mut busy: BTreeMap<CertificateId, Flight> = BTreeMap::new();
+        let mut doubts = Doubts::default();
         let mut queue: VecDeque<Job> = VecDeque::new();
         let mut pass = Pass::default();
         let mut next_plan = Instant::now();
@@ -57,10 +71,18 @@ impl Keeper {
                 wishes.mark_unchanged();
                 let wanted = self.with_holds(wishlist.read().values(), now);
                 let held = self.held();
-                let steps = plan(&wanted, &held, &self.budgets(), now);
+                let (budgets, progress) = (self.budgets(), self.progress());
+                let steps = self.decide(&wanted, &held, &progress, &budgets, now);
+                let (gone, look_again) = doubts.gone(&progress, &wanted, &busy, start);
+                for id in gone {
+                    if let Some(flight) = busy.remove(&id) {
+                        flight.abort.abort();
+                    }
+                    giving_up.push(self.give_up(id));
+                }
                 let is_busy = |order: &&Order<'_>| {
                     busy.contains_key(&order.id)
-                        || order.serves.iter().any(|w| busy.values().any(|served| served.contains(&w.id)))
+                        || order.serves.iter().any(|w| busy.values().any(|flight| flight.serves.contains(&w.id)))
                 };
                 let orders =
                     || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(&**order) } else { None });
@@ -85,13 +107,14 @@ impl Keeper {
                 self.tell(differences(&before.outlook, &told.outlook));
                 let sleep = next.duration_since(now).clamp(SignedDuration::from_secs(1), LONGEST_SLEEP);
                 next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(PROGRESS);
+                next_plan = next_plan.min(look_again.unwrap_or(next_plan));
                 soonest = Instant::now() + start.elapsed() * (PART - 1);
             }
             while going.count() < self.at_once
                 && let Some(job) = queue.pop_front()
             {
-                busy.insert(job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
-                going.begin(self, job, Timestamp::now());
+                let (id, serves) = (job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
+                busy.insert(id, Flight { serves, abort: going.begin(self, job, Timestamp::now()) });
             }
             tokio::select! {
                 Some((id, result)) = going.next() => {
@@ -109,6 +132,7 @@ impl Keeper {
                         next_plan = soonest;
                     }
                 }
+                Some(()) = giving_up.next(), if !giving_up.is_empty() => {}
                 changed = wishes.changed() => {
                     if changed.is_err() {
                         return;
@@ -124,10 +148,66 @@ impl Keeper {
     }
 }
 
+/// A job that goes on.
+struct Flight {
+    serves: Vec<CertificateId>,
+    abort: AbortHandle,
+}
+
+/// Orders that somebody wanted, and whether anybody still does.
+#[derive(Default)]
+struct Doubts {
+    /// Those that were wanted since this began: at the start not everything that is wanted may be known.
+    claimed: BTreeSet<CertificateId>,
+    /// Since when nobody wants them.
+    since: BTreeMap<CertificateId, Instant>,
+}
+
+impl Doubts {
+    /// The orders that are to be given up, and when to look at the others again. A name that goes and comes back at once, as
+    /// when it is renamed or moved to another file, keeps its order.
+    fn gone(
+        &mut self,
+        progress: &Progress,
+        wanted: &[Wanted],
+        busy: &BTreeMap<CertificateId, Flight>,
+        now: Instant,
+    ) -> (Vec<CertificateId>, Option<Instant>) {
+        if busy.is_empty() && progress.underway.values().all(Vec::is_empty) {
+            *self = Self::default();
+            return (Vec::new(), None);
+        }
+        let wishes: HashSet<&CertificateId> = wanted.iter().map(|w| &w.id).collect();
+        let mut doubtful: BTreeSet<CertificateId> =
+            progress.unclaimed(wanted).into_iter().map(|order| order.id.clone()).collect();
+        let all = progress.underway.values().flatten().map(|order| &order.id);
+        self.claimed.extend(all.filter(|id| !doubtful.contains(*id)).cloned());
+        // What goes on is let to its end while it serves anybody.
+        for (id, flight) in busy {
+            self.claimed.insert(id.clone());
+            if flight.serves.iter().any(|id| wishes.contains(id)) {
+                doubtful.remove(id);
+            } else {
+                doubtful.insert(id.clone());
+            }
+        }
+        self.since.retain(|id, _| doubtful.contains(id));
+        for id in doubtful.into_iter().filter(|id| self.claimed.contains(id)) {
+            self.since.entry(id).or_insert(now);
+        }
+        let gone: Vec<_> = self.since.iter().filter(|(_, at)| now >= **at + GRACE).map(|(id, _)| id.clone()).collect();
+        for id in &gone {
+            self.since.remove(id);
+            self.claimed.remove(id);
+        }
+        (gone, self.since.values().min().map(|at| *at + GRACE))
+    }
+}
+
 /// Whose line is another one, both lists being sorted by name. When something is done next changes with every plan, and
 /// is left aside.
 fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
-    let says = |line: &Outlook| (line.next.clone(), line.last_error.clone());
+    let says = |line: &Outlook| (line.next.clone(), line.last_error.clone(), line.notice.clone());
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
     let mut all = Vec::new();
     loop {
@@ -164,7 +244,17 @@ mod tests {
         let id = CertificateId::of("t", &names);
         let last_error = last_error.map(str::to_owned);
         let (tenant, issuer) = ("t".to_owned(), "i".to_owned());
-        Outlook { id, tenant, names, issuer, expires: None, next: Next::Renew, at: Timestamp::UNIX_EPOCH, last_error }
+        Outlook {
+            id,
+            tenant,
+            names,
+            issuer,
+            expires: None,
+            next: Next::Renew,
+            at: Timestamp::UNIX_EPOCH,
+            last_error,
+            notice: None,
+        }
     }
 
     #[test]
