@@ -401,7 +401,7 @@ impl Keeper {
                 self.remove_quietly(Kind::Attempts, &wish.id).await;
             }
         }
-        let obtained = Obtained { at: Timestamp::now().max(now), at_the_cas_wish: order.reason == Reason::Revoked };
+        let obtained = Obtained { at: now, at_the_cas_wish: order.reason == Reason::Revoked };
         self.change(&order.id, |shelf| {
             shelf.windows.remove(&order.id);
             shelf.obtained.insert(order.id.clone(), obtained);

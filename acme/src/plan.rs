@@ -221,6 +221,8 @@ pub fn plan_with<'a>(
 
 /// Is a held certificate to be renewed now, or when? `Err` holds the moment.
 fn due_now(wish: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timestamp) -> Result<Reason, Timestamp> {
+    // A clock that was set back since says nothing about when that was.
+    let obtained = obtained.filter(|obtained| obtained.at <= now);
     let due = due_by_itself(wish, have, now).and_then(|reason| match rest(have, reason, obtained) {
         Some(until) if until > now => Err(until),
         _ => Ok(reason),
@@ -423,11 +425,10 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
         };
         let packable = |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
         let (mut share, alone): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|w| packable(w));
-        let orders = progress.underway.get(issuer).map_or(&[][..], Vec::as_slice);
-        if !orders.is_empty() {
+        if let Some(orders) = progress.underway.get(issuer).filter(|orders| !orders.is_empty()) {
             let members = Groups::of(orders).members(share.iter().copied(), progress);
             let mut taken = HashSet::new();
-            for (order, members) in orders.iter().zip(members) {
+            for (order, members) in orders.values().zip(members) {
                 let is_free = members.iter().all(|w| !taken.contains(&w.id));
                 if members.len() > 1 && is_free && Groups::is_whole(order, &members) {
                     taken.extend(members.iter().map(|w| w.id.clone()));

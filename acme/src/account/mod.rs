@@ -149,6 +149,14 @@ pub async fn retire(
     }
 }
 
+/// Whether an account is there and cannot be used, whatever one does but mend it.
+pub async fn is_damaged(storage: &dyn Storage, name: &str) -> bool {
+    match read_json::<Record>(storage, &Key::new(Kind::Account, name)).await {
+        Ok(found) => found.is_some_and(|(record, _)| record.key.load().is_err()),
+        Err(error) => error.is_of_the_entry(),
+    }
+}
+
 /// Sets an account aside, so that another one is made: also one that cannot be read.
 ///
 /// # Errors

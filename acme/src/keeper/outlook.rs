@@ -13,7 +13,11 @@ impl Keeper {
     /// What attempts until now left behind.
     pub(super) fn progress(&self) -> Progress {
         let issuers = self.issuers();
-        let underway = issuers.iter().map(|issuer| (issuer.name().to_owned(), issuer.underway())).collect();
+        let underway = issuers.iter().map(|issuer| {
+            let orders = issuer.underway().into_iter().map(|order| (order.id.clone(), order)).collect();
+            (issuer.name().to_owned(), orders)
+        });
+        let underway = underway.collect();
         self.read(|shelf| {
             let most = |(id, attempts): (&CertificateId, &Attempts)| Some((id.clone(), attempts.share_at_most()?));
             Progress {

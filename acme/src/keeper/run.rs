@@ -26,11 +26,10 @@ const PART: u32 = 20;
 
 impl Keeper {
     /// Gives an order up that nobody wants any more: its authorizations, its key and its records in DNS.
-    async fn give_up(&self, id: CertificateId) {
-        for issuer in self.issuers() {
-            if let Err(failure) = issuer.abandon(&id).await {
-                tracing::warn!(%id, issuer = issuer.name(), %failure, "an order that nobody wants stays for now");
-            }
+    async fn give_up(&self, issuer: String, id: CertificateId) {
+        let Some(issuer) = self.issuer(&issuer) else { return };
+        if let Err(failure) = issuer.abandon(&id).await {
+            tracing::warn!(%id, issuer = issuer.name(), %failure, "an order that nobody wants stays for now");
         }
     }
 
@@ -74,11 +73,13 @@ impl Keeper {
                 let (budgets, progress) = (self.budgets(), self.progress());
                 let steps = self.decide(&wanted, &held, &progress, &budgets, now);
                 let (gone, look_again) = doubts.gone(&progress, &wanted, &busy, start);
-                for id in gone {
-                    if let Some(flight) = busy.remove(&id) {
+                for (issuer, id) in gone {
+                    if busy.get(&id).is_some_and(|flight| flight.issuer == issuer)
+                        && let Some(flight) = busy.remove(&id)
+                    {
                         flight.abort.abort();
                     }
-                    giving_up.push(self.give_up(id));
+                    giving_up.push(self.give_up(issuer, id));
                 }
                 let is_busy = |order: &&Order<'_>| {
                     busy.contains_key(&order.id)
@@ -114,7 +115,8 @@ impl Keeper {
                 && let Some(job) = queue.pop_front()
             {
                 let (id, serves) = (job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
-                busy.insert(id, Flight { serves, abort: going.begin(self, job, Timestamp::now()) });
+                let issuer = job.serves[0].issuer.clone();
+                busy.insert(id, Flight { issuer, serves, abort: going.begin(self, job, Timestamp::now()) });
             }
             tokio::select! {
                 Some((id, result)) = going.next() => {
@@ -150,17 +152,18 @@ impl Keeper {
 
 /// A job that goes on.
 struct Flight {
+    issuer: String,
     serves: Vec<CertificateId>,
     abort: AbortHandle,
 }
 
-/// Orders that somebody wanted, and whether anybody still does.
+/// Orders that somebody wanted, and whether anybody still does; by issuer.
 #[derive(Default)]
 struct Doubts {
     /// Those that were wanted since this began: at the start not everything that is wanted may be known.
-    claimed: BTreeSet<CertificateId>,
+    claimed: BTreeSet<(String, CertificateId)>,
     /// Since when nobody wants them.
-    since: BTreeMap<CertificateId, Instant>,
+    since: BTreeMap<(String, CertificateId), Instant>,
 }
 
 impl Doubts {
@@ -172,34 +175,33 @@ impl Doubts {
         wanted: &[Wanted],
         busy: &BTreeMap<CertificateId, Flight>,
         now: Instant,
-    ) -> (Vec<CertificateId>, Option<Instant>) {
-        if busy.is_empty() && progress.underway.values().all(Vec::is_empty) {
+    ) -> (Vec<(String, CertificateId)>, Option<Instant>) {
+        if busy.is_empty() && progress.underway.values().all(BTreeMap::is_empty) {
             *self = Self::default();
             return (Vec::new(), None);
         }
         let wishes: HashSet<&CertificateId> = wanted.iter().map(|w| &w.id).collect();
-        let mut doubtful: BTreeSet<CertificateId> =
-            progress.unclaimed(wanted).into_iter().map(|order| order.id.clone()).collect();
-        let all = progress.underway.values().flatten().map(|order| &order.id);
-        self.claimed.extend(all.filter(|id| !doubtful.contains(*id)).cloned());
+        let key = |issuer: &str, id: &CertificateId| (issuer.to_owned(), id.clone());
+        let unclaimed = progress.unclaimed(wanted).into_iter();
+        let mut doubtful: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
+        let all = progress.underway.iter().flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
+        self.claimed.extend(all.filter(|order| !doubtful.contains(order)));
         // What goes on is let to its end while it serves anybody.
         for (id, flight) in busy {
-            self.claimed.insert(id.clone());
+            let order = key(&flight.issuer, id);
+            self.claimed.insert(order.clone());
             if flight.serves.iter().any(|id| wishes.contains(id)) {
-                doubtful.remove(id);
+                doubtful.remove(&order);
             } else {
-                doubtful.insert(id.clone());
+                doubtful.insert(order);
             }
         }
-        self.since.retain(|id, _| doubtful.contains(id));
-        for id in doubtful.into_iter().filter(|id| self.claimed.contains(id)) {
-            self.since.entry(id).or_insert(now);
+        self.since.retain(|order, _| doubtful.contains(order));
+        for order in doubtful.into_iter().filter(|order| self.claimed.contains(order)) {
+            self.since.entry(order).or_insert(now);
         }
-        let gone: Vec<_> = self.since.iter().filter(|(_, at)| now >= **at + GRACE).map(|(id, _)| id.clone()).collect();
-        for id in &gone {
-            self.since.remove(id);
-            self.claimed.remove(id);
-        }
+        let gone: Vec<_> = self.since.extract_if(.., |_, at| now >= *at + GRACE).map(|(order, _)| order).collect();
+        self.claimed.retain(|order| !gone.contains(order));
         (gone, self.since.values().min().map(|at| *at + GRACE))
     }
 }
@@ -236,6 +238,7 @@ fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::issuer::Underway;
     use crate::keeper::Next;
     use crate::names::Names;
 
@@ -255,6 +258,36 @@ mod tests {
             last_error,
             notice: None,
         }
+    }
+
+    #[test]
+    fn an_order_is_given_up_once_nobody_wants_it_and_somebody_did() {
+        let wish = |host: &str, issuer: &str| {
+            let names = Names::parse([host]).expect("a name");
+            let (id, tenant, issuer) = (CertificateId::of("t", &names), "t".to_owned(), issuer.to_owned());
+            let (validity, may_share, renew_now, hold) = (None, true, false, None);
+            Wanted { id, tenant, issuer, names, validity, may_share, renew_now, hold }
+        };
+        let (a, b) = (wish("a.example", "ca"), wish("b.example", "ca"));
+        let order = |w: &Wanted| Underway { id: w.id.clone(), names: w.names.clone(), placed: true };
+        let orders = [&a, &b].map(|w| (w.id.clone(), order(w)));
+        let underway = BTreeMap::from([("ca".to_owned(), BTreeMap::from(orders))]);
+        let progress = Progress { underway, ..Progress::default() };
+        let (mut doubts, start, none) = (Doubts::default(), Instant::now(), BTreeMap::new());
+        let mut gone = |wanted: &[Wanted], seconds| {
+            let (gone, again) = doubts.gone(&progress, wanted, &none, start + Duration::from_secs(seconds));
+            (gone.into_iter().map(|(_, id)| id).collect::<Vec<_>>(), again.is_some())
+        };
+        // At the start `b` is not known yet.
+        assert_eq!(gone(std::slice::from_ref(&a), 0), (vec![], false));
+        assert_eq!(gone(std::slice::from_ref(&a), 60), (vec![], false));
+        assert_eq!(gone(&[a.clone(), b.clone()], 61), (vec![], false));
+        assert_eq!(gone(std::slice::from_ref(&b), 62), (vec![], true));
+        assert_eq!(gone(&[a.clone(), b.clone()], 63), (vec![], false), "it was back in time");
+        // Whom another issuer is to serve now, the first one need not.
+        let other = wish("a.example", "other");
+        assert_eq!(gone(&[other.clone(), b.clone()], 70), (vec![], true));
+        assert_eq!(gone(&[other, b], 73), (vec![a.id.clone()], false));
     }
 
     #[test]

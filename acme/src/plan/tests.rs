@@ -270,13 +270,14 @@ fn an_order_that_several_share_is_taken_up_whole_and_costs_nothing() {
         budget.spend(&Names::parse([format!("x{i}.example.com")]).expect("a name"), Exempt::Nothing, at(0));
     }
     assert_eq!(going(&wanted, &Progress::default(), &budgets), (vec![], 60), "nothing is left");
-    let orders = vec![shared(&wanted[30..50], true), shared(&wanted[..25], false)];
+    let orders = [shared(&wanted[30..50], true), shared(&wanted[..25], false)].map(|o| (o.id.clone(), o));
+    let orders = BTreeMap::from(orders);
     let progress = Progress { underway: BTreeMap::from([("le".to_owned(), orders)]), ..Progress::default() };
     assert_eq!(going(&wanted, &progress, &budgets), (vec![25, 20], 15));
     assert!(progress.unclaimed(&wanted).is_empty());
     // One of its hosts is gone, or stands alone: the order is nobody's any more.
     assert_eq!(going(&wanted[1..], &progress, &budgets), (vec![20], 39));
-    assert_eq!(progress.unclaimed(&wanted[1..]), [&shared(&wanted[..25], false)]);
+    assert_eq!(progress.unclaimed(&wanted[1..]), [("le", &shared(&wanted[..25], false))]);
     let mut alone = wanted.clone();
     alone[3].may_share = false;
     assert_eq!(progress.unclaimed(&alone).len(), 1);
