@@ -10,7 +10,7 @@ GATEWAY_API := v1.7.0
 # A registry's hiccup is no failure.
 export CARGO_NET_RETRY ?= 10
 
-.PHONY: help demo test check e2e bench generate
+.PHONY: help demo test check golden e2e bench generate
 
 help: ## list the targets
 	@grep -E '^[a-z0-9]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,8 +31,11 @@ check: ## format, lints and documentation
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
-e2e: ## the tests against real counterparts
-	$(CARGO) test -p e2e --no-fail-fast -- --ignored
+golden: ## the golden cases; CASE=part-of-a-name for some, UPDATE=1 rewrites their outputs
+	$(if $(UPDATE),UPDATE=1) $(CARGO) test -p gatewright --test golden -- $(CASE)
+
+e2e: ## the tests against real counterparts; TEST=binary or TEST="binary part-of-a-name" for some
+	$(CARGO) test -p e2e --no-fail-fast $(if $(TEST),--test $(firstword $(TEST))) -- --ignored $(wordlist 2,9,$(TEST))
 
 bench: ## the table of README: ours, Envoy's floor, one chain per host
 	e2e/tools install envoy go pebble caddy lego

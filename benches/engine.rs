@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use gatewright::inputs::Object;
+use gatewright::limits::Limits;
 use gatewright::publish;
 use gatewright::translate::{Change, Delta, Engine, Settings};
 use serde_json::{Value, json};
@@ -79,8 +80,9 @@ struct Ours {
 
 impl Ours {
     fn new() -> Ours {
-        let settings =
-            Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")]);
+        let address = "127.0.0.1".parse().expect("an address");
+        let settings = Settings::new("gatewright.io/gateway-controller", vec![address]);
+        let settings = Settings { limits: Limits::NONE, ..settings };
         Ours { engine: Engine::new(settings), cache: Cache::new(), view: View::new("fleet") }
     }
 

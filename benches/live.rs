@@ -18,9 +18,10 @@ use e2e::world::{World, api, class, free_port, secret, service};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright::model::{
-    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, Elsewhere, Endpoints, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule, Secret,
-    SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints, Frontend,
+    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule,
+    Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 use gatewright::publish;
 use gatewright::translate::{Change, Resource};
@@ -225,7 +226,7 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
         port: ServicePort { service: ObjectName::new("default", "web"), port: 80 },
         protocol: AppProtocol::Http1,
     };
-    let endpoints = Endpoints { port: backend.port.clone(), addresses: vec![echo.address()] };
+    let endpoints = Endpoints { cluster: ClusterId::Backend(backend.clone()), addresses: [echo.address()].into() };
     let shared = [Resource::Cluster(Cluster::Backend(backend.clone())), Resource::Endpoints(endpoints)];
     let mut update = Update { upserts: shared.iter().map(publish::encode).collect(), removals: Vec::new() };
     let mut listener = Classic { port, backend, chains: Vec::new() };

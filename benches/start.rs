@@ -50,6 +50,7 @@ fn main() {
         let puts: Vec<Change> = all(hosts, tenants, "http01").into_iter().map(Change::Put).collect();
         let both = median(|| {
             let settings = gatewright::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
+            let settings = gatewright::translate::Settings { limits: gatewright::limits::Limits::NONE, ..settings };
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
             let puts = puts.clone();
             let before = on_processor();

@@ -50,6 +50,7 @@ fn main() {
             let mut first = Tenancy::new(Settings::default());
             first.apply(changes(all(hosts, tenants, mode)));
             let settings = gatewright::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
+            let settings = gatewright::translate::Settings { limits: gatewright::limits::Limits::NONE, ..settings };
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
             let puts = all(hosts, tenants, mode).into_iter().map(Change::Put).collect();
             both.apply(puts, SystemTime::UNIX_EPOCH);

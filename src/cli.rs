@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use crate::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
 };
+use crate::limits::Limits;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -140,6 +141,10 @@ pub struct Tenants {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
 }
 
 /// Who of several claimants of a hostname has it.
@@ -182,6 +187,9 @@ pub struct Standalone {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
@@ -270,6 +278,10 @@ pub struct Controller {
     /// Who of several claimants of a hostname has it
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
+    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
+    /// between namespaces; 0: it is free at once
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hostname_hold: u16,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
@@ -279,6 +291,9 @@ pub struct Controller {
     /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
     #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
     pub cert_manager_namespace: String,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
@@ -313,6 +328,9 @@ pub struct Translate {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
 }
 
@@ -338,6 +356,9 @@ pub struct Lint {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
 }
 
 /// `status`

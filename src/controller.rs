@@ -5,7 +5,7 @@ mod xds;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::xds::{Cache, View};
 use acme::Denied;
@@ -21,6 +21,7 @@ use self::xds::Xds;
 use crate::certificates::{self, IssuerSettings, TenantIssuers, Where};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use crate::heartbeat::{self, Heartbeat};
 use crate::kubernetes::claims::{self, Claims};
 use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
 use crate::kubernetes::lease::{self, Candidate, Term};
@@ -30,7 +31,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Settings};
+use crate::translate::{Fleet, Recording, Settings};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -114,6 +115,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         bind: options.bind.clone(),
+        limits: options.limits,
+        recording: Recording::Elsewhere,
+        hold: u64::from(options.hostname_hold) * 3600,
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
@@ -158,18 +162,17 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         Ok(())
     });
     let (tell_claims, mut claims_told) = mpsc::channel(16);
-    if options.hostname_claims == cli::HostnameClaims::FirstCome {
-        cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
-        let (for_claims, namespace) = (client.clone(), options.namespace.clone());
-        tasks.spawn(async move {
-            claims::watch(for_claims, namespace, tell_claims).await;
-            Ok(())
-        });
-    }
+    cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
+    let (for_claims, namespace) = (client.clone(), options.namespace.clone());
+    tasks.spawn(async move {
+        claims::watch(for_claims, namespace, tell_claims).await;
+        Ok(())
+    });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
-    tasks.spawn(run_probes(probes, asks.clone(), stop.clone()));
+    let heartbeat = Heartbeat::new(Instant::now());
+    tasks.spawn(run_probes(probes, asks.clone(), heartbeat.clone(), stop.clone()));
     if let Some(address) = options.challenges {
         let listener = TcpListener::bind(address).await.with_context(|| format!("--challenges {address}"))?;
         info!("challenges are answered at {}", listener.local_addr()?);
@@ -180,14 +183,16 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         });
     }
     if let Some(admin) = options.admin.clone() {
-        tasks.spawn(run_admin(admin, asks, certificates::routes(desk), stop.clone()));
+        tasks.spawn(run_admin(admin, asks, heartbeat.clone(), certificates::routes(desk), stop.clone()));
     }
     let mut xds = Some(Xds { client, options: options.clone(), cache: cache.clone(), view: view.clone() });
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
+    let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
+        heartbeat.beat(Instant::now());
         // Envoys are answered once the first whole translation is done: they never see half of it.
         if cluster.knows_gateways()
             && let Some(xds) = xds.take()
@@ -220,6 +225,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 cluster.settle(now(&term));
             }
             Some(ask) = questions.recv() => answer(&mut cluster, ask, now(&term)),
+            _ = beats.tick() => {}
             _ = certificates.tick() => cluster.tend(now(&term)),
             Some(task) = tasks.join_next() => break Err(ended(task)),
             _ = terminate.recv() => break Ok(true),
@@ -306,15 +312,21 @@ fn answer(cluster: &mut Cluster, ask: Ask, term: Term) {
     let _ = ask.answer.send(text);
 }
 
-async fn run_probes(listener: TcpListener, asks: mpsc::Sender<Ask>, stop: watch::Receiver<bool>) -> Result<()> {
-    serve_probes(listener, asks, stop).await.context("probes")
+async fn run_probes(
+    listener: TcpListener,
+    asks: mpsc::Sender<Ask>,
+    heartbeat: Heartbeat,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
+    serve_probes(listener, asks, heartbeat, stop).await.context("probes")
 }
 
 async fn run_admin(
     path: PathBuf,
     asks: mpsc::Sender<Ask>,
+    heartbeat: Heartbeat,
     others: axum::Router,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
-    serve_admin(&path, asks, others, stop).await.with_context(|| format!("admin socket {}", path.display()))
+    serve_admin(&path, asks, heartbeat, others, stop).await.with_context(|| format!("admin socket {}", path.display()))
 }

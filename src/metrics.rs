@@ -57,10 +57,11 @@ impl Collector for Program {
         let taken = encoder.encode_descriptor("changes", "Changes of objects taken in", None, MetricType::Counter)?;
         ConstCounter::new(changes).encode(taken)?;
 
-        let Counters { parents, claims, attachments, routes, units, tables, frontends, statuses } = work;
+        let Counters { parents, owned, claims, attachments, routes, units, tables, frontends, statuses } = work;
         let mut family = encoder.encode_descriptor("work", "What the engine did again", None, MetricType::Counter)?;
         for (stage, count) in [
             ("parents", parents),
+            ("owned", owned),
             ("claims", claims),
             ("attachments", attachments),
             ("routes", routes),

@@ -1,9 +1,11 @@
 //! From a [`Delta`] of the model to an update of the xDS cache. Pure.
 
-use xds::{Kind, Resource as Encoded, Update};
+use std::sync::Arc;
+
+use xds::{Kind, Part, Resource as Encoded, Update};
 
 use crate::envoy::{self, ResourceName};
-use crate::model::Cluster;
+use crate::model::ClusterId;
 use crate::translate::{Delta, Resource, ResourceKey};
 
 /// Encodes what changed.
@@ -18,11 +20,63 @@ pub fn update(delta: &Delta) -> Update {
     update
 }
 
+/// A resource, or a part of one, that is not sent because Envoy would refuse it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    /// Its type.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// What of it; all of it where that cannot be told.
+    pub part: Option<Part>,
+    /// The version that is not sent.
+    pub version: String,
+    /// The constraint that is broken, and where.
+    pub text: Arc<str>,
+}
+
+/// Takes out of an update what breaks a constraint of Envoy's messages: of routes the culprit alone, else the resource,
+/// which stays as it was. `had` is what was published before.
+pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>) -> Vec<Withheld> {
+    let mut withheld = Vec::new();
+    let verdict = |resource: &Encoded| {
+        let url = resource.kind().type_url();
+        envoy::check(url.rsplit('/').next().unwrap_or(url), &resource.body())
+    };
+    update.upserts.retain_mut(|resource| {
+        let Err(text) = verdict(resource) else { return true };
+        let (kind, name, version) = (resource.kind(), resource.name().to_owned(), resource.version().to_owned());
+        let one = |part, text: &str| Withheld {
+            kind,
+            name: name.clone(),
+            part,
+            version: version.clone(),
+            text: Arc::from(format!("not sent, since a constraint of its messages is broken: {text}")),
+        };
+        match xds::divide(resource, had(kind, &name).as_ref(), verdict) {
+            Some(divided) => {
+                withheld.extend(divided.refused.iter().map(|(part, text)| one(Some(part.clone()), text)));
+                *resource = divided.resource;
+                true
+            }
+            None => {
+                withheld.push(one(None, &text));
+                false
+            }
+        }
+    });
+    withheld
+}
+
 /// One resource as it is sent.
 pub fn encode(resource: &Resource) -> Encoded {
     match resource {
         Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster(cluster)),
-        Resource::Endpoints(endpoints) => Encoded::new(endpoints.resource_name(), &envoy::endpoints(endpoints)),
+        // The addresses are kept once, however many clusters lead to one Service port.
+        Resource::Endpoints(endpoints) => {
+            let endpoints = endpoints.clone();
+            Encoded::made(endpoints.resource_name(), move || envoy::endpoints(&endpoints))
+        }
         // The certificate is at hand as long as the engine has its Secret: it is not kept a second time.
         Resource::Secret(secret) => {
             let secret = secret.clone();
@@ -39,10 +93,9 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
     match key {
         ResourceKey::Backend(id) => (Kind::Cluster, id.to_string()),
         ResourceKey::SniCluster(frontend, hostname) => {
-            let cluster = Cluster::Sni { frontend: frontend.clone(), hostname: hostname.clone(), port: None };
-            (Kind::Cluster, cluster.name())
+            (Kind::Cluster, ClusterId::Sni(frontend.clone(), hostname.clone()).to_string())
         }
-        ResourceKey::Endpoints(port) => (Kind::Endpoints, port.to_string()),
+        ResourceKey::Endpoints(cluster) => (Kind::Endpoints, cluster.to_string()),
         ResourceKey::Secret(name) => (Kind::Secret, name.to_string()),
         ResourceKey::Scope(frontend, hostname) => (Kind::Scope, format!("{frontend}|{hostname}")),
         ResourceKey::Table(table) => (Kind::Route, table.resource_name()),
@@ -53,7 +106,44 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost};
+    use crate::model::{
+        Cluster, Endpoints, Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
+    };
+
+    /// What breaks a constraint is replaced alone, and the rest of its table is sent.
+    #[test]
+    fn a_broken_route_is_withheld_from_its_table() {
+        use envoy_types::pb::envoy::config::route::v3::{
+            DirectResponseAction, Route, RouteConfiguration, RouteMatch, route::Action, route_match::PathSpecifier,
+        };
+        let host = |name: &str, prefix: Option<&str>| envoy_types::pb::envoy::config::route::v3::VirtualHost {
+            name: name.into(),
+            domains: vec![name.into()],
+            routes: vec![Route {
+                name: format!("httproute/{name}/web/0"),
+                r#match: Some(RouteMatch {
+                    path_specifier: prefix.map(|prefix| PathSpecifier::Prefix(prefix.into())),
+                    ..Default::default()
+                }),
+                action: Some(Action::DirectResponse(DirectResponseAction { status: 200, ..Default::default() })),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let table = |mallory| {
+            let virtual_hosts = vec![host("alice", Some("/")), host("mallory", mallory)];
+            Encoded::new("t", &RouteConfiguration { name: "t".into(), virtual_hosts, ..Default::default() })
+        };
+        let mut update = Update { upserts: vec![table(None)], removals: Vec::new() };
+        let withheld = checked(&mut update, |_, _| None);
+        assert_eq!(withheld.len(), 1, "{withheld:?}");
+        let part = withheld[0].part.clone().expect("a part of it");
+        assert_eq!((&*part.virtual_host, &*part.route), ("mallory", "httproute/mallory/web/0"));
+        assert_eq!(update.upserts.len(), 1);
+        assert!(checked(&mut update, |_, _| None).is_empty(), "what is left keeps all constraints");
+        let mut good = Update { upserts: vec![table(Some("/"))], removals: Vec::new() };
+        assert!(checked(&mut good, |_, _| None).is_empty());
+    }
 
     /// A resource is taken back under the name it was sent by.
     #[test]
@@ -66,7 +156,9 @@ mod tests {
         let table = TableId { frontend: id.clone(), listener: None };
         let frontend =
             Frontend { id: id.clone(), addresses: Vec::new(), port: 443, kind: FrontendKind::Http { table } };
+        let endpoints = Endpoints { cluster: cluster.id(), addresses: [].into() };
         for (key, resource) in [
+            (ResourceKey::Endpoints(cluster.id()), Resource::Endpoints(endpoints)),
             (ResourceKey::SniCluster(id.clone(), host.clone()), Resource::Cluster(cluster)),
             (ResourceKey::Scope(id.clone(), host), Resource::Scope(scope)),
             (ResourceKey::Frontend(id), Resource::Frontend(frontend)),

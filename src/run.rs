@@ -21,11 +21,14 @@ use acme::storage::dir::Directory;
 use crate::certificates::{self, Authority, Desk, DeskConfig, Door, Handout, TenantIssuers, Where, Wishing};
 use crate::cli;
 use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use crate::heartbeat::{self, Heartbeat};
 use crate::inputs::Kind;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::model::ObjectName;
+use crate::pipeline;
 use crate::standalone::{
-    Ask, ClaimBook, Demo, Live, PrivateDir, Supervisor, What, check, example, find, losers, serve_admin, tenants,
+    Addresses, Ask, ClaimBook, Demo, Live, PrivateDir, Supervisor, Tenants, What, check, example, find, losers,
+    serve_admin, tenants,
 };
 use crate::tasks::{ended, join};
 use crate::tenancy;
@@ -95,7 +98,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("standalone");
-    let settings = Settings::new(CONTROLLER, options.addresses.clone());
+    let settings = Settings {
+        limits: options.limits,
+        believes_creation_times: false,
+        hold: u64::from(options.tenants.hostname_hold) * 3600,
+        ..Settings::new(CONTROLLER, options.addresses.clone())
+    };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
     let desk = Arc::new(desk(&options, dir.path(), places).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
@@ -105,16 +113,20 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let (book, known) = match options.tenants.hostname_claims {
         cli::HostnameClaims::Smallest => (None, Vec::new()),
         cli::HostnameClaims::FirstCome => {
-            let (book, records) = ClaimBook::open(&dir.path().join("hostname-claims"))?;
+            let (book, records) = ClaimBook::<Tenants>::open(&dir.path().join("hostname-claims"))?;
             let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, Some(record)));
             (Some(book), known.collect())
         }
     };
+    let (owners, owned) = ClaimBook::<Addresses>::open(&dir.path().join("ownership"))?;
+    let owned: Vec<Change> = owned.into_iter().map(|(what, owner)| Change::Recorded(what, Some(owner))).collect();
     let tenancy_http_port = tenancy.ports.http;
     let mut site = Site {
         live: Live::new(settings, tenancy, cache.clone(), view.clone()),
         book,
         known,
+        owners,
+        owned,
         desk: desk.clone(),
         wishing: Wishing::new(TenantIssuers {
             installed: options.acme.issuers()?,
@@ -195,9 +207,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     });
     let (asks, mut questions) = mpsc::channel::<Ask>(64);
     let admin_stop = stop.clone();
+    let heartbeat = Heartbeat::new(Instant::now());
+    let for_admin = heartbeat.clone();
     let about_certificates = certificates::routes(watch::channel(Some(desk.clone())).1);
     tasks.spawn(async move {
-        serve_admin(&admin, asks, about_certificates, admin_stop)
+        serve_admin(&admin, asks, for_admin, about_certificates, admin_stop)
             .await
             .with_context(|| format!("admin socket {}", admin.display()))
     });
@@ -219,7 +233,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let patience = tokio::time::sleep(PATIENCE);
     tokio::pin!(patience);
     let mut shown = options.dir.is_some() && !options.once;
+    let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
+        heartbeat.beat(Instant::now());
         if !shown && site.desk.is_settled() && site.live.acknowledged() {
             shown = true;
             let good = site.show().await;
@@ -239,6 +255,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 let _ = answer.send(site.live.engine().addresses_of(&host));
             }
             Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
+            _ = beats.tick() => {}
             _ = certificates.tick() => site.tend()?,
             Some(task) = tasks.join_next() => break Err(ended(task)),
             () = &mut patience, if options.once => {
@@ -277,9 +294,13 @@ struct Site {
     desk: Arc<Desk>,
     wishing: Wishing,
     /// Who had which hostname first, where that counts.
-    book: Option<ClaimBook>,
+    book: Option<ClaimBook<Tenants>>,
     /// What the book had to say at the start.
     known: Vec<tenancy::Change>,
+    /// Who owns what on addresses that namespaces share.
+    owners: ClaimBook<Addresses>,
+    /// What that had to say at the start.
+    owned: Vec<Change>,
     bundle: PathBuf,
     /// What was last written there.
     written: String,
@@ -307,8 +328,12 @@ impl Site {
 
     /// Publishes what changes lead to, once it is recorded what the next run has to know. Returns what people should know.
     fn publish(&mut self, changes: Vec<Change>) -> Result<Vec<String>> {
-        let (book, known) = (&mut self.book, std::mem::take(&mut self.known));
-        let mut record = |delta: &tenancy::Delta| book.as_mut().map_or(Ok(()), |book| book.append(&delta.records));
+        let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
+        let mut record = |outcome: &pipeline::Outcome| {
+            owners.append(&outcome.delta.records)?;
+            book.as_mut().map_or(Ok(()), |book| book.append(&outcome.tenancy.records))
+        };
+        let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
         Ok(self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::inputs::{Kind, ObjectKey, ParentRef};
-use crate::model::{Reason, Status};
+use crate::model::{Reason, Status, clipped};
 use crate::pipeline::Pipeline;
 use crate::tenancy::{self, ClaimKey, ClaimKind, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
@@ -116,7 +116,7 @@ fn told(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
             "type": "Accepted",
             "status": if reason == Reason::Accepted { "True" } else { "False" },
             "reason": reason.as_str(),
-            "message": message,
+            "message": clipped(message),
             "observedGeneration": verdict.generation,
             "lastTransitionTime": since,
         }],
@@ -129,7 +129,7 @@ fn refuse(conditions: Option<&mut Vec<Value>>, verdict: &tenancy::Verdict) {
     for condition in conditions.filter(|_| !verdict.is_accepted()) {
         condition["status"] = json!("False");
         condition["reason"] = json!(verdict.reason.as_str());
-        condition["message"] = json!(verdict.message);
+        condition["message"] = json!(clipped(verdict.message.clone()));
     }
 }
 

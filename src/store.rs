@@ -385,7 +385,7 @@ pub(crate) fn reached(parent: &ParentKey, gate: Option<&crate::inputs::Gate>) ->
 }
 
 /// Every object that a route's backends and mirrors name.
-fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
+pub(crate) fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
     route.rules.iter().flat_map(|rule| {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
         let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();

@@ -1,9 +1,14 @@
-//! Golden cases: `src/translate/testdata/*.in.yaml` → `.out.yaml`, with what Envoy gets, and `src/tenancy/testdata`, with
-//! what tenancy derives. Every case is self-contained; `UPDATE=1 cargo test
-//! --test golden` rewrites the outputs, and a person reads the difference.
+//! Golden cases: `src/translate/testdata/*.in.yaml` → `.out.yaml`, with the Envoy resources, and `src/tenancy/testdata`,
+//! with the derived objects. Each case is self-contained, and a test of its own:
+//!
+//! ```text
+//! make golden CASE=httproute-redirect           the cases whose name contains this
+//! make golden CASE=httproute-redirect UPDATE=1  rewrites their outputs; read the difference before you commit it
+//! ```
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use gatewright::inputs::Object;
@@ -11,8 +16,10 @@ use gatewright::model::ObjectName;
 use gatewright::offline;
 use gatewright::tenancy;
 use gatewright::translate::Settings;
+use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize as _;
 use serde_json::Value;
+use similar::TextDiff;
 
 /// 2026-11-21T00:00:00Z: the certificates of the cases were made for it.
 fn now() -> SystemTime {
@@ -129,20 +136,16 @@ fn check(input: &Path) -> Result<(), String> {
     }
     let want =
         fs::read_to_string(&output).map_err(|error| format!("{}: {error}; run with UPDATE=1", output.display()))?;
-    match want.lines().zip(got.lines()).position(|(want, got)| want != got) {
-        None if want.len() == got.len() => Ok(()),
-        None => Err("one is the beginning of the other".to_owned()),
-        Some(line) => Err(format!(
-            "line {}:\n  want {}\n  got  {}",
-            line + 1,
-            want.lines().nth(line).unwrap_or_default(),
-            got.lines().nth(line).unwrap_or_default()
-        )),
+    if want == got {
+        return Ok(());
     }
+    let diff = TextDiff::from_lines(&want, &got);
+    let diff = diff.unified_diff().context_radius(6).header("expected", "translated").to_string();
+    Err(format!("{}\n{diff}", output.display()))
 }
 
-/// Every case of a folder.
-fn check_all(folder: &str) {
+/// The input files of a folder, sorted.
+fn cases(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut cases: Vec<_> = fs::read_dir(&folder)
         .expect("the folder of cases")
@@ -151,17 +154,16 @@ fn check_all(folder: &str) {
         .collect();
     cases.sort();
     assert!(!cases.is_empty(), "there are cases in {}", folder.display());
-    let failures: Vec<String> =
-        cases.iter().filter_map(|case| check(case).err().map(|error| format!("{}: {error}", case.display()))).collect();
-    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    cases
 }
 
-#[test]
-fn every_case_is_translated_as_it_was() {
-    check_all("src/translate/testdata");
-}
-
-#[test]
-fn every_case_of_tenancy_is_decided_as_it_was() {
-    check_all("src/tenancy/testdata");
+fn main() -> ExitCode {
+    let trials = ["translate", "tenancy"].into_iter().flat_map(|stage| {
+        cases(&format!("src/{stage}/testdata")).into_iter().map(move |case| {
+            let file = case.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = format!("{stage}::{}", file.trim_end_matches(".in.yaml"));
+            Trial::test(name, move || check(&case).map_err(Failed::from))
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

@@ -254,7 +254,31 @@ fn cases() -> Vec<Case> {
         case("route, own", route("HTTPRoute", "tenant-a", &["a.example.org", "x.a.example.org"]), None),
         case("route, another's", route("HTTPRoute", "tenant-a", &["b.example.org"]), Some("must equal")),
         case("route, one of two", route("HTTPRoute", "tenant-a", &["a.example.org", "b.org"]), Some("b.org")),
-        case("route without hostnames", route("HTTPRoute", "tenant-a", &[]), None),
+        case(
+            "route without hostnames",
+            route("HTTPRoute", "tenant-a", &[]),
+            Some("must name a host: a.example.org or"),
+        ),
+        case("who is told so", route("HTTPRoute", "tenant-a", &[]), Some("user user-")),
+        case("gRPC without hostnames", route("GRPCRoute", "tenant-a", &[]), Some("must name a host")),
+        case("redirect of a tenant", redirect(route("HTTPRoute", "tenant-a", &[])), Some("must name a host")),
+        by(
+            "system:serviceaccounts:gatewright-system",
+            "redirect of a TenantGateway",
+            redirect(route("HTTPRoute", "tenant-a", &[])),
+            None,
+        ),
+        by(
+            "system:serviceaccounts:gatewright-system",
+            "no redirect",
+            route("HTTPRoute", "tenant-a", &[]),
+            Some("must name a host"),
+        ),
+        case(
+            "route of a Service",
+            parent(route("HTTPRoute", "tenant-a", &[]), json!({"group": "", "kind": "Service"})),
+            None,
+        ),
         case("route, no label", route("HTTPRoute", "tenant-none", &["x.org"]), Some("has no label")),
         case("gRPC, another's", route("GRPCRoute", "tenant-a", &["b.org"]), Some("must equal")),
         case("TLS, another's", route("TLSRoute", "tenant-a", &["b.org"]), Some("must equal")),
@@ -341,6 +365,14 @@ fn parent(mut route: Value, more: Value) -> Value {
     route
 }
 
+/// The route that sends plain HTTP of a TenantGateway to HTTPS.
+fn redirect(mut route: Value) -> Value {
+    route["metadata"]["name"] = json!("cozystack-http-redirect");
+    route["spec"]["rules"] = json!([{"filters": [{"type": "RequestRedirect",
+        "requestRedirect": {"scheme": "https", "statusCode": 301}}]}]);
+    route
+}
+
 /// A route beside a Gateway, with rules of its own.
 fn rules(rules: Value) -> Value {
     let mut route = route("HTTPRoute", "owner", &[]);
@@ -415,7 +447,8 @@ async fn policies(server: &ApiServer) -> Result<()> {
         assert!(left.is_empty() || tokio::time::Instant::now() < deadline, "{}", wrong.join("\n"));
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
-    labels(server, &tenants).await
+    labels(server, &tenants).await?;
+    without_parameters(server, &tenants).await
 }
 
 /// The label of a namespace goes by no way around the policy, and the platform may have spaces in the list of its groups.
@@ -436,6 +469,65 @@ async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
     while platform.patch(name, &dry, &without).await.is_err() {
         assert!(tokio::time::Instant::now() < deadline, "the platform may not");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// Who empties or deletes the parameters stops no namespace.
+async fn without_parameters(server: &ApiServer, tenants: &Client) -> Result<()> {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let all: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(tenants.clone());
+    let parameters = server.api("v1", "ConfigMap", "kube-system").await?;
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(120);
+    let wait = || async {
+        assert!(tokio::time::Instant::now() < deadline, "the parameters do not take effect");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    let ordinary = Patch::Merge(json!({"metadata": {"labels": {"team": "blue"}}}));
+    let guarded = Patch::Merge(json!({"metadata": {"labels": {HOST: null}}}));
+    let finalize = || async {
+        let there = all.get("tenant-a").await?;
+        let params = kube::api::PostParams { dry_run: true, ..Default::default() };
+        all.replace_subresource("finalize", "tenant-a", &params, &there).await?;
+        anyhow::Ok(())
+    };
+
+    // Of what is missing the defaults hold, and nobody is the platform.
+    let masters = Api::<k8s_openapi::api::core::v1::Namespace>::all(server.client_as("m", &["system:masters"]).await?);
+    let none = Patch::Merge(json!({"data": null}));
+    parameters.patch("gatewright-policies", &PatchParams::default(), &none).await?;
+    while masters.patch("tenant-a", &dry, &guarded).await.is_ok() {
+        wait().await;
+    }
+    all.patch("tenant-a", &dry, &ordinary).await?;
+    all.patch_status("tenant-a", &dry, &ordinary).await?;
+    finalize().await?;
+    let told = all.patch("tenant-a", &dry, &guarded).await.expect_err("the label is the platform's").to_string();
+    assert!(told.contains("immutable"), "{told}");
+    for (object, word) in [
+        (route("HTTPRoute", "tenant-a", &[]), "must name a host"),
+        (route("HTTPRoute", "tenant-a", &["b.org"]), "must equal"),
+        (gateway("tenant-a", "HTTPS", None), "must name a hostname"),
+        (gateway("tenant-none", "HTTPS", Some("x.org")), "has no label"),
+    ] {
+        let told = attempt(tenants, &object).await?.unwrap_or_default();
+        assert!(told.contains(word), "{word}: {told}");
+    }
+
+    // Without the object the policies rest, and nothing that they watch is held up.
+    parameters.delete("gatewright-policies", &Default::default()).await?;
+    while all.patch("tenant-a", &dry, &guarded).await.is_err() {
+        wait().await;
+    }
+    all.patch("tenant-a", &PatchParams::default(), &ordinary).await?;
+    all.patch_status("tenant-a", &dry, &ordinary).await?;
+    finalize().await?;
+    for object in [
+        namespace("tenant-new", json!({})),
+        route("HTTPRoute", "infra", &["b.org"]),
+        gateway("infra", "HTTPS", Some("anything.org")),
+    ] {
+        assert_eq!(attempt(tenants, &object).await?, None);
     }
     Ok(())
 }

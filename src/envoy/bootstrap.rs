@@ -89,8 +89,9 @@ pub enum Admin {
 /// our other names, would be a protocol error.
 const ADS_CLUSTER: &str = "gatewright-xds";
 
-/// The largest regular expression Envoy takes, in instructions of RE2.
-const REGEX_INSTRUCTIONS: u32 = 100_000;
+/// The largest regular expression Envoy takes, in instructions of RE2: twice what `--max-regex-size` may be set to, since
+/// what is allowed is an estimate.
+const REGEX_INSTRUCTIONS: u32 = 10_000;
 
 /// The bootstrap as JSON, which is also YAML.
 pub fn bootstrap(options: &BootstrapOptions) -> Value {

@@ -1,4 +1,4 @@
-//! Clusters: how a backend is reached. Their endpoints come by EDS and are shared.
+//! Clusters: how a backend is reached. The endpoints of each come by EDS.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 
 use super::limits;
 use super::proto::{ads, any, seconds, socket, uint};
-use crate::model::{self, AppProtocol, ServicePort};
+use crate::model::{self, AppProtocol};
 
 /// Name of the cluster that never has an endpoint: whoever is sent there is reset. It stands in the bootstrap, and an
 /// Envoy with another bootstrap, which does not know the name, resets just as well.
@@ -30,8 +30,8 @@ pub const REFUSED: &str = "gatewright/refused";
 pub fn cluster(cluster: &model::Cluster) -> Cluster {
     let name = cluster.name();
     match cluster {
-        model::Cluster::Backend(id) => reached(name, &id.port, id.protocol),
-        model::Cluster::Sni { port: Some(port), .. } => reached(name, port, AppProtocol::Tcp),
+        model::Cluster::Backend(id) => reached(name, id.protocol),
+        model::Cluster::Sni { port: Some(_), .. } => reached(name, AppProtocol::Tcp),
         model::Cluster::Sni { port: None, .. } => refused(name),
     }
 }
@@ -47,11 +47,12 @@ fn refused(name: String) -> Cluster {
     }
 }
 
-fn reached(name: String, port: &ServicePort, protocol: AppProtocol) -> Cluster {
+fn reached(name: String, protocol: AppProtocol) -> Cluster {
     Cluster {
         name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
-        eds_cluster_config: Some(EdsClusterConfig { eds_config: ads(), service_name: port.to_string() }),
+        // Without a name of its own the assignment is asked for under the cluster's.
+        eds_cluster_config: Some(EdsClusterConfig { eds_config: ads(), ..Default::default() }),
         connect_timeout: seconds(limits::CONNECT_SECONDS),
         per_connection_buffer_limit_bytes: uint(limits::BUFFER_BYTES),
         lb_policy: LbPolicy::LeastRequest.into(),
@@ -104,7 +105,7 @@ fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::g
     }
 }
 
-/// The addresses behind a Service port. None at all is an answer too: requests get 503, connections are reset.
+/// The addresses behind a cluster. None at all is an answer too: requests get 503, connections are reset.
 pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
     let lb_endpoints: Vec<LbEndpoint> = endpoints
         .addresses
@@ -118,7 +119,7 @@ pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
         })
         .collect();
     ClusterLoadAssignment {
-        cluster_name: endpoints.port.to_string(),
+        cluster_name: endpoints.cluster.to_string(),
         endpoints: if lb_endpoints.is_empty() {
             Vec::new()
         } else {
@@ -134,20 +135,18 @@ mod tests {
     use crate::envoy::testdata::{backend, frontend, host};
 
     #[test]
-    fn clusters_of_one_service_port_share_their_endpoints() {
+    fn clusters_of_one_service_port_have_assignments_of_their_own() {
         let port = backend("web", AppProtocol::Http1).port;
         let all = [
             model::Cluster::Backend(backend("web", AppProtocol::Http1)),
             model::Cluster::Backend(backend("web", AppProtocol::H2c)),
-            model::Cluster::Sni { frontend: frontend(443), hostname: host("a.example.org"), port: Some(port.clone()) },
+            model::Cluster::Sni { frontend: frontend(443), hostname: host("a.example.org"), port: Some(port) },
         ]
         .map(|c| cluster(&c));
         let names: Vec<_> = all.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["default/web:80", "default/web:80/h2c", "infra/edge:443|a.example.org"]);
-        let assignment = endpoints(&model::Endpoints { port, addresses: vec![] });
         for cluster in &all {
-            let eds = cluster.eds_cluster_config.as_ref().expect("EDS");
-            assert_eq!(eds.service_name, assignment.cluster_name);
+            assert_eq!(cluster.eds_cluster_config.as_ref().expect("EDS").service_name, "", "the name of the cluster");
         }
     }
 
@@ -168,10 +167,10 @@ mod tests {
 
     #[test]
     fn endpoints_keep_their_order_and_may_be_none() {
-        let port = backend("web", AppProtocol::Http1).port;
-        let addresses = ["10.0.0.1:80", "[2001:db8::1]:80"].map(|a| a.parse().expect("an address")).to_vec();
-        let full = endpoints(&model::Endpoints { port: port.clone(), addresses });
+        let cluster = model::ClusterId::Backend(backend("web", AppProtocol::Http1));
+        let addresses = ["10.0.0.1:80", "[2001:db8::1]:80"].map(|a| a.parse().expect("an address")).into();
+        let full = endpoints(&model::Endpoints { cluster: cluster.clone(), addresses });
         assert_eq!(full.endpoints[0].lb_endpoints.len(), 2);
-        assert!(endpoints(&model::Endpoints { port, addresses: vec![] }).endpoints.is_empty());
+        assert!(endpoints(&model::Endpoints { cluster, addresses: [].into() }).endpoints.is_empty());
     }
 }

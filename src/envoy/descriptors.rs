@@ -46,6 +46,9 @@ pub(super) fn pool() -> &'static DescriptorPool {
 }
 
 #[cfg(test)]
+pub(super) use tests::package;
+
+#[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::{Path, PathBuf};
@@ -62,7 +65,7 @@ mod tests {
     use crate::envoy::render::SENSITIVE;
 
     /// The descriptor set inside the package of `envoy-types`, wherever cargo keeps it.
-    fn package() -> Vec<u8> {
+    pub(in crate::envoy) fn package() -> Vec<u8> {
         let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
         let rustc = String::from_utf8(rustc.stdout).expect("text");
         let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");

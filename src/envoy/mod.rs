@@ -13,6 +13,7 @@ mod bootstrap;
 mod chain;
 mod cluster;
 mod connection_manager;
+mod constraints;
 mod cors;
 mod descriptors;
 mod domain;
@@ -39,6 +40,7 @@ mod testdata;
 
 pub use bootstrap::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static, keys_files};
 pub use cluster::{REFUSED, cluster, endpoints};
+pub use constraints::check;
 pub use domain::{DomainMatcher, ServerNameMatcher};
 pub use listener::listener;
 pub use name::ResourceName;

@@ -50,10 +50,10 @@ impl ResourceName for Secret {
     }
 }
 
-/// EDS: the Service port, `namespace/service:port`.
+/// EDS: the cluster.
 impl ResourceName for Endpoints {
     fn resource_name(&self) -> String {
-        self.port.to_string()
+        self.cluster.to_string()
     }
 }
 

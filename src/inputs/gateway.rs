@@ -231,7 +231,7 @@ fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<V
             Some(others) if *others == listener.allowed => listener.allowed = others.clone(),
             _ => others = Some(listener.allowed.clone()),
         }
-        Ok(Arc::new(listener))
+        Ok::<_, ParseError>(Arc::new(listener))
     };
     let listeners = super::route::exact(listeners.into_iter().map(&mut read))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();

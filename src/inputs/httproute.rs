@@ -6,8 +6,11 @@ use std::time::Duration;
 use super::gateway::{port, same_shape};
 use super::route::exact;
 use super::schema;
+use super::text::{self, Refused};
 use super::tlsroute::any_request;
-use super::{BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Route, RouteKind, RouteRule, Unsupported};
+use super::{
+    BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Regexes, Route, RouteKind, RouteRule, Unsupported,
+};
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
     Cors, Fraction, HeaderEdits, HeaderMatch, Hostname, Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry,
@@ -62,6 +65,9 @@ pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Arc<[ParentR
 }
 
 fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, ParseError> {
+    if let Some(name) = &rule.name {
+        text::rule_name("name", name)?;
+    }
     let matches = schema::at_most("matches", 64, rule.matches.unwrap_or_default())?;
     let mut matches = exact(matches.into_iter().map(read_match))?;
     if matches.is_empty() {
@@ -73,9 +79,16 @@ fn rule(namespace: &Arc<str>, rule: gw::HttpRouteRules) -> Result<RouteRule, Par
     if !backends.is_empty() && filters.as_ref().is_ok_and(|filters| filters.redirect.is_some()) {
         return Err(ParseError::Schema("filters: a rule with RequestRedirect has no backendRefs".to_owned()));
     }
+    let origins = filters.as_ref().ok().and_then(|filters| filters.cors.as_ref()).map_or(0, Cors::patterns);
+    let (regexes, unmatched) = match Regexes::of(&matches, origins) {
+        Ok(regexes) => (regexes, matches.iter().find_map(|m| values(m).err()).map(|Refused(text)| text)),
+        Err(why) => (Regexes::default(), Some(why)),
+    };
     Ok(RouteRule {
         name: rule.name,
         matches,
+        regexes,
+        unmatched: unmatched.map(Box::from),
         filters: filters.map(|filters| (filters != Filters::default()).then(|| Box::new(filters))),
         backends: exact(backends.into_iter().map(|b| backend(namespace, b)))?,
         timeouts: rule.timeouts.map(timeouts).transpose()?.unwrap_or_default(),
@@ -102,13 +115,24 @@ fn check_prefixes(filters: Filters, matches: &[Match]) -> Result<Filters, Unsupp
     Ok(filters)
 }
 
+/// Checks what the schema of a match leaves open.
+fn values(m: &Match) -> Result<(), Refused> {
+    for HeaderMatch { name, value } in &m.headers {
+        text::header_value(&format!("matches.headers {name}"), value.text())?;
+    }
+    for QueryMatch { name, value } in &m.query {
+        text::query_value(&format!("matches.queryParams {name}"), value.text())?;
+    }
+    Ok(())
+}
+
 fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
     let path = m.path.unwrap_or(gw::HttpRouteRulesMatchesPath { r#type: None, value: None });
     let value = path.value.unwrap_or_else(|| "/".to_owned());
     let path = match path.r#type {
         Some(gw::HttpRouteRulesMatchesPathType::RegularExpression) => PathMatch::Regex(value),
         kind => {
-            schema::path("matches.path.value", &value)?;
+            text::path("matches.path.value", &value)?;
             match kind {
                 Some(gw::HttpRouteRulesMatchesPathType::Exact) => PathMatch::Exact(value),
                 _ => {
@@ -120,8 +144,7 @@ fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
     };
     let mut headers: Vec<HeaderMatch> = Vec::new();
     for header in schema::at_most("matches.headers", 16, m.headers.unwrap_or_default())? {
-        schema::header_name("matches.headers.name", &header.name)?;
-        schema::header_value("matches.headers.value", &header.value)?;
+        text::header_name("matches.headers.name", &header.name)?;
         let name = header.name.to_ascii_lowercase();
         // Of several conditions on one header only the first counts (`HTTPHeaderMatch.name`).
         if headers.iter().all(|h| h.name != name) {
@@ -134,6 +157,7 @@ fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
     }
     let mut query: Vec<QueryMatch> = Vec::new();
     for parameter in schema::at_most("matches.queryParams", 16, m.query_params.unwrap_or_default())? {
+        text::query_name("matches.queryParams.name", &parameter.name)?;
         if query.iter().all(|q| q.name != parameter.name) {
             let value = match parameter.r#type {
                 Some(gw::HttpRouteRulesMatchesQueryParamsType::RegularExpression) => {
@@ -173,6 +197,7 @@ type Read<T> = Result<Result<T, Unsupported>, ParseError>;
 fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<Filters> {
     let mut all = Filters::default();
     let mut seen = Vec::new();
+    let mut told = Ok(());
     for filter in schema::at_most("filters", 16, list)? {
         let kind: String = same_shape(&filter.r#type)?;
         let missing = || ParseError::Schema(format!("filters: a filter of type {kind} needs its settings"));
@@ -182,23 +207,27 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
         match filter.r#type {
             gw::HttpRouteRulesFiltersType::RequestHeaderModifier => {
                 all.request_headers = edits(same_shape(filter.request_header_modifier.ok_or_else(missing)?)?)?;
+                told = told.and(headers("requestHeaderModifier", &all.request_headers));
             }
             gw::HttpRouteRulesFiltersType::ResponseHeaderModifier => {
                 all.response_headers = edits(same_shape(filter.response_header_modifier.ok_or_else(missing)?)?)?;
+                told = told.and(headers("responseHeaderModifier", &all.response_headers));
             }
             gw::HttpRouteRulesFiltersType::RequestMirror => {
                 all.mirrors.push(mirror(namespace, filter.request_mirror.ok_or_else(missing)?)?);
             }
             gw::HttpRouteRulesFiltersType::RequestRedirect => {
-                all.redirect = Some(redirect(filter.request_redirect.ok_or_else(missing)?)?);
+                let redirect = redirect(filter.request_redirect.ok_or_else(missing)?)?;
+                told = told.and(new_path("requestRedirect.path", redirect.path.as_ref(), text::redirected_path));
+                all.redirect = Some(redirect);
             }
             gw::HttpRouteRulesFiltersType::UrlRewrite => {
                 let rewrite = filter.url_rewrite.ok_or_else(missing)?;
                 let path = rewrite.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?;
-                all.rewrite =
-                    Rewrite { hostname: schema::precise_hostname("urlRewrite.hostname", rewrite.hostname)?, path };
+                told = told.and(new_path("urlRewrite.path", path.as_ref(), text::rewritten_path));
+                all.rewrite = Rewrite { hostname: one_host("urlRewrite.hostname", rewrite.hostname)?, path };
             }
-            gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)),
+            gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)?),
             gw::HttpRouteRulesFiltersType::ExtensionRef => {
                 let text = match filter.extension_ref {
                     Some(r) => format!("filter ExtensionRef {} {:?} is not supported", r.kind, r.name),
@@ -209,13 +238,8 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
         }
         seen.push(kind);
     }
-    let edits = [&all.request_headers, &all.response_headers];
-    let names = |edits: &HeaderEdits| {
-        edits.set.iter().chain(&edits.add).map(|(n, _)| n).chain(&edits.remove).any(|n| is_host(n))
-    };
-    if edits.into_iter().any(names) {
-        let text = "a header modifier cannot change Host: use filter URLRewrite with a hostname";
-        return Ok(Err(Unsupported::Value(text.to_owned())));
+    if let Err(refused) = told {
+        return Ok(Err(refused.into()));
     }
     if all.redirect.is_some() && all.rewrite != Rewrite::default() {
         let text = "filters RequestRedirect and URLRewrite cannot stand in one rule";
@@ -224,25 +248,40 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
     Ok(Ok(all))
 }
 
-/// Envoy changes the host by a rewrite alone.
-fn is_host(name: &str) -> bool {
-    name.eq_ignore_ascii_case("host")
+/// Names and values of a header modifier.
+fn headers(field: &str, edits: &HeaderEdits) -> Result<(), Refused> {
+    for (name, value) in edits.set.iter().chain(&edits.add) {
+        text::edited_header(field, name)?;
+        text::header_value(&format!("{field} {name}"), value)?;
+    }
+    edits.remove.iter().try_for_each(|name| text::edited_header(field, name))
+}
+
+fn new_path(
+    field: &str,
+    path: Option<&PathRewrite>,
+    check: fn(&str, &str) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    match path {
+        Some(PathRewrite::Full(path)) => check(&format!("{field}.replaceFullPath"), path),
+        Some(PathRewrite::Prefix(path)) => check(&format!("{field}.replacePrefixMatch"), path),
+        None => Ok(()),
+    }
+}
+
+fn one_host(field: &str, hostname: Option<String>) -> Result<Option<String>, ParseError> {
+    hostname.iter().try_for_each(|hostname| text::precise_hostname(field, hostname))?;
+    Ok(hostname)
 }
 
 fn edits(modifier: gw::HttpRouteRulesFiltersRequestHeaderModifier) -> Result<HeaderEdits, ParseError> {
     let set = modifier.set.unwrap_or_default().into_iter().map(|h| (h.name, h.value));
     let add = modifier.add.unwrap_or_default().into_iter().map(|h| (h.name, h.value));
-    let edits = HeaderEdits {
+    Ok(HeaderEdits {
         set: schema::at_most("set", 16, set.collect())?,
         add: schema::at_most("add", 16, add.collect())?,
         remove: schema::at_most("remove", 16, modifier.remove.unwrap_or_default())?,
-    };
-    for (name, value) in edits.set.iter().chain(&edits.add) {
-        schema::header_name("set and add", name)?;
-        schema::header_value("set and add", value)?;
-    }
-    edits.remove.iter().try_for_each(|name| schema::header_name("remove", name))?;
-    Ok(edits)
+    })
 }
 
 fn mirror(
@@ -273,7 +312,7 @@ fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redire
     Ok(Redirect {
         default_port: 80,
         scheme: redirect.scheme.map(same_shape).transpose()?,
-        hostname: schema::precise_hostname("requestRedirect.hostname", redirect.hostname)?,
+        hostname: one_host("requestRedirect.hostname", redirect.hostname)?,
         port: redirect.port.map(|number| port(number, "requestRedirect.port")).transpose()?,
         path: redirect.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?,
         status: known.ok_or_else(|| ParseError::Schema(format!("requestRedirect.statusCode: {status} is none")))?,
@@ -292,15 +331,20 @@ fn path_rewrite(path: gw::HttpRouteRulesFiltersUrlRewritePath) -> Result<PathRew
     })
 }
 
-fn cors(cors: gw::HttpRouteRulesFiltersCors) -> Cors {
-    Cors {
-        allow_origins: cors.allow_origins.unwrap_or_default(),
-        allow_methods: cors.allow_methods.unwrap_or_default(),
-        allow_headers: cors.allow_headers.unwrap_or_default(),
-        expose_headers: cors.expose_headers.unwrap_or_default(),
+fn cors(cors: gw::HttpRouteRulesFiltersCors) -> Result<Cors, ParseError> {
+    let list = |field: &str, list: Option<Vec<String>>, check: fn(&str, &str) -> Result<(), Refused>| {
+        let list = schema::at_most(field, 64, list.unwrap_or_default())?;
+        list.iter().try_for_each(|item| check(field, item))?;
+        Ok::<_, ParseError>(list)
+    };
+    Ok(Cors {
+        allow_origins: list("cors.allowOrigins", cors.allow_origins, text::origin)?,
+        allow_methods: list("cors.allowMethods", cors.allow_methods, text::method_or_any)?,
+        allow_headers: list("cors.allowHeaders", cors.allow_headers, text::header_or_any)?,
+        expose_headers: list("cors.exposeHeaders", cors.expose_headers, text::header_or_any)?,
         allow_credentials: cors.allow_credentials.unwrap_or(false),
         max_age: Duration::from_secs(u64::try_from(cors.max_age.unwrap_or(5)).unwrap_or(0)),
-    }
+    })
 }
 
 fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {

@@ -13,12 +13,14 @@ mod httproute;
 mod namespace;
 mod object;
 mod parameters;
+mod re2;
 mod route;
 mod schema;
 mod secret;
 mod selector;
 mod service;
 mod tenantgateway;
+mod text;
 mod tlsroute;
 
 pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
@@ -28,12 +30,12 @@ pub use gateway::{
 };
 pub use grant::ReferenceGrant;
 pub use grpcroute::GrpcRoute;
-pub use namespace::Namespace;
+pub use namespace::{HOST_LABEL, Namespace};
 pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
 pub use parameters::{
     FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef, ServiceParameters, ServiceType,
 };
-pub use route::{BackendRef, Filters, Gate, ParentRef, Route, RouteKind, RouteRule, Unsupported};
+pub use route::{BackendRef, Extent, Filters, Gate, ParentRef, Regexes, Route, RouteKind, RouteRule, Unsupported};
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Kind, LocalRef, Meta};
+use super::{Kind, LocalRef, Meta, re2};
 use crate::model::{
     Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Reason, Redirect, Retry, Rewrite, Timeouts,
 };
@@ -48,7 +48,31 @@ pub struct Route {
     pub unreadable: Vec<String>,
 }
 
+/// How much of Envoy's configuration a route becomes: everything counts once for every hostname.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Matches.
+    pub matches: u64,
+    /// Regular expressions.
+    pub regexes: u64,
+    /// Bytes of texts. What stands in a rule counts for each of its matches.
+    pub bytes: u64,
+}
+
 impl Route {
+    /// How much of Envoy's configuration it becomes.
+    pub fn extent(&self) -> Extent {
+        let hostnames = self.hostnames.len().max(1) as u64;
+        let mut one = Extent::default();
+        for rule in &self.rules {
+            let matches = rule.matches.len() as u64;
+            one.matches += matches;
+            one.regexes += rule.regexes.count as u64;
+            one.bytes += rule.matches.iter().map(Match::bytes).sum::<u64>() + matches * rule.bytes();
+        }
+        Extent { matches: hostnames * one.matches, regexes: hostnames * one.regexes, bytes: hostnames * one.bytes }
+    }
+
     /// What tenancy grants at one of its parentRefs; `None` where it has no say.
     pub fn gate(&self, parent: usize) -> Option<&Gate> {
         self.gates.get(parent)?.as_ref()
@@ -115,6 +139,10 @@ pub struct RouteRule {
     pub name: Option<String>,
     /// Any of these must match; never empty.
     pub matches: Vec<Match>,
+    /// What their regular expressions, and those of its filters, are to Envoy.
+    pub regexes: Regexes,
+    /// Why it cannot be matched, as a sentence without the rule's name: Envoy would refuse a text of its matches.
+    pub unmatched: Option<Box<str>>,
     /// What its filters ask for, `None` where it has none; or why they cannot be carried out.
     pub filters: Result<Option<Box<Filters>>, Unsupported>,
     /// Where requests go.
@@ -123,6 +151,55 @@ pub struct RouteRule {
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: Option<Box<Retry>>,
+}
+
+impl RouteRule {
+    /// Bytes of the texts that Envoy has again for each match.
+    fn bytes(&self) -> u64 {
+        let filters =
+            self.filters.iter().flatten().chain(self.backends.iter().flat_map(|b| b.filters.iter().flatten()));
+        let names = self.backends.iter().map(|backend| backend.target.name.name.len() as u64).sum::<u64>();
+        names + filters.map(|filters| filters.bytes()).sum::<u64>()
+    }
+}
+
+impl Filters {
+    fn bytes(&self) -> u64 {
+        let edits = [&self.request_headers, &self.response_headers].into_iter().map(HeaderEdits::bytes);
+        let lists = self.cors.iter().flat_map(|cors| {
+            [&cors.allow_origins, &cors.allow_methods, &cors.allow_headers, &cors.expose_headers].into_iter().flatten()
+        });
+        let rewritten = self.rewrite.path.as_ref().map_or(0, |path| path.text().len() as u64);
+        let redirected = self.redirect.iter().filter_map(|redirect| redirect.path.as_ref());
+        edits.sum::<u64>()
+            + lists.map(|text| text.len() as u64).sum::<u64>()
+            + rewritten
+            + redirected.map(|path| path.text().len() as u64).sum::<u64>()
+    }
+}
+
+/// What the regular expressions of a rule are to Envoy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regexes {
+    /// How many there are: Envoy compiles those of filters for every match.
+    pub count: usize,
+    /// Length of the longest, in bytes.
+    pub longest: usize,
+    /// Instructions of the largest.
+    pub largest: u32,
+}
+
+impl Regexes {
+    /// Looks at those of some matches, beside so many of the rule's filters; or says which Envoy would refuse.
+    pub(super) fn of(matches: &[Match], filters: usize) -> Result<Self, String> {
+        let mut all = Self { count: filters * matches.len(), ..Self::default() };
+        for text in matches.iter().flat_map(Match::regexes) {
+            all.count += 1;
+            all.longest = all.longest.max(text.len());
+            all.largest = all.largest.max(re2::size(text)?);
+        }
+        Ok(all)
+    }
 }
 
 /// What the filters of a rule or backend ask for.

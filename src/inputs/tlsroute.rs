@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::gateway::same_shape;
 use super::route::exact;
-use super::{LocalRef, Meta, ParseError, Route, RouteKind, RouteRule};
+use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule};
 use crate::gateway_api::tlsroutes::TlsRouteSpec;
 use crate::model::{Hostname, Match, PathMatch, Timeouts};
 
@@ -24,6 +24,8 @@ impl Route {
                 Ok(RouteRule {
                     name: rule.name,
                     matches: vec![any_request()],
+                    regexes: Regexes::default(),
+                    unmatched: None,
                     filters: Ok(None),
                     backends: exact(
                         rule.backend_refs

@@ -1,7 +1,8 @@
-//! The record of who claimed a hostname first: ConfigMaps that every replica watches, and the holder of the Lease writes.
+//! The records of who claimed something first: ConfigMaps that every replica watches, and the holder of the Lease writes.
 //!
-//! A hostname stands in the ConfigMap that its hash names, so that a new one costs a small write however many there are. A
-//! write holds only for the version that it was decided upon.
+//! There are two: who has a hostname among the tenants of TenantGateways, where that counts, and which namespace owns what
+//! on the addresses of the shared fleet. An entry stands in the ConfigMap that its hash names, so that a new one costs a
+//! small write however many there are. A write holds only for the version that it was decided upon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,11 +25,15 @@ use super::queue::Queue;
 use super::request::{ended_or_due, in_time};
 use super::seen::newer;
 use crate::model::Hostname;
-use crate::tenancy::{Change, Record, Tenancy};
+use crate::pipeline::Pipeline;
+use crate::tenancy::{self, Record};
+use crate::translate::{self, Ownable, Ownership};
 
 /// Which of our ConfigMaps these are.
 const LABEL: (&str, &str) = ("gatewright.io/keeps", "hostname-claims");
-const PREFIX: &str = "gatewright-claims-";
+/// What the names of ConfigMaps begin with: for tenants of TenantGateways, and for addresses.
+const TENANTS: &str = "gatewright-claims-";
+const ADDRESSES: &str = "gatewright-owners-";
 /// How a wildcard begins as the key of a ConfigMap, which has no `*`; no hostname has a `_`.
 const WILDCARD: &str = "_.";
 /// How many at the same time.
@@ -37,38 +42,139 @@ const AT_ONCE: usize = 4;
 /// What the watch tells.
 pub type Told = follow::Told<ConfigMap>;
 
-/// The ConfigMap of a hostname.
-fn shard(hostname: &Hostname) -> String {
-    format!("{PREFIX}{:02x}", Sha256::digest(hostname.as_str().as_bytes())[0])
+/// What something is recorded of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entry {
+    /// A hostname, among the tenants of TenantGateways.
+    Tenants(Hostname),
+    /// What namespaces own on addresses that they share.
+    Addresses(Ownable),
+}
+
+/// What is recorded of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owner {
+    Tenant(Record),
+    Namespace(Ownership),
+}
+
+/// A change of the record, for the stage that it is about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recorded {
+    /// For tenancy.
+    Tenancy(tenancy::Change),
+    /// For translation.
+    Translation(translate::Change),
+}
+
+impl Entry {
+    /// The ConfigMap that it stands in.
+    fn shard(&self) -> String {
+        let (prefix, key) = match self {
+            Entry::Tenants(hostname) => (TENANTS, hostname.as_str().to_owned()),
+            Entry::Addresses(what) => (ADDRESSES, what.to_string()),
+        };
+        format!("{prefix}{:02x}", Sha256::digest(key.as_bytes())[0])
+    }
+
+    fn key(&self) -> String {
+        match self {
+            Entry::Tenants(hostname) | Entry::Addresses(Ownable::Hostname(hostname)) => key(hostname),
+            Entry::Addresses(Ownable::Port(port)) => format!("_port.{port}"),
+            Entry::Addresses(Ownable::Socket(ip, port)) => {
+                format!("_socket.{}.{port}", ip.to_string().replace(':', "_"))
+            }
+        }
+    }
+
+    fn value(&self, owner: &Owner) -> String {
+        match (self, owner) {
+            (Entry::Addresses(what), Owner::Namespace(owner)) => what.line(Some(owner)),
+            (_, Owner::Namespace(owner)) => format!("{} {}", owner.since, owner.namespace),
+            (_, Owner::Tenant(record)) => format!("{} {}", record.since, record.namespace),
+        }
+    }
+
+    /// One entry of a ConfigMap; `None` where it is none of ours.
+    fn parse(shard: &str, key: &str, value: &str) -> Option<(Self, Owner)> {
+        if shard.starts_with(ADDRESSES) {
+            let (what, owner) = Ownable::parse(value).ok()?;
+            let entry = Entry::Addresses(what);
+            return (entry.key() == key && entry.shard() == shard).then_some((entry, Owner::Namespace(owner?)));
+        }
+        let hostname = match key.strip_prefix(WILDCARD) {
+            Some(rest) => Hostname::parse(&format!("*.{rest}")),
+            None => Hostname::parse(key),
+        };
+        let (since, namespace) = value.split_once(' ')?;
+        let record = Record { namespace: Arc::from(namespace), since: since.parse().ok()? };
+        let hostname = hostname.ok().filter(|hostname| !hostname.is_any())?;
+        Some((Entry::Tenants(hostname), Owner::Tenant(record)))
+    }
+
+    fn recorded(&self, owner: Option<&Owner>) -> Recorded {
+        match self {
+            Entry::Tenants(hostname) => {
+                let record = match owner {
+                    Some(Owner::Tenant(record)) => Some(record.clone()),
+                    Some(Owner::Namespace(_)) | None => None,
+                };
+                Recorded::Tenancy(tenancy::Change::Recorded(hostname.clone(), record))
+            }
+            Entry::Addresses(what) => {
+                let owner = match owner {
+                    Some(Owner::Namespace(owner)) => Some(owner.clone()),
+                    Some(Owner::Tenant(_)) | None => None,
+                };
+                Recorded::Translation(translate::Change::Recorded(what.clone(), owner))
+            }
+        }
+    }
+
+    /// What is to be recorded of it; nothing where the record is right.
+    fn proposal(&self, pipeline: &Pipeline) -> Option<Option<Owner>> {
+        match self {
+            Entry::Tenants(hostname) => {
+                pipeline.tenancy().proposal(hostname).map(|record| record.cloned().map(Owner::Tenant))
+            }
+            Entry::Addresses(what) => {
+                pipeline.engine().record_proposal(what).map(|owner| owner.cloned().map(Owner::Namespace))
+            }
+        }
+    }
+}
+
+/// Of which entries enough is known to write them: what nobody claims any more is taken from the record.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// TenantGateways and everything that names them.
+    pub tenants: bool,
+    /// Gateways, ListenerSets and their classes.
+    pub addresses: bool,
+}
+
+impl Known {
+    fn covers(self, entry: &Entry) -> bool {
+        match entry {
+            Entry::Tenants(_) => self.tenants,
+            Entry::Addresses(_) => self.addresses,
+        }
+    }
 }
 
 fn key(hostname: &Hostname) -> String {
     match hostname.as_str().strip_prefix("*.") {
         Some(rest) => format!("{WILDCARD}{rest}"),
+        None if hostname.is_any() => "_any".to_owned(),
         None => hostname.as_str().to_owned(),
     }
-}
-
-fn value(record: &Record) -> String {
-    format!("{} {}", record.since, record.namespace)
-}
-
-/// One entry; `None` where it is none of ours.
-fn parse(key: &str, value: &str) -> Option<(Hostname, Record)> {
-    let hostname = match key.strip_prefix(WILDCARD) {
-        Some(rest) => Hostname::parse(&format!("*.{rest}")),
-        None => Hostname::parse(key),
-    };
-    let (since, namespace) = value.split_once(' ')?;
-    let record = Record { namespace: Arc::from(namespace), since: since.parse().ok()? };
-    Some((hostname.ok().filter(|hostname| !hostname.is_any())?, record))
 }
 
 /// One ConfigMap, as last seen.
 #[derive(Debug, Default)]
 struct Shard {
     version: String,
-    records: BTreeMap<Hostname, Record>,
+    records: BTreeMap<Entry, Owner>,
 }
 
 /// The record.
@@ -77,8 +183,8 @@ pub struct Claims {
     namespace: String,
     shards: BTreeMap<String, Shard>,
     complete: bool,
-    /// Hostnames that are to be recorded anew, by ConfigMap.
-    asked: BTreeMap<String, BTreeSet<Hostname>>,
+    /// What is to be recorded anew, by ConfigMap.
+    asked: BTreeMap<String, BTreeSet<Entry>>,
     queue: Queue<String>,
     tasks: JoinSet<Written>,
     told: BTreeMap<String, String>,
@@ -110,7 +216,7 @@ impl Claims {
     }
 
     /// Takes in what the watch tells.
-    pub(super) fn take_in(&mut self, told: Told) -> Vec<Change> {
+    pub(super) fn take_in(&mut self, told: Told) -> Vec<Recorded> {
         match told {
             Told::There(map) => self.see(&map),
             // Who deletes it frees no name: what it said holds, and is written again.
@@ -128,7 +234,7 @@ impl Claims {
         }
     }
 
-    fn see(&mut self, map: &ConfigMap) -> Vec<Change> {
+    fn see(&mut self, map: &ConfigMap) -> Vec<Recorded> {
         let (name, version) = (map.name_any(), map.resource_version().unwrap_or_default());
         let before = self.shards.entry(name.clone()).or_default();
         if !newer(&version, &before.version) {
@@ -137,19 +243,17 @@ impl Claims {
         before.version = version;
         let mut records = BTreeMap::new();
         for (key, value) in map.data.iter().flatten() {
-            match parse(key, value) {
-                Some((hostname, record)) => drop(records.insert(hostname, record)),
-                None => {
-                    warn!("configmap {name}: {key}: {value:?}: expected a number and a namespace; it is passed over")
-                }
+            match Entry::parse(&name, key, value) {
+                Some((entry, owner)) => drop(records.insert(entry, owner)),
+                None => warn!("configmap {name}: {key}: {value:?}: expected an entry of ours; it is passed over"),
             }
         }
         let before = std::mem::replace(&mut before.records, records);
         let now = &self.shards[&name].records;
-        let gone = before.keys().filter(|hostname| !now.contains_key(*hostname));
-        let gone = gone.map(|hostname| Change::Recorded(hostname.clone(), None));
-        let new = now.iter().filter(|(hostname, record)| before.get(*hostname) != Some(*record));
-        let new = new.map(|(hostname, record)| Change::Recorded(hostname.clone(), Some(record.clone())));
+        let gone = before.keys().filter(|entry| !now.contains_key(*entry));
+        let gone = gone.map(|entry| entry.recorded(None));
+        let new = now.iter().filter(|(entry, owner)| before.get(*entry) != Some(*owner));
+        let new = new.map(|(entry, owner)| entry.recorded(Some(owner)));
         let changes = gone.chain(new).collect();
         self.want(name);
         changes
@@ -167,29 +271,30 @@ impl Claims {
     }
 
     /// Everything that is not as it should be is looked at: it was not ours to write until now.
-    pub(super) fn look_at_everything(&mut self, tenancy: &Tenancy) {
-        self.ask(tenancy.proposals().map(|(hostname, _)| hostname.clone()));
+    pub(super) fn look_at_everything(&mut self, pipeline: &Pipeline) {
+        self.ask(pipeline.tenancy().proposals().map(|(hostname, _)| Entry::Tenants(hostname.clone())));
+        self.ask(pipeline.engine().record_proposals().map(|(what, _)| Entry::Addresses(what.clone())));
         for name in self.shards.keys().filter(|name| self.is_lost(name)).cloned().collect::<Vec<_>>() {
             self.queue.want(name, Instant::now());
         }
     }
 
-    /// Something else is to be recorded of these hostnames.
-    pub(super) fn ask(&mut self, hostnames: impl IntoIterator<Item = Hostname>) {
-        for hostname in hostnames {
-            let shard = shard(&hostname);
-            self.asked.entry(shard.clone()).or_default().insert(hostname);
+    /// Something else is to be recorded of these.
+    pub(super) fn ask(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            let shard = entry.shard();
+            self.asked.entry(shard.clone()).or_default().insert(entry);
             self.queue.want(shard, Instant::now());
         }
     }
 
     /// Begins the writes whose turn has come; those of replicas that may not write are forgotten, and asked for again when
     /// they may.
-    pub(super) fn write(&mut self, tenancy: &Tenancy, may_write: bool) {
+    pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, known: Known) {
         while self.tasks.len() < AT_ONCE
             && let Some(name) = self.queue.take(Instant::now())
         {
-            let document = self.document(&name, tenancy).filter(|_| may_write);
+            let document = self.document(&name, pipeline, known).filter(|_| may_write);
             let Some(document) = document else {
                 self.queue.done(&name);
                 continue;
@@ -203,24 +308,24 @@ impl Claims {
         }
     }
 
-    /// What is to be written to a ConfigMap; nothing where all that was asked for is settled.
-    fn document(&mut self, name: &str, tenancy: &Tenancy) -> Option<Value> {
+    /// What is to be written to a ConfigMap; nothing where all that was asked for is settled, or not known well enough.
+    fn document(&mut self, name: &str, pipeline: &Pipeline, known: Known) -> Option<Value> {
         let asked = self.asked.entry(name.to_owned()).or_default();
-        asked.retain(|hostname| tenancy.proposal(hostname).is_some());
+        asked.retain(|entry| entry.proposal(pipeline).is_some());
         if asked.is_empty() {
             self.asked.remove(name);
         }
         let there = self.shards.get(name);
         let lost = there.filter(|_| self.is_lost(name)).map(|shard| &shard.records);
-        let held = lost.into_iter().flatten().map(|(hostname, record)| (key(hostname), json!(value(record))));
-        let entry = |hostname: &Hostname| {
-            let record = tenancy.proposal(hostname)?;
+        let held = lost.into_iter().flatten().map(|(entry, owner)| (entry.key(), json!(entry.value(owner))));
+        let line = |entry: &Entry| {
+            let owner = entry.proposal(pipeline)?;
             // What is not there need not be taken away.
-            let known = there.is_some_and(|shard| shard.records.contains_key(hostname));
-            (record.is_some() || known).then(|| (key(hostname), json!(record.map(value))))
+            let is_there = there.is_some_and(|shard| shard.records.contains_key(entry));
+            (owner.is_some() || is_there).then(|| (entry.key(), json!(owner.map(|owner| entry.value(&owner)))))
         };
-        let asked = self.asked.get(name).into_iter().flatten();
-        let data: serde_json::Map<String, Value> = held.chain(asked.filter_map(entry)).collect();
+        let asked = self.asked.get(name).into_iter().flatten().filter(|entry| known.covers(entry));
+        let data: serde_json::Map<String, Value> = held.chain(asked.filter_map(line)).collect();
         let version = there.map(|shard| shard.version.clone()).filter(|version| !version.is_empty());
         (!data.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "data": data}))
     }
@@ -232,7 +337,7 @@ impl Claims {
     }
 
     /// Takes in how it ended.
-    pub(super) fn take_ended(&mut self, ended: Ended) -> Vec<Change> {
+    pub(super) fn take_ended(&mut self, ended: Ended) -> Vec<Recorded> {
         let Some((name, outcome)) = ended.0 else { return Vec::new() };
         match outcome {
             Ok(map) => {
@@ -283,18 +388,38 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
 mod tests {
     use super::*;
 
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
     #[test]
     fn an_entry_is_read_as_it_was_written_and_is_a_key_that_a_config_map_takes() {
-        for name in ["a.example.org", "*.example.org", "xn--bcher-kva.example"] {
-            let hostname = Hostname::parse(name).expect("a hostname");
-            let record = Record { namespace: "tenant-a".into(), since: 42 };
-            let key = key(&hostname);
+        let tenants = ["a.example.org", "*.example.org", "xn--bcher-kva.example"].map(|name| {
+            (Entry::Tenants(host(name)), Owner::Tenant(Record { namespace: "tenant-a".into(), since: 42 }))
+        });
+        let owner = |protocol, released| {
+            Owner::Namespace(Ownership { namespace: "tenant-a".into(), since: 42, protocol, released })
+        };
+        let addresses = [
+            (Ownable::Hostname(host("a.example.org")), owner(None, None)),
+            (Ownable::Hostname(host("*.example.org")), owner(None, Some(7))),
+            (Ownable::Hostname(Hostname::any()), owner(None, None)),
+            (Ownable::Port(8443), owner(Some(translate::Family::Tls), None)),
+            (Ownable::Socket([127, 0, 0, 1].into(), 80), owner(None, None)),
+            (Ownable::Socket("::1".parse().expect("an address"), 80), owner(None, None)),
+        ];
+        let addresses = addresses.into_iter().map(|(what, owner)| (Entry::Addresses(what), owner));
+        for (entry, owner) in tenants.into_iter().chain(addresses) {
+            let (shard, key) = (entry.shard(), entry.key());
             assert!(key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')), "{key}");
-            assert_eq!(parse(&key, &value(&record)), Some((hostname, record)));
+            let value = entry.value(&owner);
+            assert_eq!(Entry::parse(&shard, &key, &value), Some((entry, owner)), "{value}");
         }
         for (key, value) in [("a.example.org", "tenant-a"), ("a.example.org", "x tenant-a"), ("", "1 a"), ("_.", "1 a")]
         {
-            assert_eq!(parse(key, value), None, "{key} {value}");
+            assert_eq!(Entry::parse("gatewright-claims-00", key, value), None, "{key} {value}");
         }
+        let line = Ownable::Port(81).line(None);
+        assert_eq!(Entry::parse("gatewright-owners-00", "_port.80", &line), None, "another key's");
     }
 }

@@ -18,7 +18,7 @@ use kube::Client;
 use tracing::{debug, info, warn};
 
 use super::body::{Bodies, Body};
-use super::claims::{Claims, Ended as RecordEnded};
+use super::claims::{Claims, Ended as RecordEnded, Entry};
 use super::damper::Damper;
 use super::issuance::{self, Issuance};
 use super::lease::Term;
@@ -32,9 +32,10 @@ use super::watch::{News, Update};
 use super::writer::{Done, Writer};
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::ObjectName;
+use crate::pipeline::Outcome;
 use crate::standalone::Live;
 use crate::tenancy;
-use crate::translate::Change;
+use crate::translate::{Change, Ownable};
 
 /// The kinds that are watched.
 pub const KINDS: [Kind; 15] = [
@@ -77,6 +78,8 @@ pub struct Cluster {
     issuance: Issuance,
     /// Who claimed a hostname first, where that counts.
     claims: Option<Claims>,
+    /// What was claimed when we began and has no owner yet.
+    undecided: Option<BTreeSet<Ownable>>,
     /// Secrets for which something else may be wished, and whose bodies are being fetched.
     wished: BTreeSet<ObjectName>,
     /// Secrets with credentials that are used.
@@ -114,6 +117,7 @@ impl Cluster {
             services: Services::new(client.clone()),
             issuance,
             claims: None,
+            undecided: None,
             wished: BTreeSet::new(),
             credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
@@ -156,8 +160,9 @@ impl Cluster {
 
     /// Whether Envoys can be told what to serve. Without Gateways and routes there is nothing, and they keep what they have:
     /// definitions that are not there may be on their way back.
-    pub fn knows_gateways(&self) -> bool {
+    pub fn knows_gateways(&mut self) -> bool {
         self.serving
+            && self.knows_owners()
             && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
     }
 
@@ -316,6 +321,7 @@ impl Cluster {
         let early = std::mem::take(&mut self.early);
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
+        self.note_undecided();
         if self.leads(term) {
             self.look_at_everything();
         }
@@ -330,8 +336,8 @@ impl Cluster {
         let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.known);
         let (mut decided, may_write) = (None, self.leads(term));
-        let record = &mut |delta: &tenancy::Delta| {
-            decided = may_write.then(|| Decided::of(delta));
+        let record = &mut |outcome: &Outcome| {
+            decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
             Ok::<_, Infallible>(())
         };
         let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
@@ -342,10 +348,11 @@ impl Cluster {
             // A cluster is full of changes that lead to nothing.
             if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
         }
-        if let Some(decided) = decided {
+        if let Some((decided, owned)) = decided {
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
             if let Some(claims) = &mut self.claims {
-                claims.ask(decided.records);
+                claims.ask(decided.records.into_iter().map(Entry::Tenants));
+                claims.ask(owned.into_keys().map(Entry::Addresses));
             }
             self.want(decided.claims);
         }
@@ -405,9 +412,7 @@ impl Cluster {
         let may_write = self.leads(term) && self.serving;
         let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
         if let Some(claims) = &mut self.claims {
-            // A name that nobody claims any more is taken from the record.
-            let whole = tenants::is_whole(known.view) && tenants::knows_wants(known.view);
-            claims.write(known.tenancy, may_write && whole);
+            claims.write(self.live.pipeline(), may_write, Self::known_records(known.view));
         }
         self.tenants.write(known, may_write);
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());

@@ -43,7 +43,8 @@ impl Outcome {
             | Change::TlsChallenges(_)
             | Change::Trouble(..)
             | Change::Awaited(..)
-            | Change::Unexposed(..) => {
+            | Change::Unexposed(..)
+            | Change::Recorded(..) => {
                 unreachable!("files hold objects")
             }
         };
@@ -196,7 +197,8 @@ mod tests {
             | Change::TlsChallenges(_)
             | Change::Trouble(..)
             | Change::Awaited(..)
-            | Change::Unexposed(..) => {
+            | Change::Unexposed(..)
+            | Change::Recorded(..) => {
                 unreachable!("files hold objects")
             }
         };

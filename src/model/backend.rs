@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::{FrontendId, Hostname, ObjectName};
 
@@ -17,7 +18,7 @@ pub enum AppProtocol {
     Tcp,
 }
 
-/// A Service and one of its port numbers. Endpoints are shared by all clusters of one.
+/// A Service and one of its port numbers. All clusters of one have the same endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServicePort {
     /// The Service.
@@ -52,6 +53,24 @@ impl fmt::Display for BackendId {
     }
 }
 
+/// Identifies an Envoy cluster; printed as its name, which is that of its endpoints as well.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ClusterId {
+    /// [`Cluster::Backend`]
+    Backend(BackendId),
+    /// [`Cluster::Sni`]
+    Sni(FrontendId, Hostname),
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClusterId::Backend(id) => write!(f, "{id}"),
+            ClusterId::Sni(frontend, hostname) => write!(f, "{frontend}|{}", hostname.as_str()),
+        }
+    }
+}
+
 /// One Envoy cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cluster {
@@ -72,18 +91,26 @@ pub enum Cluster {
 impl Cluster {
     /// The name by which routes and chains refer to it.
     pub fn name(&self) -> String {
+        self.id().to_string()
+    }
+
+    /// What identifies it.
+    pub fn id(&self) -> ClusterId {
         match self {
-            Cluster::Backend(id) => id.to_string(),
-            Cluster::Sni { frontend, hostname, .. } => format!("{frontend}|{}", hostname.as_str()),
+            Cluster::Backend(id) => ClusterId::Backend(id.clone()),
+            Cluster::Sni { frontend, hostname, .. } => ClusterId::Sni(frontend.clone(), hostname.clone()),
         }
     }
 }
 
-/// The ready addresses behind one Service port: one EDS resource, named as the [`ServicePort`] prints.
+/// The ready addresses behind one cluster: one EDS resource, named as the cluster.
+///
+/// Clusters of one Service port have an assignment each: Envoy holds a new cluster back until an assignment comes, and
+/// asks for none of a name that it has subscribed to already (<https://github.com/envoyproxy/envoy/issues/47302>).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoints {
     /// Whose.
-    pub port: ServicePort,
-    /// Sorted, without duplicates.
-    pub addresses: Vec<SocketAddr>,
+    pub cluster: ClusterId,
+    /// Sorted, without duplicates. Shared by all clusters of one Service port.
+    pub addresses: Arc<[SocketAddr]>,
 }

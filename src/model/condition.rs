@@ -24,11 +24,29 @@ pub struct Condition {
     pub message: String,
 }
 
+/// A message is no longer than this: the API server refuses a status whose message has more than 32,768 characters, and
+/// would refuse it for ever.
+const LONGEST: usize = 4096;
+
+/// A message for a condition, shortened where it is too long.
+pub fn clipped(mut message: String) -> String {
+    if message.len() > LONGEST {
+        let whole = message.len();
+        let mut end = LONGEST - 64;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push_str(&format!("... (shortened: {whole} bytes)"));
+    }
+    message
+}
+
 macro_rules! reasons {
     ($($name:ident),* $(,)?) => {
         /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy, which
         /// it leaves to implementations: ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname,
-        /// ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable.
+        /// LimitReached, ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable.
         #[allow(missing_docs, reason = "the names are the specification's")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $($name),* }
@@ -60,6 +78,7 @@ reasons!(
     InvalidParameters,
     InvalidRouteKinds,
     InvalidTLSConfig,
+    LimitReached,
     ListenerLimitReached,
     ListenerSetParentRequired,
     ListenersNotValid,
@@ -86,3 +105,16 @@ reasons!(
     UnsupportedValue,
     WildcardNotIssuable,
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_shortened_at_a_character() {
+        assert_eq!(clipped("short".to_owned()), "short");
+        let long = clipped("ä".repeat(20_000));
+        assert!(long.len() <= LONGEST && long.ends_with("... (shortened: 40000 bytes)"));
+        assert_eq!(clipped(long.clone()), long);
+    }
+}

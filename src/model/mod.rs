@@ -13,9 +13,9 @@ mod reached;
 mod route;
 mod tls;
 
-pub use backend::{AppProtocol, BackendId, Cluster, Endpoints, ServicePort};
+pub use backend::{AppProtocol, BackendId, Cluster, ClusterId, Endpoints, ServicePort};
 pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
-pub use condition::{Condition, Reason, Status};
+pub use condition::{Condition, Reason, Status, clipped};
 pub use frontend::{
     CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, TLS_CHALLENGES, Termination,
 };

@@ -99,6 +99,29 @@ pub struct Match {
     pub query: Vec<QueryMatch>,
 }
 
+impl Match {
+    /// Bytes of its texts.
+    pub fn bytes(&self) -> u64 {
+        let (PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Regex(path)) = &self.path;
+        let headers = self.headers.iter().map(|header| header.name.len() + header.value.text().len());
+        let query = self.query.iter().map(|query| query.name.len() + query.value.text().len());
+        (path.len() + headers.chain(query).sum::<usize>()) as u64
+    }
+
+    /// Its regular expressions.
+    pub fn regexes(&self) -> impl Iterator<Item = &str> {
+        let path = match &self.path {
+            PathMatch::Regex(text) => Some(text.as_str()),
+            PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
+        };
+        let values = self.headers.iter().map(|header| &header.value).chain(self.query.iter().map(|query| &query.value));
+        path.into_iter().chain(values.filter_map(|value| match value {
+            StringMatch::Regex(text) => Some(text.as_str()),
+            StringMatch::Exact(_) => None,
+        }))
+    }
+}
+
 /// A condition on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PathMatch {
@@ -117,6 +140,15 @@ pub enum StringMatch {
     Exact(String),
     /// RE2, the whole value.
     Regex(String),
+}
+
+impl StringMatch {
+    /// The text, whatever it is compared as.
+    pub fn text(&self) -> &str {
+        match self {
+            StringMatch::Exact(text) | StringMatch::Regex(text) => text,
+        }
+    }
 }
 
 /// A condition on a header.
@@ -204,6 +236,14 @@ pub struct HeaderEdits {
     pub remove: Vec<String>,
 }
 
+impl HeaderEdits {
+    /// Bytes of its names and values.
+    pub fn bytes(&self) -> u64 {
+        let pairs = self.set.iter().chain(&self.add).map(|(name, value)| name.len() + value.len());
+        (pairs.chain(self.remove.iter().map(String::len)).sum::<usize>()) as u64
+    }
+}
+
 /// Host and path rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rewrite {
@@ -220,6 +260,15 @@ pub enum PathRewrite {
     Full(String),
     /// Instead of the matched prefix.
     Prefix(String),
+}
+
+impl PathRewrite {
+    /// What is written in place of the old path, or of a part of it.
+    pub fn text(&self) -> &str {
+        match self {
+            PathRewrite::Full(text) | PathRewrite::Prefix(text) => text,
+        }
+    }
 }
 
 /// A redirect.
@@ -272,6 +321,13 @@ pub struct Cors {
     pub allow_credentials: bool,
     /// How long a browser may remember a preflight.
     pub max_age: Duration,
+}
+
+impl Cors {
+    /// How many of its origins are patterns, which Envoy compiles.
+    pub fn patterns(&self) -> usize {
+        self.allow_origins.iter().filter(|origin| origin.contains('*')).count()
+    }
 }
 
 /// Time limits; zero switches one off, absent leaves Envoy's default off for streaming.

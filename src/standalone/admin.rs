@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Query, State};
@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::heartbeat::Heartbeat;
 use crate::translate::Question;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -72,7 +73,13 @@ type Asks = mpsc::Sender<Ask>;
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub async fn serve(path: &Path, asks: Asks, others: Router, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+pub async fn serve(
+    path: &Path,
+    asks: Asks,
+    heartbeat: Heartbeat,
+    others: Router,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -89,7 +96,7 @@ pub async fn serve(path: &Path, asks: Asks, others: Router, mut stop: watch::Rec
             "/metrics",
             get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, What::Metrics).await) }),
         )
-        .route("/livez", get(|State(asks): State<Asks>| async move { put(&asks, What::Ready).await.map(|_| "ok\n") }))
+        .route("/livez", get(async move || live(&heartbeat)))
         .route("/readyz", get(ready))
         .route("/explain", get(explain))
         .with_state(asks)
@@ -105,13 +112,18 @@ pub async fn serve(path: &Path, asks: Asks, others: Router, mut stop: watch::Rec
 ///
 /// # Errors
 /// When the listener fails.
-pub async fn serve_probes(listener: TcpListener, asks: Asks, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+pub async fn serve_probes(
+    listener: TcpListener,
+    asks: Asks,
+    heartbeat: Heartbeat,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
     let router = Router::new()
         .route(
             "/metrics",
             get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, What::Metrics).await) }),
         )
-        .route("/livez", get(|State(asks): State<Asks>| async move { put(&asks, What::Ready).await.map(|_| "ok\n") }))
+        .route("/livez", get(async move || live(&heartbeat)))
         .route("/readyz", get(ready))
         .with_state(asks);
     let stopped = async move {
@@ -132,6 +144,17 @@ async fn put(asks: &Asks, what: What) -> Result<String, StatusCode> {
 
 fn typed(kind: &'static str, answer: Result<String, StatusCode>) -> Response {
     answer.map(|text| ([(field::CONTENT_TYPE, kind)], text)).into_response()
+}
+
+/// Liveness: whether the main loop turns. It is not asked itself, so that much to do is no reason for a restart.
+fn live(heartbeat: &Heartbeat) -> Response {
+    match heartbeat.hangs(Instant::now()) {
+        None => "ok\n".into_response(),
+        Some(age) => {
+            let text = format!("the main loop has not turned for {} seconds\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
 }
 
 async fn ready(State(asks): State<Asks>) -> Response {

@@ -1,8 +1,9 @@
-//! Who had which hostname first: a file in the private directory, one line a change.
+//! The records of who had something first: files in the private directory, one line a change.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,11 +12,36 @@ use serde::{Deserialize, Serialize};
 use super::private_dir::write_private;
 use crate::model::Hostname;
 use crate::tenancy::Record;
+use crate::translate::{Ownable, Ownership};
 
 /// The file, open for more lines.
-pub struct ClaimBook {
+pub struct ClaimBook<E> {
     path: PathBuf,
+    entries: PhantomData<E>,
 }
+
+/// What a record consists of.
+pub trait Entry {
+    /// What is owned.
+    type Key: Ord;
+    /// Who owns it.
+    type Owner;
+
+    /// A line, without its end; without an owner it says that there is none any more.
+    fn line(key: &Self::Key, owner: Option<&Self::Owner>) -> String;
+
+    /// What a line says.
+    ///
+    /// # Errors
+    /// When it is none of ours; the text says why.
+    fn parse(line: &str) -> Result<(Self::Key, Option<Self::Owner>), String>;
+}
+
+/// Hostnames among the tenants of one TenantGateway.
+pub struct Tenants;
+
+/// What namespaces own on addresses that they share.
+pub struct Addresses;
 
 /// One line: a hostname's owner, or that it has none any more.
 #[derive(Serialize, Deserialize)]
@@ -25,14 +51,34 @@ struct Line {
     since: u64,
 }
 
-impl Line {
-    fn of(hostname: &Hostname, record: Option<&Record>) -> Self {
+impl Entry for Tenants {
+    type Key = Hostname;
+    type Owner = Record;
+
+    fn line(hostname: &Hostname, record: Option<&Record>) -> String {
         let since = record.map_or(0, |record| record.since);
-        Self { hostname: hostname.as_str().to_owned(), namespace: record.map(|r| r.namespace.clone()), since }
+        let line =
+            Line { hostname: hostname.as_str().to_owned(), namespace: record.map(|r| r.namespace.clone()), since };
+        serde_json::to_string(&line).expect("strings and a number")
     }
 
-    fn text(&self) -> String {
-        serde_json::to_string(self).expect("strings and a number") + "\n"
+    fn parse(line: &str) -> Result<(Hostname, Option<Record>), String> {
+        let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let hostname = Hostname::parse(&line.hostname).map_err(|error| error.to_string())?;
+        Ok((hostname, line.namespace.map(|namespace| Record { namespace, since: line.since })))
+    }
+}
+
+impl Entry for Addresses {
+    type Key = Ownable;
+    type Owner = Ownership;
+
+    fn line(what: &Ownable, owner: Option<&Ownership>) -> String {
+        what.line(owner)
+    }
+
+    fn parse(line: &str) -> Result<(Ownable, Option<Ownership>), String> {
+        Ownable::parse(line)
     }
 }
 
@@ -59,13 +105,13 @@ pub enum ClaimBookError {
     },
 }
 
-impl ClaimBook {
+impl<E: Entry> ClaimBook<E> {
     /// Reads what was written, and writes it anew without what is out of date.
     ///
     /// # Errors
     /// When it cannot be read or written. A last line that was cut off by a crash is left out: what it told was never
     /// acted on.
-    pub fn open(path: &Path) -> Result<(Self, BTreeMap<Hostname, Record>), ClaimBookError> {
+    pub fn open(path: &Path) -> Result<(Self, BTreeMap<E::Key, E::Owner>), ClaimBookError> {
         let io = |source| ClaimBookError::Io { path: path.to_path_buf(), source };
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -75,27 +121,25 @@ impl ClaimBook {
         let mut records = BTreeMap::new();
         for (index, line) in whole.lines().enumerate() {
             let wrong = |text: String| ClaimBookError::Line { path: path.to_path_buf(), line: index + 1, text };
-            let line: Line = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-            let hostname = Hostname::parse(&line.hostname).map_err(|error| wrong(error.to_string()))?;
-            match line.namespace {
-                Some(namespace) => records.insert(hostname, Record { namespace, since: line.since }),
-                None => records.remove(&hostname),
+            match E::parse(line).map_err(wrong)? {
+                (key, Some(owner)) => records.insert(key, owner),
+                (key, None) => records.remove(&key),
             };
         }
-        let text: String = records.iter().map(|(name, record)| Line::of(name, Some(record)).text()).collect();
+        let text: String = records.iter().map(|(key, owner)| E::line(key, Some(owner)) + "\n").collect();
         write_private(path, text.as_bytes()).map_err(io)?;
-        Ok((Self { path: path.to_path_buf() }, records))
+        Ok((Self { path: path.to_path_buf(), entries: PhantomData }, records))
     }
 
     /// Adds changes, and returns when they are on the disk.
     ///
     /// # Errors
     /// When that fails.
-    pub fn append(&mut self, records: &BTreeMap<Hostname, Option<Record>>) -> Result<(), ClaimBookError> {
+    pub fn append(&mut self, records: &BTreeMap<E::Key, Option<E::Owner>>) -> Result<(), ClaimBookError> {
         if records.is_empty() {
             return Ok(());
         }
-        let text: String = records.iter().map(|(name, record)| Line::of(name, record.as_ref()).text()).collect();
+        let text: String = records.iter().map(|(key, owner)| E::line(key, owner.as_ref()) + "\n").collect();
         let write = || {
             let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
             file.write_all(text.as_bytes())?;
@@ -121,7 +165,7 @@ mod tests {
     fn what_was_written_is_there_after_a_restart_and_a_cut_line_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("claims");
-        let (mut book, records) = ClaimBook::open(&path).expect("opens");
+        let (mut book, records) = ClaimBook::<Tenants>::open(&path).expect("opens");
         assert!(records.is_empty());
         let changes = [(host("a.org"), Some(record("x", 1))), (host("b.org"), Some(record("y", 2)))];
         book.append(&changes.into()).expect("writes");
@@ -129,10 +173,10 @@ mod tests {
         let text = fs::read_to_string(&path).expect("it is there");
         fs::write(&path, text + "{\"hostname\": \"c.o").expect("a cut line");
         for _ in 0..2 {
-            let (_, records) = ClaimBook::open(&path).expect("opens");
+            let (_, records) = ClaimBook::<Tenants>::open(&path).expect("opens");
             assert_eq!(records, [(host("b.org"), record("y", 2))].into());
         }
         fs::write(&path, "nonsense\n").expect("writes");
-        assert!(ClaimBook::open(&path).is_err_and(|error| error.to_string().contains(":1: ")));
+        assert!(ClaimBook::<Tenants>::open(&path).is_err_and(|error| error.to_string().contains(":1: ")));
     }
 }

@@ -13,14 +13,15 @@ use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
 use crate::inputs::{Kind, ObjectKey};
 use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
-use crate::pipeline::{Pipeline, Written};
+use crate::pipeline::{Outcome, Pipeline, Written};
 use crate::programmed::{Fleet, Refused};
-use crate::publish;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, ServiceIntent, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent, Settings,
 };
+
+use refusals::{Refusals, place, refusals};
 
 /// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
@@ -44,6 +45,8 @@ pub struct Live {
     changes: u64,
     /// Objects whose status may be different from when it was last asked for.
     touched: BTreeSet<ObjectKey>,
+    /// What is not sent because Envoy would refuse it.
+    withheld: BTreeMap<(xds::Kind, String), Vec<Rejection>>,
     /// What other replicas told.
     others: (Vec<NodeProgress>, Vec<Rejection>),
     /// The last states, each with the first and the newest generation that had it.
@@ -57,13 +60,10 @@ pub struct Live {
     /// Secrets for which something else may be wished than when this was last asked.
     wished: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
-    known: (usize, BTreeSet<String>),
+    known: (usize, Refusals),
     /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
     refused: Option<(Refusals, Arc<Refused>)>,
 }
-
-/// Why resources were refused, by kind and name.
-type Refusals = BTreeMap<(xds::Kind, String), Arc<str>>;
 
 /// When each condition took its present status, by object and place.
 type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
@@ -105,11 +105,12 @@ impl Live {
             touched: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
             services: BTreeMap::new(),
+            withheld: BTreeMap::new(),
             others: (Vec::new(), Vec::new()),
             states: VecDeque::new(),
             awaited: BTreeSet::new(),
             wished: BTreeSet::new(),
-            known: (0, BTreeSet::new()),
+            known: (0, Refusals::new()),
             refused: None,
         }
     }
@@ -137,7 +138,7 @@ impl Live {
         &mut self,
         changes: Vec<Change>,
         known: Vec<tenancy::Change>,
-        record: &mut dyn FnMut(&tenancy::Delta) -> Result<(), E>,
+        record: &mut dyn FnMut(&Outcome) -> Result<(), E>,
         now: SystemTime,
         at: Duration,
     ) -> Result<Vec<String>, E> {
@@ -145,12 +146,12 @@ impl Live {
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.refused = None;
-        record(&outcome.tenancy)?;
+        record(&outcome)?;
         let mut delta = outcome.delta;
         self.wished.extend(delta.wishes.keys().chain(outcome.tenancy.wishes.keys()).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
-        self.generation = self.cache.publish(&self.view, publish::update(&delta));
+        self.publish(&delta);
         self.note_state();
         for key in delta.resources.keys() {
             if let Some(gateway) = gateway(key) {
@@ -203,7 +204,7 @@ impl Live {
         let refused: BTreeSet<String> = progress
             .rejections
             .iter()
-            .map(|r| format!("envoy {:?} refused {:?} {}: {}", r.node, r.kind, r.name, r.text))
+            .map(|r| format!("envoy {:?} refused {:?} {}: {}", r.node, r.kind, place(r), r.text))
             .collect();
         lines.extend(refused.difference(&self.told).cloned());
         self.told = refused;
@@ -234,12 +235,21 @@ impl Live {
     /// Objects whose status may be different from when this was last asked.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
-        let refused = progress.rejections.iter().map(|r| format!("{} {:?} {}", r.node, r.kind, r.name)).collect();
-        let known = (progress.nodes.len(), refused);
+        let known = (progress.nodes.len(), refusals(&progress));
         if known != self.known {
-            // Who refuses something, or whether anybody is there, shows everywhere.
-            self.known = known;
-            self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+            let (count, before) = std::mem::replace(&mut self.known, known);
+            let (count, before, after) = (count == self.known.0, before, &self.known.1);
+            let differ = |(key, text): &(&(xds::Kind, String, Option<xds::Part>), &Arc<str>)| {
+                before.get(*key) != Some(text) || after.get(*key) != Some(text)
+            };
+            let changed: BTreeSet<_> = before.iter().chain(after).filter(differ).map(|((.., part), _)| part).collect();
+            if count && changed.iter().all(|part| part.is_some()) {
+                let routes = changed.into_iter().flatten().filter_map(|part| RouteKey::of_envoy_route(&part.route));
+                self.touched.extend(routes.map(|route| route.object()));
+            } else {
+                // Who refuses a whole resource, or whether anybody is there, shows everywhere.
+                self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+            }
         }
         let published = &self.published;
         let done = |gateway: &ObjectName| {
@@ -290,11 +300,12 @@ impl Live {
         self.progress().nodes.len()
     }
 
-    /// Whether every connected Envoy, and at least one, has acknowledged everything.
+    /// Whether every connected Envoy, and at least one, has acknowledged everything but what it refuses, of which its
+    /// author is told.
     pub fn acknowledged(&self) -> bool {
         let progress = self.progress();
         let (acked, connected) = progress.acknowledged(self.generation);
-        connected > 0 && acked == connected && progress.rejections.is_empty()
+        connected > 0 && acked == connected
     }
 
     /// How far the Envoys are, also those that other replicas told of.
@@ -302,6 +313,7 @@ impl Live {
         let mut progress = self.cache.progress(&self.view);
         progress.nodes.extend(self.others.0.iter().cloned());
         progress.rejections.extend(self.others.1.iter().cloned());
+        progress.rejections.extend(self.withheld.values().flatten().cloned());
         progress
     }
 
@@ -328,8 +340,7 @@ impl Live {
     /// What is known of the Envoys now.
     fn fleet(&mut self) -> Fleet {
         let progress = self.progress();
-        let refused: Refusals =
-            progress.rejections.iter().map(|r| ((r.kind, r.name.to_string()), r.text.clone())).collect();
+        let refused = refusals(&progress);
         let whose = match &self.refused {
             Some((known, whose)) if *known == refused => whose.clone(),
             _ => {
@@ -339,22 +350,6 @@ impl Live {
             }
         };
         Fleet { refused: whose, ..Fleet::new(progress) }
-    }
-
-    /// Whose the resources are that were refused.
-    fn whose(&self, refused: &Refusals) -> Refused {
-        let mut whose = Refused::default();
-        if refused.is_empty() {
-            return whose;
-        }
-        for key in self.engine().resources() {
-            let Some(text) = refused.get(&publish::name(key)) else { continue };
-            let blame = self.engine().blame(key);
-            let text = format!("refused by Envoy: {text}");
-            whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
-            whose.routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
-        }
-        whose
     }
 
     /// The last publication that touched an object's Gateway.
@@ -394,9 +389,13 @@ impl Live {
             let progress = self.progress();
             let (done, all) = progress.acknowledged(published);
             let own = format!("{gateway}:");
-            let refused = progress.rejections.iter().find(|r| r.name.starts_with(&own));
+            let concerns = |r: &&Rejection| match &r.part {
+                None => r.name.starts_with(&own),
+                Some(part) => r.name.starts_with(&own) && *part.virtual_host == *question.host,
+            };
+            let refused = progress.rejections.iter().find(concerns);
             let text = match (refused, all) {
-                (Some(refused), _) => format!("refused {}: {}", refused.name, refused.text),
+                (Some(refused), _) => format!("refused {}: {}", place(refused), refused.text),
                 (None, 0) => "no Envoy is connected".to_owned(),
                 (None, _) => format!("acknowledged by {done} of {all} Envoys"),
             };
@@ -411,6 +410,8 @@ impl Live {
         let rejection = |r: &xds::Rejection| {
             json!({
                 "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
+                "virtualHost": r.part.as_ref().map(|part| &*part.virtual_host),
+                "route": r.part.as_ref().map(|part| &*part.route),
                 "version": &*r.version, "text": &*r.text,
             })
         };
@@ -476,6 +477,7 @@ fn label(changes: &[Change]) -> String {
         Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
         Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),
+        Change::Recorded(what, _) => format!("the owner of {what}"),
     };
     match changes {
         [] => "validity of certificates".to_owned(),
@@ -522,5 +524,6 @@ fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<String> {
     lines
 }
 
+mod refusals;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ mod tenants;
 
 pub use admin::{Ask, AskError, What, ask, serve as serve_admin, serve_probes, tell};
 pub use check::{CheckError, check, example};
-pub use claim_book::{ClaimBook, ClaimBookError};
+pub use claim_book::{Addresses, ClaimBook, ClaimBookError, Entry, Tenants};
 pub use demo::Demo;
 pub use echo::Echo;
 pub use live::Live;

@@ -23,8 +23,11 @@ impl Tenancy {
             let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
             let overflows = last.is_some_and(|((of, number), _)| of == tenant && *number > 0);
             let theirs = self.with_sets.get(tenant).is_some_and(|count| *count > 0);
-            let only = |hostname: &Hostname| self.hosts.get(tenant, hostname)?.keeper.as_deref();
-            Some(valid.frame.gateway(items, overflows || theirs, &only))
+            let keeper = |hostname: &Hostname| match valid.frame.own {
+                true => self.hosts.get(tenant, hostname)?.keeper.clone(),
+                false => self.keeper_of_fixed(tenant, hostname),
+            };
+            Some(valid.frame.gateway(items, overflows || theirs, &keeper))
         } else {
             (!items.is_empty()).then(|| valid.frame.overflow(&name, items))
         };
@@ -41,11 +44,16 @@ impl Tenancy {
         dirty: &mut Dirty,
     ) {
         let key = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
-        let foreign = self.existing.get(&key).is_some_and(|there| {
+        let foreign = self.is_foreign(tenant, &key);
+        self.emit_as(tenant, key, value, foreign, dirty);
+    }
+
+    /// Whether an object is there under a derived name of a TenantGateway and belongs to somebody else.
+    pub(super) fn is_foreign(&self, tenant: &ObjectName, key: &Derived) -> bool {
+        self.existing.get(key).is_some_and(|there| {
             let given = self.given.get(tenant);
             there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid)
-        });
-        self.emit_as(tenant, key, value, foreign, dirty);
+        })
     }
 
     /// The same, where it is known whether what is there is somebody else's.

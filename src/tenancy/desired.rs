@@ -250,7 +250,13 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
             selector.insert("matchLabels".to_owned(), json!(labels));
         }
         if !expressions.is_empty() {
-            let expression = |(key, operator, values): &(String, String, Vec<String>)| json!({"key": key, "operator": operator, "values": values});
+            let expression = |(key, operator, values): &(String, String, Vec<String>)| {
+                let mut told = json!({"key": key, "operator": operator});
+                if !values.is_empty() {
+                    told["values"] = json!(values);
+                }
+                told
+            };
             selector.insert("matchExpressions".to_owned(), expressions.iter().map(expression).collect());
         }
         value.insert("namespaces".to_owned(), json!({"from": "Selector", "selector": selector}));

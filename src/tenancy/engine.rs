@@ -98,6 +98,8 @@ pub struct Tenancy {
     pub(super) children: Index<Arc<str>, Arc<str>>,
     /// The wildcards of child apexes that are on a wildcard certificate, and those that it has no room for.
     pub(super) child_hosts: BTreeSet<Host>,
+    /// The namespace whose apex the wildcard of a child apex is of, at Gateways that somebody else serves.
+    pub(super) homes: BTreeMap<Host, Arc<str>>,
     pub(super) beyond: BTreeMap<ObjectName, BTreeSet<Host>>,
     pub(super) claims: Claims,
     /// What is known of every hostname that is asked for, or has a listener.
@@ -167,6 +169,7 @@ impl Tenancy {
             members: BTreeMap::new(),
             children: Index::default(),
             child_hosts: BTreeSet::new(),
+            homes: BTreeMap::new(),
             beyond: BTreeMap::new(),
             claims: Claims::default(),
             hosts: Hosts::default(),

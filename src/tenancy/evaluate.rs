@@ -103,6 +103,7 @@ impl Tenancy {
         dirty.shards.extend(placed.cloned());
         dirty.shards.insert((name.clone(), 0));
         self.family(name, dirty);
+        self.house(name, dirty);
         self.make_room(name, dirty);
         self.furnish(name, dirty);
     }

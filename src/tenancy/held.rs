@@ -40,7 +40,8 @@ pub(super) struct Held {
     pub(super) owner: Option<Standing>,
     /// Whether somebody of another namespace contends for it.
     pub(super) contested: bool,
-    /// The namespace that alone may attach while it is contested; none where nobody has it.
+    /// The namespace that alone may attach: while it is contested, and always where somebody else serves; none where nobody
+    /// has it.
     pub(super) keeper: Option<Arc<str>>,
     /// Hostnames below it, a wildcard that somebody has, which other namespaces ask for.
     pub(super) intruders: BTreeSet<Hostname>,

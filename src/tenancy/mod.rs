@@ -4,6 +4,7 @@
 //! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
 
 mod admit;
+mod beside;
 mod brought;
 mod claim;
 mod claims;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::beside::Takes;
 use super::claim::{Rank, within};
 use super::delta::{Derived, DerivedKind, Existing};
 use super::engine::{Dirty, Tenancy};
@@ -85,11 +86,16 @@ impl Tenancy {
         let under =
             owner.as_ref().is_some_and(|owner| self.hosts.covering(&host).any(|over| over.rank.namespace() != owner));
         self.tell_over(id, dirty);
+        let beside = self.is_beside(&host.tenant);
+        let keeper_beside = beside.then(|| self.keeper_beside(id));
+        let needed_beside =
+            self.valid.get(&host.tenant).is_some_and(|valid| beside && self.wants_listener_beside(id, valid));
         let held = &mut self.hosts[id];
+        let stood = (held.place.is_some(), held.keeper.clone());
         let contested = under
             || held.ranks().any(|rank| Some(rank.namespace()) != keeper.as_ref())
             || owner.is_some() && !held.intruders.is_empty();
-        let keeper = keeper.filter(|_| contested);
+        let keeper = keeper_beside.unwrap_or_else(|| keeper.filter(|_| contested));
         // Who has it may change while it stays contested, and then the selector does.
         let changed = (held.contested, &held.keeper) != (contested, &keeper);
         (held.contested, held.keeper) = (contested, keeper.clone());
@@ -112,9 +118,14 @@ impl Tenancy {
             wanted = !fixed
                 && !by_set
                 && within(&host.hostname, apex)
-                && if per_host { secure } else { contested || self.child_hosts.contains(&host) };
+                && match (per_host, beside) {
+                    (true, _) => secure,
+                    (false, true) => needed_beside || self.child_hosts.contains(&host),
+                    (false, false) => contested || self.child_hosts.contains(&host),
+                };
             if wanted {
-                listener = Some(Arc::new(valid.frame.listener(&names, &host.hostname, keeper.as_deref())));
+                let takes = Takes::of(keeper.as_deref(), !beside);
+                listener = Some(Arc::new(valid.frame.listener(&names, &host.hostname, takes)));
             }
         }
         match (listener, placed) {
@@ -136,6 +147,11 @@ impl Tenancy {
             dirty.shards.insert((host.tenant.clone(), 0));
         }
         self.certify(id, names, dirty);
+        let stands = |held: &Held| (held.place.is_some(), held.keeper.clone());
+        if beside && host.hostname.is_wildcard() && stands(&self.hosts[id]) != stood {
+            // What others own below it needs listeners of its own, or none any more.
+            dirty.hosts.extend(self.hosts.below(&host));
+        }
         if owner.is_none() && !dirty.hosts.holds(&id) {
             self.hosts.release(id);
         }
@@ -170,7 +186,7 @@ impl Tenancy {
     }
 
     /// Who has a host through another TenantGateway, or a wildcard over it.
-    fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
+    pub(super) fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
         let mut others = self.hosts.named(&host.hostname).filter_map(|id| self.hosts[id].owner.as_ref());
         let keeper = others.next().or_else(|| self.hosts.covering(host).next());
         keeper.map(|standing| standing.rank.namespace().clone())

@@ -1,6 +1,7 @@
 //! Which listeners of a TenantGateway the parentRefs of a claimant name (Gateway API, `ParentReference.sectionName` and
 //! `port`): plain HTTP, or what ends or passes TLS for a hostname.
 
+use super::beside::selects;
 use super::claim::tenant_of;
 use super::engine::{Tenancy, Valid};
 use super::{ClaimKind, Claimant, names};
@@ -115,17 +116,24 @@ impl Tenancy {
         let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
         // What is not ours to make is not ours to know.
         let made = self.desired.get(&Derived { kind, name })?;
-        let mut fitting = made.listeners().iter().filter(|listener| {
-            parent.section.as_deref().is_none_or(|section| *section == *listener.name)
-                && parent.port.is_none_or(|port| port == listener.port)
-        });
-        let first = fitting.next();
-        let shares = |own: &Hostname| {
-            let mut all = first.into_iter().chain(fitting.clone());
-            all.any(|listener| listener.hostname.as_ref().is_ok_and(|theirs| theirs.intersection(own).is_some()))
+        let all = || {
+            made.listeners().iter().filter(|listener| {
+                parent.section.as_deref().is_none_or(|section| *section == *listener.name)
+                    && parent.port.is_none_or(|port| port == listener.port)
+            })
         };
-        match first {
+        let shares = |own: &Hostname| {
+            all().any(|listener| listener.hostname.as_ref().is_ok_and(|theirs| theirs.intersection(own).is_some()))
+        };
+        match all().next() {
             None => Some((Reason::NoMatchingParent, format!("{named}: {} has no such listener", parent.name))),
+            Some(_) if !all().any(|listener| selects(listener, &claimant.key.name.namespace)) => {
+                let text = format!(
+                    "{named}: that listener is of hostnames of another namespace: leave {named} out, and the route attaches \
+                     to the listeners of its own hostnames"
+                );
+                Some((Reason::NotAllowedByListeners, text))
+            }
             Some(_) if !granted.is_empty() && !granted.iter().any(shares) => {
                 let text = format!("{named}: that listener has none of the hostnames of this route");
                 Some((Reason::NoMatchingListenerHostname, text))

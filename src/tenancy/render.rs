@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::beside::Takes;
 use super::delta::{Ports, Settings};
 use super::desired::{Desired, Owner, Plain};
 use super::names;
@@ -16,12 +17,13 @@ use crate::model::{Hostname, ObjectName};
 
 /// The label that tells which namespaces may attach.
 pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
-/// The label that tells a namespace's apex.
-pub const HOST_LABEL: &str = "namespace.cozystack.io/host";
+pub use crate::inputs::HOST_LABEL;
 /// The annotation that tells who wrote the gateway label.
 pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
 /// The label that every namespace has its name in.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// The operator of a selector that asks for a label not to be there.
+pub(super) const NO_LABEL: &str = "DoesNotExist";
 pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// What the objects of one TenantGateway have in common.
@@ -46,6 +48,8 @@ pub(super) struct Frame {
     tail: Vec<Arc<Listener>>,
     /// The Secret that wildcard listeners use; none where every host has its own.
     wildcard_secret: Option<ObjectName>,
+    /// The hostname of the wildcard listener of the apex, where there is one.
+    wildcard: Option<Hostname>,
 }
 
 impl Frame {
@@ -74,17 +78,17 @@ impl Frame {
             ports,
             class: class(tenant, settings).to_owned(),
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
-            terminating: Arc::new(allowed(own, "HTTPRoute", namespace, None)),
-            passing: Arc::new(allowed(own, "TLSRoute", namespace, None)),
+            terminating: Arc::new(allowed(own, "HTTPRoute", namespace, Takes::Attached)),
+            passing: Arc::new(allowed(own, "TLSRoute", namespace, Takes::Attached)),
             head: plain(&open, settings, own.then_some(apex)),
             open,
             solving,
             tail: Vec::new(),
+            wildcard: wildcard_secret.as_ref().and_then(|_| below("*", apex)),
             wildcard_secret,
         };
         if let Some(secret) = &frame.wildcard_secret {
-            let wildcard = below("*", apex);
-            let head = [("https", wildcard.as_ref()), ("https-apex", Some(apex))];
+            let head = [("https", frame.wildcard.as_ref()), ("https-apex", Some(apex))];
             let head = head.into_iter().filter_map(|(name, host)| Some(frame.terminating(name, host?, secret.clone())));
             let head: Vec<_> = head.map(Arc::new).collect();
             frame.head.extend(head);
@@ -137,33 +141,40 @@ impl Frame {
         }
     }
 
-    /// The listener of one hostname; `only` is the namespace that alone may attach, where others contend.
-    pub(super) fn listener(&self, names: &names::OfHost, hostname: &Hostname, only: Option<&str>) -> Listener {
+    /// The listener of one hostname, and which namespaces it takes routes of.
+    pub(super) fn listener(&self, names: &names::OfHost, hostname: &Hostname, takes: Takes<'_>) -> Listener {
         let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
         let secret = self.wildcard_secret.clone().unwrap_or_else(own);
         let listener = Listener { name: names.listener.clone(), ..self.terminating("", hostname, secret) };
-        self.narrowed(listener, only)
+        self.narrowed(listener, takes)
     }
 
-    /// A listener that only one namespace may attach to.
-    fn narrowed(&self, listener: Listener, only: Option<&str>) -> Listener {
-        let Some(only) = only else { return listener };
+    /// The same listener for those namespaces.
+    fn narrowed(&self, listener: Listener, takes: Takes<'_>) -> Listener {
+        if takes == Takes::Attached {
+            return listener;
+        }
         let kind = if listener.protocol == "TLS" { "TLSRoute" } else { "HTTPRoute" };
-        let allowed = Arc::new(allowed(self.own, kind, &self.owner.name.namespace, Some(only)));
+        let allowed = Arc::new(allowed(self.own, kind, &self.owner.name.namespace, takes));
         Listener { allowed, ..listener }
     }
 
-    /// The Gateway: the items between what every Gateway has. `only` says which namespace alone may attach to one of
+    /// The Gateway: the items between what every Gateway has. `keeper` says which namespace alone may attach to one of
     /// the latter.
-    pub(super) fn gateway<'a>(
+    pub(super) fn gateway(
         &self,
         items: Vec<Arc<Listener>>,
         sets: bool,
-        only: &dyn Fn(&Hostname) -> Option<&'a str>,
+        keeper: &dyn Fn(&Hostname) -> Option<Arc<str>>,
     ) -> Desired {
-        let fixed = |listener: &Arc<Listener>| match listener.hostname.as_ref().ok().and_then(only) {
-            None => listener.clone(),
-            only => Arc::new(self.narrowed(Listener::clone(listener), only)),
+        let fixed = |listener: &Arc<Listener>| {
+            let hostname = listener.hostname.as_ref().ok().filter(|_| listener.tls.is_some());
+            let Some(hostname) = hostname else { return listener.clone() };
+            let keeper = keeper(hostname);
+            match Takes::of(keeper.as_deref(), self.own) {
+                Takes::Attached => listener.clone(),
+                takes => Arc::new(self.narrowed(Listener::clone(listener), takes)),
+            }
         };
         let mut listeners = Vec::with_capacity(self.fixed() + items.len());
         listeners.extend(self.head.iter().map(fixed));
@@ -186,6 +197,11 @@ impl Frame {
         let name = ObjectName::new(self.owner.name.namespace.clone(), name);
         let set = ListenerSet { meta: written(name), parent: Some(self.owner.name.clone()), listeners };
         Desired::listener_set(&self.owner, set)
+    }
+
+    /// The hostname of the wildcard listener of the apex, where there is one.
+    pub(super) fn wildcard(&self) -> Option<&Hostname> {
+        self.wildcard.as_ref()
     }
 
     /// The namespaces whose HTTPRoutes plain HTTP takes.
@@ -235,14 +251,18 @@ fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<A
     hostnames.into_iter().map(listener).map(Arc::new).collect()
 }
 
-fn allowed(own: bool, kind: &str, namespace: &str, only: Option<&str>) -> AllowedRoutes {
+fn allowed(own: bool, kind: &str, namespace: &str, takes: Takes<'_>) -> AllowedRoutes {
     let mut labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), namespace.to_owned())]);
-    if let Some(only) = only {
-        labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned());
+    let mut expressions = Vec::new();
+    match takes {
+        Takes::Attached => {}
+        Takes::Only(only) => drop(labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned())),
+        // The API server gives the label to every namespace. A list of values may not be empty.
+        Takes::Nobody => expressions.push((NAMESPACE_NAME.to_owned(), NO_LABEL.to_owned(), Vec::new())),
     }
     AllowedRoutes {
         kinds: Some(kinds(own, kind)),
-        namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions: Vec::new() })),
+        namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions })),
     }
 }
 

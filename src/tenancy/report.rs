@@ -95,7 +95,7 @@ impl Tenancy {
     }
 
     /// The child apex over a host that the Gateway's one certificate has no room for.
-    fn beyond_the_certificate(&self, host: &Host) -> Option<Hostname> {
+    pub(super) fn beyond_the_certificate(&self, host: &Host) -> Option<Hostname> {
         let valid = self.valid.get(&host.tenant).filter(|valid| valid.mode == Mode::Dns01)?;
         // What `*.apex` stands for is covered all the same (RFC 9525, 6.3: one label).
         if host.hostname.parent().is_some_and(|parent| parent.as_str()[2..] == *valid.apex.as_str()) {

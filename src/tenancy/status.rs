@@ -10,7 +10,7 @@ use super::delta::{Derived, DerivedKind, Patch};
 use super::engine::Tenancy;
 use super::{ClaimKey, Verdict, names, solver};
 use crate::inputs::{Listener, ParentRef};
-use crate::model::{ObjectName, Reason, Status};
+use crate::model::{ObjectName, Reason, Status, clipped};
 use crate::translate::{ObjectStatus, StatusBody};
 
 /// The controller name of the page, under which routes of other classes are told how their claims fared.
@@ -132,7 +132,7 @@ impl TenantStatus {
             "type": "Ready",
             "status": if self.ready { "True" } else { "False" },
             "reason": self.reason,
-            "message": self.message,
+            "message": clipped(self.message.clone()),
             "observedGeneration": self.generation,
             "lastTransitionTime": since,
         });

@@ -7,7 +7,7 @@ use super::engine::{Dirty, Engine};
 use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener, Protocol};
 use crate::inputs::Route;
-use crate::model::{Hostname, Reason};
+use crate::model::{FrontendId, Hostname, Reason};
 use crate::store::Store;
 
 /// The outcome for one parentRef.
@@ -42,6 +42,18 @@ pub(super) fn attach(route: &Route, index: usize, parent: &Parent, store: &Store
 }
 
 impl Engine {
+    /// The hostnames that routes give a listener.
+    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
+        let all = self.contributions.from((listener.clone(), Hostname::any()));
+        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
+    }
+
+    /// The frontend of a listener, if its parent is there.
+    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
+        let parent = self.parents.get(&listener.parent)?;
+        Some(parent.frontend(parent.listener(&listener.name)?.port))
+    }
+
     /// Marks the routes that a change of a parent may attach otherwise.
     pub(super) fn touch_attached(
         &self,

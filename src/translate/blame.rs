@@ -3,7 +3,7 @@
 use super::delta::ResourceKey;
 use super::engine::Engine;
 use super::key::{ListenerId, RouteKey};
-use crate::model::{FrontendId, Hostname, SecretName};
+use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
 
 /// Who has to do with a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,6 +12,15 @@ pub struct Blame {
     pub listeners: Vec<ListenerId>,
     /// Routes that it was made from.
     pub routes: Vec<RouteKey>,
+}
+
+impl Blame {
+    /// Whether all of them are of one namespace, so that nobody reads of another's.
+    pub fn is_of_one_namespace(&self) -> bool {
+        let listeners = self.listeners.iter().map(|listener| listener.parent.name());
+        let mut all = listeners.chain(self.routes.iter().map(|route| &route.name)).map(|name| &name.namespace);
+        all.next().is_none_or(|first| all.all(|other| other == first))
+    }
 }
 
 impl Engine {
@@ -24,7 +33,9 @@ impl Engine {
     pub fn blame(&self, key: &ResourceKey) -> Blame {
         let mut blame = Blame::default();
         match key {
-            ResourceKey::Scope(id, hostname) | ResourceKey::SniCluster(id, hostname) => {
+            ResourceKey::Scope(id, hostname)
+            | ResourceKey::SniCluster(id, hostname)
+            | ResourceKey::Endpoints(ClusterId::Sni(id, hostname)) => {
                 self.blame_host(id, hostname, &mut blame);
             }
             ResourceKey::Table(table) => {
@@ -47,9 +58,8 @@ impl Engine {
                     blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
                 }
             }
-            ResourceKey::Backend(id) => blame.routes.extend(self.store.routes_by_service.of(&id.port.service).cloned()),
-            ResourceKey::Endpoints(port) => {
-                blame.routes.extend(self.store.routes_by_service.of(&port.service).cloned())
+            ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
+                blame.routes.extend(self.store.routes_by_service.of(&id.port.service).cloned());
             }
         }
         blame.listeners.sort();

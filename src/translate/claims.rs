@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::fleet::Precedence;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey};
@@ -38,11 +40,26 @@ pub(super) struct Claim {
 }
 
 /// Protocols that can share a port. HTTPS and TLS are told apart by hostname (Gateway API, `Listener` distinctness).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Family {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Family {
+    /// Plain HTTP.
     Http,
+    /// TLS, whether it ends here or is passed through.
     Tls,
+    /// TCP.
     Tcp,
+}
+
+/// Who may have a hostname.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entitled<'a> {
+    /// Every listener here: they have the port for themselves.
+    All,
+    /// Those of the namespace that owns it, as recorded.
+    Namespace(&'a str),
+    /// Nobody: it has no owner.
+    None,
 }
 
 impl Protocol {
@@ -61,6 +78,8 @@ pub(super) struct Claims {
     by_rank: BTreeMap<Rank, Claim>,
     by_hostname: Index<Hostname, Rank>,
     port: PortVerdict,
+    /// Whether the record says what the port speaks, and not the claims.
+    recorded: bool,
 }
 
 /// Which family a port speaks.
@@ -85,12 +104,34 @@ impl Claims {
             self.by_hostname.insert(claim.hostname.clone(), rank.clone());
             self.by_rank.insert(rank, claim);
         }
-        let port = self.port_verdict();
-        if port != self.port {
-            self.port = port;
-            touched.extend(self.by_hostname.from(Hostname::any()).map(|(hostname, _)| hostname.clone()));
+        if !self.recorded {
+            touched.extend(self.take_verdict(self.port_verdict()));
         }
         touched
+    }
+
+    /// Goes by what is recorded of the port. The hostnames whose outcome may have changed.
+    pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
+        self.recorded = true;
+        self.take_verdict(PortVerdict { family, contradicting: BTreeSet::new() })
+    }
+
+    fn take_verdict(&mut self, port: PortVerdict) -> BTreeSet<Hostname> {
+        if port == self.port {
+            return BTreeSet::new();
+        }
+        self.port = port;
+        self.by_hostname.from(Hostname::any()).map(|(hostname, _)| hostname.clone()).collect()
+    }
+
+    /// The claim of a rank.
+    pub(super) fn get(&self, rank: &Rank) -> Option<&Claim> {
+        self.by_rank.get(rank)
+    }
+
+    /// Whether anybody claims a hostname.
+    pub(super) fn claims(&self, hostname: &Hostname) -> bool {
+        self.by_hostname.first(hostname).is_some()
     }
 
     /// Whether nobody claims the port.
@@ -134,7 +175,11 @@ impl Claims {
     }
 
     /// Who keeps a hostname, and why the others do not.
-    pub(super) fn outcome(&self, hostname: &Hostname) -> (Option<&Claim>, Vec<(&ListenerId, Reason)>) {
+    pub(super) fn outcome(
+        &self,
+        hostname: &Hostname,
+        entitled: Entitled<'_>,
+    ) -> (Option<&Claim>, Vec<(&ListenerId, Reason)>) {
         let mut losers = Vec::new();
         let mut winner: Option<&Claim> = None;
         let mut eligible: Vec<(&Rank, &Claim)> = Vec::new();
@@ -142,10 +187,17 @@ impl Claims {
             let claim = &self.by_rank[rank];
             let loses = Some(claim.protocol.family()) != self.port.family
                 || self.port.contradicting.contains(&claim.listener.parent);
+            let is_entitled = match entitled {
+                Entitled::All => true,
+                Entitled::Namespace(owner) => *claim.listener.parent.name().namespace == *owner,
+                Entitled::None => false,
+            };
             if loses {
                 losers.push((&claim.listener, Reason::ProtocolConflict));
-            } else {
+            } else if is_entitled {
                 eligible.push((rank, claim));
+            } else {
+                losers.push((&claim.listener, Reason::HostnameConflict));
             }
         }
         let mut contested: Option<&Rank> = None;
@@ -239,7 +291,7 @@ mod tests {
             all.set(rank.clone(), Some(claim.clone()));
         }
         let hostname = Hostname::parse(hostname).expect("a hostname");
-        let (winner, losers) = all.outcome(&hostname);
+        let (winner, losers) = all.outcome(&hostname, Entitled::All);
         let text = |id: &ListenerId| format!("{}/{}", id.parent.name().name, id.name);
         (winner.map(|w| text(&w.listener)), losers.into_iter().map(|(id, reason)| (text(id), reason)).collect())
     }
@@ -329,7 +381,7 @@ mod tests {
             let mut order: Vec<_> = claims.iter().map(|(rank, _)| rank.clone()).collect();
             order.sort();
             for rank in order {
-                let winner = all.outcome(&hostname).0.map(|w| w.listener.parent.name().clone());
+                let winner = all.outcome(&hostname, Entitled::All).0.map(|w| w.listener.parent.name().clone());
                 prop_assert_eq!(winner, Some(rank.parent.clone()));
                 all.set(rank, None);
             }

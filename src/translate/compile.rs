@@ -1,7 +1,6 @@
 //! From what listeners and routes say to resources: one unit (frontend, hostname) at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claims::Family;
@@ -13,9 +12,9 @@ use super::precedence::{match_rank, route_rank};
 use super::resolve::{Resolved, ResolvedRule, resolve};
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Endpoints, Frontend, FrontendId, FrontendKind,
-    Handler, Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, ServicePort, TableId, Target, Termination,
-    TlsParams, VirtualHost, WeightedTarget,
+    Action, CertificateSource, Chain, ChainName, Cluster, Elsewhere, Frontend, FrontendId, FrontendKind, Handler,
+    Hostname, Redirect, Route, Rule, Scope, Secret, SecretName, TableId, Target, Termination, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 
 impl Engine {
@@ -40,8 +39,11 @@ impl Engine {
         self.place_secret(id, hostname, own, dirty);
         self.place_sans(id, hostname, own, dirty);
         let mut unit = Unit::default();
+        let wide = owner.as_ref().filter(|owner| !owner.is_own);
+        let is_of_another = wide.is_some_and(|wide| self.is_of_another(id, hostname, &wide.listener));
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
+                _ if is_of_another => kept_off(id, hostname, owner.protocol),
                 _ if self.is_dark(id, &owner.hostname, owner.protocol, listener) => {
                     Unit { gate: owner.is_own.then(closed), ..Unit::default() }
                 }
@@ -52,7 +54,7 @@ impl Engine {
             };
         }
         let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
-        let is_routed = is_https && (unit.scope.is_some() || unit.table.is_some());
+        let is_routed = is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
         self.place_in_table(id, hostname, unit.table, dirty);
         self.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
         self.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
@@ -187,7 +189,11 @@ impl Engine {
     }
 
     fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self.store.route(route).map(|route| resolve(route, &self.store).rules).unwrap_or_default();
+        let rules = self
+            .store
+            .route(route)
+            .map(|route| resolve(route, &self.store, &self.settings.limits).rules)
+            .unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -287,31 +293,12 @@ impl Engine {
         Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
     }
 
-    /// Looks up the ready addresses of a Service port that something refers to.
-    pub(super) fn compile_endpoints(&mut self, port: &ServicePort, dirty: &mut Dirty) {
-        let resource = self.ports.contains_key(port).then(|| Resource::Endpoints(self.endpoints(port)));
-        self.emit(ResourceKey::Endpoints(port.clone()), resource, dirty);
-    }
-
-    pub(super) fn endpoints(&self, port: &ServicePort) -> Endpoints {
-        let service = self.store.service(&port.service);
-        let name = service.and_then(|s| s.ports.iter().find(|p| p.port == port.port)).map(|p| p.name.clone());
-        let mut addresses = BTreeSet::new();
-        if let Some(name) = name {
-            for slice in self.store.slices(&port.service) {
-                for (_, number) in slice.ports.iter().filter(|(n, _)| *n == name) {
-                    addresses.extend(slice.addresses.iter().map(|ip| SocketAddr::new(*ip, *number)));
-                }
-            }
-        }
-        Endpoints { port: port.clone(), addresses: addresses.into_iter().collect() }
-    }
-
     /// The routes that serve a hostname through a listener, in order of precedence.
     pub(super) fn routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let mut ranked = Vec::new();
         let routes = self.routes_of(hostname, listener);
-        let resolved: Vec<Resolved> = routes.iter().map(|(_, route)| resolve(route, &self.store)).collect();
+        let resolved: Vec<Resolved> =
+            routes.iter().map(|(_, route)| resolve(route, &self.store, &self.settings.limits)).collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
@@ -405,6 +392,18 @@ fn hosts_chain(listener: &Hostname, tls: Termination) -> (ChainName, Chain) {
 /// Name of the chain of a wildcard or catch-all listener for what its table serves.
 pub(super) fn table_chain_name(listener: &Hostname) -> ChainName {
     Arc::from(format!("table:{listener}"))
+}
+
+/// What keeps a hostname from the wildcard or catch-all listener that would have it.
+fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
+    let virtual_host = VirtualHost { hostname: hostname.clone(), routes: Vec::new() };
+    match protocol {
+        Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
+        _ => {
+            let scope = hostname.is_exact().then(|| Scope { frontend: id.clone(), listener: None, virtual_host });
+            Unit { scope, gate: Some(closed()), ..Unit::default() }
+        }
+    }
 }
 
 /// The chain that closes every connection: it keeps a name from wider listeners.

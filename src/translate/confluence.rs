@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
 use super::{
-    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Resource, ResourceKey, ServiceIntent, Settings, Wish,
+    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey, ServiceIntent,
+    Settings, Wish,
 };
 use crate::inputs::{Object, ObjectKey, Secret};
+use crate::limits::Limits;
 use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey};
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -26,6 +28,7 @@ struct World {
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
     wishes: BTreeMap<ObjectName, Wish>,
+    records: BTreeMap<Ownable, Ownership>,
 }
 
 impl World {
@@ -40,6 +43,12 @@ impl World {
             match intent {
                 Some(intent) => self.services.insert(gateway, intent),
                 None => self.services.remove(&gateway),
+            };
+        }
+        for (what, owner) in delta.records {
+            match owner {
+                Some(owner) => self.records.insert(what, owner),
+                None => self.records.remove(&what),
             };
         }
         for (key, status) in delta.statuses {
@@ -86,7 +95,16 @@ fn engine() -> Engine {
 fn settings(how: &str) -> Settings {
     let addresses = if how == "by a Service" { vec![] } else { vec![IpAddr::from([127, 0, 0, 1])] };
     let bind = if how == "bound elsewhere" { vec![IpAddr::from([0, 0, 0, 0])] } else { vec![] };
-    Settings { envoys: Some(ObjectName::new("a", "web")), bind, ..Settings::new(CONTROLLER, addresses) }
+    let limits = match how {
+        "limited" => Limits {
+            max_routes_per_namespace: 2,
+            max_listeners_per_namespace: 3,
+            max_endpoints_per_service: 1,
+            ..Limits::default()
+        },
+        _ => Limits::NONE,
+    };
+    Settings { envoys: Some(ObjectName::new("a", "web")), bind, limits, ..Settings::new(CONTROLLER, addresses) }
 }
 
 fn now() -> SystemTime {
@@ -266,9 +284,11 @@ fn other() -> impl Strategy<Value = Object> {
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
     let parameters = pick(&["Shared", "Dedicated", "", "Dedicated"]).prop_map(parameters);
-    let namespace = (pick(NAMESPACES), pick(&["blue", "red"])).prop_map(|(name, team)| {
-        object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}}))
-    });
+    let namespace =
+        (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
+            let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
+            object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+        });
     let service = (
         pick(NAMESPACES),
         pick(&["web", "api"]),
@@ -354,7 +374,7 @@ proptest! {
 
     #[test]
     fn any_sequence_of_events_ends_as_one_translation_from_nothing(
-        how in pick(&["reached", "reached", "bound elsewhere", "by a Service"]),
+        how in pick(&["reached", "limited", "bound elsewhere", "by a Service"]),
         batches in proptest::collection::vec(proptest::collection::vec(event(), 1..5), 1..14)
     ) {
         check(how, batches)?;
@@ -396,6 +416,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
                     told.insert("TLS-ALPN-01".to_owned(), change.clone());
                     continue;
                 }
+                Change::Recorded(..) => unreachable!("the engine keeps the record itself"),
                 Change::Trouble(secret, _) => {
                     told.insert(secret.to_string(), change.clone());
                     continue;
@@ -410,8 +431,15 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     }
     let mut fresh = World::default();
     let mut anew = Engine::new(settings(how));
-    let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).collect();
+    // What was decided before is an input.
+    let recorded = world.records.iter().map(|(what, owner)| Change::Recorded(what.clone(), Some(owner.clone())));
+    let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).chain(recorded).collect();
     fresh.take(anew.apply(all, now()));
+    prop_assert_eq!(&fresh.records, &BTreeMap::new(), "the record is right as it is");
+    prop_assert_eq!(
+        engine.record().map(|(what, _)| what).collect::<Vec<_>>(),
+        world.records.keys().collect::<Vec<_>>()
+    );
     prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");

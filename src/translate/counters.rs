@@ -5,6 +5,8 @@
 pub struct Counters {
     /// Gateways and ListenerSets evaluated.
     pub parents: usize,
+    /// Hostnames and ports whose owner among namespaces was decided.
+    pub owned: usize,
     /// Hostnames on ports whose owner was decided.
     pub claims: usize,
     /// Routes attached to parents.
@@ -26,6 +28,7 @@ impl Counters {
     pub fn since(&self, before: &Counters) -> Counters {
         Counters {
             parents: self.parents - before.parents,
+            owned: self.owned - before.owned,
             claims: self.claims - before.claims,
             attachments: self.attachments - before.attachments,
             routes: self.routes - before.routes,

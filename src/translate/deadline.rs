@@ -1,15 +1,17 @@
 //! When a certificate begins or ceases to be valid, without any object having changed.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::engine::{Dirty, Engine};
 use super::key::ParentKey;
 
 impl Engine {
     /// When [`Engine::apply`] has something to do though nothing has changed: the next time that a certificate in use
-    /// begins or ceases to be valid.
+    /// begins or ceases to be valid, or a hostname is reserved no longer.
     pub fn next_deadline(&self) -> Option<SystemTime> {
-        self.deadlines.first().map(|(time, _)| *time)
+        let certificate = self.deadlines.first().map(|(time, _)| *time);
+        let reserved = self.register.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
+        certificate.into_iter().chain(reserved).min()
     }
 
     /// Marks the parents whose deadline has passed.
@@ -46,7 +48,6 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, UNIX_EPOCH};
 
     use serde_json::{Value, json};
 

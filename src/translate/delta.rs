@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{ChallengeAnswer, ObjectStatus, ServiceIntent, Wish};
+use super::{ChallengeAnswer, ObjectStatus, Ownable, Ownership, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
-    BackendId, Cluster, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName, ServicePort,
-    Table, TableId,
+    BackendId, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName,
+    ServicePort, Table, TableId,
 };
 
 /// One change of the inputs.
@@ -27,6 +27,8 @@ pub enum Change {
     Awaited(ObjectName, Option<Arc<str>>),
     /// Why the Service of a Gateway of the dedicated fleet cannot be made or changed as it is to be.
     Unexposed(ObjectName, Option<String>),
+    /// Who is recorded to own something on addresses that namespaces share.
+    Recorded(Ownable, Option<Ownership>),
 }
 
 impl Change {
@@ -39,7 +41,8 @@ impl Change {
             | Change::TlsChallenges(_)
             | Change::Trouble(..)
             | Change::Awaited(..)
-            | Change::Unexposed(..) => None,
+            | Change::Unexposed(..)
+            | Change::Recorded(..) => None,
         }
     }
 }
@@ -58,6 +61,9 @@ pub struct Delta {
     /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wishes for one
     /// any more.
     pub wishes: BTreeMap<ObjectName, Option<Wish>>,
+    /// What is to be recorded, or not any more: before anything else is done, with
+    /// [`Recording::Here`](super::Recording::Here).
+    pub records: BTreeMap<Ownable, Option<Ownership>>,
 }
 
 /// Identifies a resource.
@@ -68,7 +74,7 @@ pub enum ResourceKey {
     /// CDS
     SniCluster(FrontendId, Hostname),
     /// EDS
-    Endpoints(ServicePort),
+    Endpoints(ClusterId),
     /// SDS
     Secret(SecretName),
     /// SRDS

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::status::{ListenerStatus, ObjectStatus, StatusBody};
 use crate::inputs::ParentRef;
-use crate::model::{Condition, Status};
+use crate::model::{Condition, Status, clipped};
 
 /// Makes the `status` of an object. `since` tells, in RFC 3339, when a condition last changed its status; conditions
 /// are named by where they stand, e.g. `listeners/https/Programmed`.
@@ -52,7 +52,7 @@ impl Writer<'_> {
                     Status::Unknown => "Unknown",
                 },
                 "reason": condition.reason.as_str(),
-                "message": condition.message,
+                "message": clipped(condition.message.clone()),
                 "observedGeneration": self.generation,
                 "lastTransitionTime": (self.since)(&format!("{place}{}", condition.kind), condition),
             })

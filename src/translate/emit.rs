@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::delta::{Resource, ResourceKey};
 use super::engine::{Dirty, Engine};
-use crate::model::{Action, BackendId, Cluster, FrontendKind, Handler, ServicePort, Target, WeightedTarget};
+use crate::model::{Action, BackendId, Cluster, ClusterId, FrontendKind, Handler, Target, WeightedTarget};
 
 /// What is kept of a resource that was handed out.
 pub(super) struct Emitted {
@@ -51,8 +51,17 @@ impl Engine {
             }
         }
         match &key {
-            ResourceKey::Backend(id) => self.count_port(&id.port, resource.is_some(), dirty),
-            ResourceKey::SniCluster(..) => self.count_sni_port(&key, resource.as_ref(), dirty),
+            ResourceKey::Backend(id) => {
+                let port = resource.is_some().then(|| id.port.clone());
+                self.lead(ClusterId::Backend(id.clone()), port, dirty);
+            }
+            ResourceKey::SniCluster(frontend, hostname) => {
+                let port = match &resource {
+                    Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone(),
+                    _ => None,
+                };
+                self.lead(ClusterId::Sni(frontend.clone(), hostname.clone()), port, dirty);
+            }
             _ => {}
         }
         dirty.delta.resources.insert(key, resource);
@@ -66,38 +75,6 @@ impl Engine {
         }
         let of = |value: Option<u64>| value.map_or(0, |value| fingerprint(&(key, value)));
         self.digest = self.digest.wrapping_sub(of(old)).wrapping_add(of(new));
-    }
-
-    fn count_sni_port(&mut self, key: &ResourceKey, resource: Option<&Resource>, dirty: &mut Dirty) {
-        let new = match resource {
-            Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone(),
-            _ => None,
-        };
-        let old = match &new {
-            Some(port) => self.sni_ports.insert(key.clone(), port.clone()),
-            None => self.sni_ports.remove(key),
-        };
-        if old != new {
-            if let Some(new) = new {
-                self.count_port(&new, true, dirty);
-            }
-            if let Some(old) = old {
-                self.count_port(&old, false, dirty);
-            }
-        }
-    }
-
-    fn count_port(&mut self, port: &ServicePort, used: bool, dirty: &mut Dirty) {
-        let count = self.ports.entry(port.clone()).or_insert(0);
-        if used {
-            *count += 1
-        } else {
-            *count -= 1
-        }
-        if *count == 0 {
-            self.ports.remove(port);
-        }
-        dirty.endpoints.insert(port.clone());
     }
 }
 

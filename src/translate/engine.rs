@@ -16,21 +16,27 @@ use std::time::SystemTime;
 use super::attach::{self, Attachment, Handed, handed_out};
 use super::certificate::Served;
 use super::challenge::ChallengeAnswer;
-use super::claims::{Claim, Rank, claims_of};
+use super::claims::claims_of;
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
 use super::emit::Emitted;
+use super::endpoints::PortState;
 use super::exposure::ServiceIntent;
 use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
 use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
+use super::limits::Quotas;
+use super::ownership::{Ownable, Recording, Register};
 use super::parent::{self, Parent};
 use super::resolve::{self, Resolution};
 use super::status::Reported;
 use super::wishes::Wished;
 use crate::inputs::{Kind, ObjectKey, RouteKind};
-use crate::model::{BackendId, Certificate, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams};
+use crate::limits::Limits;
+use crate::model::{
+    BackendId, Certificate, ClusterId, FrontendId, Hostname, ObjectName, Reason, ServicePort, TlsParams,
+};
 use crate::store::Store;
 
 /// What an installation decides.
@@ -47,12 +53,30 @@ pub struct Settings {
     pub fleet: Fleet,
     /// The Service that has all Envoys of the fleet behind it. Without it no Gateway gets a Service of its own.
     pub envoys: Option<ObjectName>,
+    /// How much of everything one namespace may ask for.
+    pub limits: Limits,
+    /// Who writes the record of who owns which hostname.
+    pub recording: Recording,
+    /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
+    pub hold: u64,
+    /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
+    pub believes_creation_times: bool,
 }
 
 impl Settings {
     /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
-        Self { controller: controller.to_owned(), default_addresses, bind: Vec::new(), fleet: Fleet::Own, envoys: None }
+        Self {
+            controller: controller.to_owned(),
+            default_addresses,
+            bind: Vec::new(),
+            fleet: Fleet::Own,
+            envoys: None,
+            limits: Limits::default(),
+            recording: Recording::Here,
+            hold: 0,
+            believes_creation_times: true,
+        }
     }
 }
 
@@ -94,8 +118,8 @@ pub struct Engine {
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
-    pub(super) ports: BTreeMap<ServicePort, usize>,
-    pub(super) sni_ports: HashMap<ResourceKey, ServicePort>,
+    pub(super) leads: HashMap<ClusterId, ServicePort>,
+    pub(super) ports: BTreeMap<ServicePort, PortState>,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
@@ -104,6 +128,10 @@ pub struct Engine {
     pub(super) unexposed: BTreeMap<ObjectName, String>,
     /// The same the other way round.
     pub(super) takes: Index<ObjectName, u16>,
+    /// Which objects of a namespace have what they ask for.
+    pub(super) quotas: Quotas,
+    /// Who owns what on addresses that namespaces share.
+    pub(super) register: Register,
     pub(super) counters: Counters,
 }
 
@@ -111,6 +139,8 @@ pub struct Engine {
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) parents: BTreeSet<ParentKey>,
+    /// What may have another owner.
+    pub(super) owned: BTreeSet<Ownable>,
     pub(super) claims: BTreeMap<FrontendId, BTreeSet<Hostname>>,
     pub(super) attachments: BTreeSet<RouteKey>,
     pub(super) routes: BTreeSet<RouteKey>,
@@ -118,6 +148,7 @@ pub(super) struct Dirty {
     pub(super) tables: BTreeSet<(FrontendId, Option<Hostname>)>,
     pub(super) frontends: BTreeSet<FrontendId>,
     pub(super) endpoints: BTreeSet<ServicePort>,
+    pub(super) assignments: BTreeSet<ClusterId>,
     pub(super) statuses: BTreeSet<ObjectKey>,
     pub(super) services: BTreeSet<ObjectName>,
     pub(super) wishing: BTreeSet<ParentKey>,
@@ -128,6 +159,8 @@ impl Engine {
     /// An engine that has seen nothing.
     pub fn new(settings: Settings) -> Self {
         Self {
+            quotas: Quotas::new(&settings.limits),
+            register: Register::new(settings.recording, settings.hold),
             settings,
             store: Store::default(),
             parents: BTreeMap::new(),
@@ -154,8 +187,8 @@ impl Engine {
             emitted: HashMap::new(),
             digest: 0,
             backends: BTreeMap::new(),
+            leads: HashMap::new(),
             ports: BTreeMap::new(),
-            sni_ports: HashMap::new(),
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
@@ -176,6 +209,7 @@ impl Engine {
         while let Some(key) = dirty.parents.pop_first() {
             self.evaluate(&key, now, &mut dirty);
         }
+        self.settle_ownership(now, &mut dirty);
         while let Some((frontend, hostnames)) = dirty.claims.pop_first() {
             self.settle(&frontend, &hostnames, &mut dirty);
         }
@@ -196,6 +230,9 @@ impl Engine {
         }
         while let Some(port) = dirty.endpoints.pop_first() {
             self.compile_endpoints(&port, &mut dirty);
+        }
+        while let Some(cluster) = dirty.assignments.pop_first() {
+            self.compile_assignment(cluster, &mut dirty);
         }
         while let Some(gateway) = dirty.services.pop_first() {
             self.wish_service(&gateway, &mut dirty);
@@ -239,14 +276,18 @@ impl Engine {
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
             Change::Unexposed(gateway, text) => return self.set_unexposed(gateway, text, dirty),
+            Change::Recorded(what, owner) => return self.take_record(what, owner, dirty),
         };
         let Some(replaced) = replaced else { return };
+        self.note_extent(&key, dirty);
         let name = &key.name;
         match key.kind {
             Kind::Namespace => {
                 let namespace = &name.name;
                 dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
                 dirty.attachments.extend(self.store.routes_in(namespace));
+                // A label may let it have names below somebody else's wildcard.
+                dirty.owned.extend(self.register.denied(namespace).cloned());
             }
             Kind::GatewayClass => {
                 self.touch_class(name, dirty);
@@ -307,12 +348,6 @@ impl Engine {
         dirty.statuses.insert(key.object());
     }
 
-    fn touch_endpoints(&self, service: &ObjectName, dirty: &mut Dirty) {
-        let start = ServicePort { service: service.clone(), port: 0 };
-        let ports = self.ports.range(start..).map(|(port, _)| port).take_while(|port| port.service == *service);
-        dirty.endpoints.extend(ports.cloned());
-    }
-
     /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
     fn evaluate(&mut self, key: &ParentKey, now: SystemTime, dirty: &mut Dirty) {
         self.counters.parents += 1;
@@ -337,6 +372,7 @@ impl Engine {
             self.bind(name, dirty);
             self.touch_rivals(name, dirty);
         }
+        let new = self.within_limits(key, new, dirty);
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);
         let old = self.parents.get(key).cloned();
@@ -408,66 +444,6 @@ impl Engine {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
-    }
-
-    fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
-        let frontend = self.frontends.entry(id.clone()).or_default();
-        let was_empty = frontend.claims.is_empty();
-        let touched = frontend.claims.set(rank, claim);
-        if !frontend.challenges.is_empty() {
-            dirty.tables.insert((id.clone(), None));
-        }
-        if was_empty != frontend.claims.is_empty() {
-            self.bind(&id.gateway, dirty);
-        }
-        dirty.claims.entry(id.clone()).or_default().extend(touched);
-    }
-
-    /// Decides who keeps the touched hostnames of a frontend.
-    fn settle(&mut self, id: &FrontendId, hostnames: &BTreeSet<Hostname>, dirty: &mut Dirty) {
-        for hostname in hostnames {
-            self.counters.claims += 1;
-            let Some(frontend) = self.frontends.get_mut(id) else { return };
-            let (winner, losers) = frontend.claims.outcome(hostname);
-            let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
-            let losers: Vec<(ListenerId, Reason)> = losers.into_iter().map(|(l, reason)| (l.clone(), reason)).collect();
-            for (loser, reason) in losers {
-                if self.conflicts.insert(loser.clone(), reason) != Some(reason) {
-                    dirty.wishing.insert(loser.parent.clone());
-                    dirty.statuses.insert(loser.parent.object());
-                }
-            }
-            if let Some((listener, _)) = &winner
-                && self.conflicts.remove(listener).is_some()
-            {
-                dirty.wishing.insert(listener.parent.clone());
-                dirty.statuses.insert(listener.parent.object());
-            }
-            let before = frontend.winners.get(hostname).cloned();
-            if before == winner {
-                continue;
-            }
-            let overlapping = frontend.set_winner(hostname, winner.clone());
-            dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
-            for (listener, _) in [before, winner].into_iter().flatten() {
-                self.note_gateway(&id.gateway, &listener, dirty);
-                dirty.statuses.insert(listener.parent.object());
-            }
-            dirty.units.insert((id.clone(), hostname.clone()));
-            dirty.frontends.insert(id.clone());
-            if !hostname.is_exact() {
-                self.touch_under(id, hostname, dirty);
-            }
-            self.touch_lists(id, dirty);
-        }
-    }
-
-    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
-    fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
-        let Some(frontend) = self.frontends.get(id) else { return };
-        let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
-        let names = frontend.winners.keys().chain(served);
-        dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
     }
 
     /// Attaches a route to its parents and hands its hostnames to their listeners.
@@ -546,22 +522,13 @@ impl Engine {
         }
     }
 
-    /// The hostnames that routes give a listener.
-    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
-        let all = self.contributions.from((listener.clone(), Hostname::any()));
-        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
-    }
-
-    /// The frontend of a listener, if its parent is there.
-    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
-        let parent = self.parents.get(&listener.parent)?;
-        Some(parent.frontend(parent.listener(&listener.name)?.port))
-    }
-
     /// Looks up what a route's rules refer to.
     fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         self.counters.routes += 1;
-        let new = self.store.route(key).map(|route| Resolution::of(resolve::resolve(route, &self.store)));
+        let new = self.store.route(key).map(|route| {
+            let resolved = resolve::resolve(route, &self.store, &self.settings.limits);
+            Resolution::of(self.of_namespace(key, route, resolved))
+        });
         let old = match &new {
             Some(new) => self.resolved.insert(key.clone(), new.clone()),
             None => self.resolved.remove(key),

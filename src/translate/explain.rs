@@ -208,16 +208,16 @@ impl Engine {
                         return;
                     };
                     told.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
-                    let endpoints = self.endpoints(&backend.port);
-                    if endpoints.addresses.is_empty() {
+                    let endpoints = self.addresses_behind(&backend.port);
+                    if endpoints.is_empty() {
                         told.fail(
                             "endpoints",
                             format!("Service {} has no ready endpoints: answered 503", backend.port),
                         );
                         return;
                     }
-                    let list: Vec<_> = endpoints.addresses.iter().take(5).map(ToString::to_string).collect();
-                    told.hold("endpoints", format!("{} ready: {}", endpoints.addresses.len(), list.join(", ")));
+                    let list: Vec<_> = endpoints.iter().take(5).map(ToString::to_string).collect();
+                    told.hold("endpoints", format!("{} ready: {}", endpoints.len(), list.join(", ")));
                 }
             }
         }

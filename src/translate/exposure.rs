@@ -105,6 +105,11 @@ pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
     })
 }
 
+/// Whether Envoys serve Gateways of the dedicated fleet on a port: Services record whose it is.
+pub(super) fn is_internal(port: u16) -> bool {
+    INTERNAL.contains(&port)
+}
+
 /// The ports of the Envoys that a Service records, each once. What could be nobody's is not believed: anybody who may
 /// write Services can make one that looks like ours.
 fn recorded(exposure: &Exposure) -> BTreeMap<u16, u16> {
@@ -151,7 +156,10 @@ impl Engine {
         };
         let (addresses, everywhere) = (bind(reached), bind(everywhere));
         let may_be_dedicated = self.settings.envoys.is_some();
+        let led = self.led().filter(|_| is_shared(place));
         let socket = move |port: u16| match &targets {
+            // Nobody comes to a port that the Service does not have: Envoys do not open it.
+            None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port),
             // Whatever a listener was told: these ports are others'.
             None if may_be_dedicated && INTERNAL.contains(&port) => (Vec::new(), port),
             None => (addresses.clone(), port),

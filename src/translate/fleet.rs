@@ -51,6 +51,11 @@ impl Reach {
     }
 }
 
+/// Whose the frontends are that Gateways of the shared fleet have in common.
+pub(super) fn shared() -> &'static ObjectName {
+    &SHARED
+}
+
 /// Whether frontends are those that Gateways share.
 pub(super) fn is_shared(place: &ObjectName) -> bool {
     *place == *SHARED
@@ -172,10 +177,11 @@ impl Engine {
     }
 
     /// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
-    pub(super) fn touch_fleet(&self, service: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn touch_fleet(&mut self, service: &ObjectName, dirty: &mut Dirty) {
         if self.settings.envoys.as_ref() != Some(service) || !self.settings.default_addresses.is_empty() {
             return;
         }
+        self.bind(&SHARED, dirty);
         for key in self.parents.keys() {
             dirty.statuses.insert(key.object());
             if matches!(key, ParentKey::Gateway(_)) {
@@ -187,19 +193,24 @@ impl Engine {
     /// Which of these ports of a Gateway or ListenerSet the Service of the shared fleet does not lead to, where that is
     /// how the fleet is reached, and what to do about it.
     pub(super) fn unled(&self, parent: &Parent, ports: impl Iterator<Item = u16>) -> Option<String> {
-        if parent.stand.reach.fleet != Fleet::Shared || !self.settings.default_addresses.is_empty() {
-            return None;
-        }
+        let led = self.led().filter(|_| parent.stand.reach.fleet == Fleet::Shared)?;
         let name = self.settings.envoys.as_ref()?;
-        let service = self.store.service(name)?;
-        let missing: BTreeSet<u16> =
-            ports.filter(|port| service.ports.iter().all(|there| there.port != *port)).collect();
+        let missing: BTreeSet<u16> = ports.filter(|port| !led.contains(port)).collect();
         let missing: Vec<String> = missing.iter().map(u16::to_string).collect();
         match &missing[..] {
             [] => None,
             [port] => Some(format!("Service {name} has no port {port}: add it, or use one that it has")),
             all => Some(format!("Service {name} has no ports {}: add them, or use those that it has", all.join(", "))),
         }
+    }
+
+    /// The ports that the Service of the shared fleet leads to, where that is how the fleet is reached.
+    pub(super) fn led(&self) -> Option<BTreeSet<u16>> {
+        if !self.settings.default_addresses.is_empty() {
+            return None;
+        }
+        let service = self.store.service(self.settings.envoys.as_ref()?)?;
+        Some(service.ports.iter().map(|there| there.port).collect())
     }
 
     /// A GatewayClass came, went or changed.

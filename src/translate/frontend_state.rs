@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::challenge::KnownHosts;
-use super::claims::Claims;
+use super::claims::{Claims, Family};
 use super::compile::table_chain_name;
 use super::engine::{Dirty, Engine};
+use super::exposure;
+use super::fleet::is_shared;
 use super::gate::Gate;
 use super::key::{ListenerId, ParentKey};
+use super::ownership::{By, Claimant, Ownable};
 use super::parent::{ParentListener, Protocol};
 use super::sans::Sans;
 use super::tables::LISTED;
@@ -42,6 +45,8 @@ pub(super) struct FrontendState {
     pub(super) addresses: Vec<IpAddr>,
     /// The port there.
     pub(super) port: u16,
+    /// What it claims of those addresses, where Gateways have addresses of their own.
+    claimed: BTreeMap<Ownable, Claimant>,
 }
 
 impl FrontendState {
@@ -52,6 +57,11 @@ impl FrontendState {
         let any = || self.winners.get_key_value(&Hostname::any());
         let (hostname, (listener, protocol)) = own.or_else(wider).or_else(any)?;
         Some((hostname, listener, *protocol))
+    }
+
+    /// Whether a wildcard or catch-all listener has its name here.
+    pub(super) fn is_wide(&self) -> bool {
+        !self.wide.is_empty()
     }
 
     /// Sets who has a hostname. Returns the listeners that begin or cease to overlap with another.
@@ -130,7 +140,8 @@ impl Engine {
         dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
     }
 
-    /// Binds the frontends of a Gateway, or what Gateways share, to its addresses: where two want one, the older keeps it.
+    /// Binds the frontends of a Gateway, or what Gateways share, to its addresses: where two want one, the namespace keeps it
+    /// that is recorded to own it, and within it the older Gateway.
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         // Which ports there are may have changed.
         dirty.services.insert(gateway.clone());
@@ -151,7 +162,27 @@ impl Engine {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
             let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
             // A frontend for challenges alone gives way to everybody's listeners.
+            let claims_socket = !frontend.claims.is_empty() && !is_shared(&id.gateway) && !exposure::is_internal(port);
             let created = if frontend.claims.is_empty() { i64::MAX } else { created };
+            let namespace = &id.gateway.namespace;
+            let claimant = Claimant {
+                created: if self.settings.believes_creation_times { created } else { 0 },
+                namespace: namespace.clone(),
+                through: namespace.clone(),
+                by: By::Frontend(id.clone()),
+                protocol: Family::Tcp,
+            };
+            let sockets = wanted.iter().filter(|_| claims_socket).map(|ip| Ownable::Socket(*ip, port));
+            let claimed: BTreeMap<Ownable, Claimant> = sockets.map(|what| (what, claimant.clone())).collect();
+            let before = std::mem::replace(&mut frontend.claimed, claimed.clone());
+            if before != claimed {
+                for (claims, there) in [(before, false), (claimed, true)] {
+                    for (what, claimant) in claims {
+                        self.register.claim(&what, &claimant, there);
+                        dirty.owned.insert(what);
+                    }
+                }
+            }
             let held = std::mem::replace(&mut frontend.addresses, wanted.clone());
             let held_port = std::mem::replace(&mut frontend.port, port);
             let same = held == wanted && held_port == port;
@@ -176,7 +207,7 @@ impl Engine {
     }
 
     /// Marks a frontend and everybody who has a listener there.
-    fn touch_frontend(&self, id: &FrontendId, dirty: &mut Dirty) {
+    pub(super) fn touch_frontend(&self, id: &FrontendId, dirty: &mut Dirty) {
         dirty.frontends.insert(id.clone());
         dirty.services.insert(id.gateway.clone());
         dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
@@ -206,7 +237,15 @@ impl Engine {
     /// The Gateway that holds one of a frontend's sockets instead of it.
     pub(super) fn rival(&self, id: &FrontendId) -> Option<&FrontendId> {
         let frontend = self.frontends.get(id)?;
-        let first = |ip: &IpAddr| self.sockets.first(&(*ip, frontend.port)).map(|(_, first)| first);
+        let first = |ip: &IpAddr| {
+            let owner = self.register.owner(&Ownable::Socket(*ip, frontend.port));
+            let may_hold = |(created, other): &&(i64, FrontendId)| {
+                // What answers challenges alone claims nothing, and the shared fleet is nobody's.
+                let claims = *created != i64::MAX && !is_shared(&other.gateway);
+                !claims || owner.is_none_or(|owner| owner.namespace == other.gateway.namespace)
+            };
+            self.sockets.of(&(*ip, frontend.port)).find(may_hold).map(|(_, first)| first)
+        };
         frontend.addresses.iter().filter_map(first).find(|first| *first != id)
     }
 }

@@ -68,6 +68,16 @@ impl RouteKey {
         ObjectKey::new(self.kind.kind(), self.name.clone())
     }
 
+    /// The route that a route of Envoy was made from, by its name: `httproute/<namespace>/<name>/...`.
+    pub fn of_envoy_route(name: &str) -> Option<Self> {
+        let mut parts = name.splitn(4, '/');
+        let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+        parts.next()?;
+        let kinds = [RouteKind::Http, RouteKind::Tls];
+        let kind = kinds.into_iter().find(|known| known.kind().as_str().eq_ignore_ascii_case(kind))?;
+        Some(Self { kind, name: ObjectName::new(namespace, name) })
+    }
+
     /// The route of an object's key; `None` for other kinds.
     pub fn of(key: &ObjectKey) -> Option<Self> {
         let kind = match key.kind {
@@ -81,3 +91,17 @@ impl RouteKey {
 
 /// Why something does not hold: a condition's reason and message.
 pub type Verdict = Result<(), (crate::model::Reason, String)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_of_envoy_names_the_route_it_was_made_from() {
+        let found = RouteKey::of_envoy_route("httproute/a/web/admin");
+        assert_eq!(found, Some(RouteKey { kind: RouteKind::Http, name: ObjectName::new("a", "web") }));
+        for other in ["", "acme-challenge", "httproute/a/web", "service/a/web/0"] {
+            assert_eq!(RouteKey::of_envoy_route(other), None, "{other:?}");
+        }
+    }
+}

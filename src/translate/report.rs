@@ -1,7 +1,7 @@
 //! Statuses of objects, from what the engine knows.
 
 use super::certificate::Served;
-use super::claims::claiming;
+use super::claims::{Family, claiming};
 use super::emit::fingerprint;
 use super::engine::{Dirty, Engine};
 use super::fleet::Fleet;
@@ -12,7 +12,7 @@ use super::status::{
 };
 use super::{features, fleet};
 use crate::inputs::{Address, Kind, ObjectKey, RouteKind};
-use crate::model::{Condition, Hostname, Reached, Reason, Status};
+use crate::model::{Condition, Reached, Reason, Status};
 
 impl Engine {
     /// Makes the status of an object anew, and hands it out where it is different.
@@ -147,7 +147,7 @@ impl Engine {
         let taken: Vec<String> = ids.filter(|id| self.rival(id).is_some()).map(|id| id.port.to_string()).collect();
         (!taken.is_empty()).then(|| {
             format!(
-                "port {}: an older Gateway holds it on the same address; give this one spec.addresses",
+                "port {}: another Gateway holds it on the same address; give this one spec.addresses",
                 taken.join(", ")
             )
         })
@@ -205,14 +205,15 @@ impl Engine {
         let frontend = parent.frontend(listener.port);
         let conflict = self.conflicts.get(&id).copied();
         let mut conditions = Vec::new();
+        let conflict_text = |reason| self.conflict_text(reason, parent, listener);
         let accepted = match (conflict, &parent.accepted) {
-            (Some(reason), _) => Err((reason, conflict_text(reason, listener))),
+            (Some(reason), _) => Err((reason, conflict_text(reason))),
             (None, Err((_, text))) => Err((Reason::Pending, text.clone())),
             // A Gateway that is bound nowhere has no rivals.
             (None, Ok(()))
                 if listener.accepted.is_ok() && parent.stand.unusable.is_none() && self.rival(&frontend).is_some() =>
             {
-                let text = format!("an older Gateway holds port {} on the same address", listener.port);
+                let text = format!("another Gateway holds port {} on the same address", listener.port);
                 Err((Reason::PortUnavailable, text))
             }
             (None, Ok(())) => listener.accepted.clone(),
@@ -222,6 +223,8 @@ impl Engine {
             Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
         } else if let Some(text) = &parent.stand.unusable {
             Err((Reason::Invalid, text.clone()))
+        } else if let Some(text) = self.unled(parent, std::iter::once(listener.port)) {
+            Err((Reason::Pending, text))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
             match parent.stand.reach.fleet {
                 Fleet::Dedicated => Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned())),
@@ -230,8 +233,7 @@ impl Engine {
                 }
             }
         } else {
-            let led = self.unled(parent, std::iter::once(listener.port));
-            self.listener_programmed(listener).and(led.map_or(Ok(()), |text| Err((Reason::Pending, text))))
+            self.listener_programmed(listener)
         };
         let is_accepted = accepted.is_ok() && parent.stand.unusable.is_none();
         conditions.push(condition("Accepted", accepted, Reason::Accepted));
@@ -249,8 +251,8 @@ impl Engine {
             resolved = if listener.protocol.is_some() { Ok(()) } else { Err((reason, text)) };
         }
         conditions.push(condition("ResolvedRefs", resolved, Reason::ResolvedRefs));
-        if let Some(reason) = conflict {
-            let message = conflict_text(reason, listener);
+        if let Some(reason) = conflict.filter(|reason| *reason != Reason::Pending) {
+            let message = conflict_text(reason);
             conditions.push(Condition { kind: "Conflicted", status: Status::True, reason, message });
         }
         let terminates = listener.protocol.is_some_and(Protocol::terminates);
@@ -349,6 +351,44 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Why a listener does not have its hostname. Says no more than the reader's own hostname and port: who has the name may
+    /// be another tenant.
+    fn conflict_text(&self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
+        let (port, place) = (listener.port, &parent.stand.place);
+        let name = match listener.hostname.is_any() {
+            true => "every name that nobody has".to_owned(),
+            false => format!("hostname {}", listener.hostname),
+        };
+        match reason {
+            Reason::Pending => {
+                format!("{name} is being recorded as this namespace's, and is served once that is written")
+            }
+            Reason::ProtocolConflict if fleet::is_shared(place) => {
+                let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims.family()) {
+                    Some(Family::Tls) => "speaks TLS: use protocol HTTPS or TLS there",
+                    Some(Family::Http | Family::Tcp) => "speaks plain HTTP: use protocol HTTP there",
+                    None => "is wanted for HTTP and for TLS by one Gateway: leave one of them out",
+                };
+                format!("port {port} of the shared fleet {speaks}, or take another port")
+            }
+            Reason::ProtocolConflict => {
+                format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
+            }
+            _ if self.owned_by_another(&parent.key, place, &listener.hostname) => {
+                format!(
+                    "{name} belongs to another namespace on this address, itself or by a wildcard over it: the first one \
+                     keeps it; take another name, or ask the operator of the installation to release it"
+                )
+            }
+            _ if listener.hostname.is_any() => {
+                format!("port {port} conflicts with a listener of the same protocol and no hostname")
+            }
+            _ => format!("hostname {} on port {port} conflicts with another listener", listener.hostname),
+        }
+    }
+}
+
 /// A condition from a verdict; `good` is the reason when it holds.
 fn condition(kind: &'static str, verdict: Verdict, good: Reason) -> Condition {
     match verdict {
@@ -395,18 +435,4 @@ fn any_programmed(listeners: &[ListenerStatus], reason: Reason) -> Verdict {
         }
     }
     Err((if pending { Reason::Pending } else { reason }, "no listener is programmed".to_owned()))
-}
-
-/// Says no more than the reader's own hostname and port: who has the name may be another tenant.
-fn conflict_text(reason: Reason, listener: &ParentListener) -> String {
-    let port = listener.port;
-    match reason {
-        Reason::ProtocolConflict => {
-            format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
-        }
-        _ if listener.hostname == Hostname::any() => {
-            format!("port {port} conflicts with a listener of the same protocol and no hostname")
-        }
-        _ => format!("hostname {} on port {port} conflicts with another listener", listener.hostname),
-    }
 }

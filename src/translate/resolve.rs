@@ -4,11 +4,12 @@ use std::sync::{Arc, LazyLock};
 
 use super::emit::fingerprint;
 use super::key::Verdict;
-use super::re2;
+use super::limits;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
+use crate::limits::Limits;
 use crate::model::{
-    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, PathMatch, Reason, Rewrite, Rule, ServicePort,
-    StringMatch, Target, WeightedTarget,
+    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, Reason, Rewrite, Rule, ServicePort, Target,
+    WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -59,7 +60,8 @@ pub(super) struct ResolvedRule {
 }
 
 /// Resolves all rules of a route.
-pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
+pub(super) fn resolve(route: &Route, store: &Store, limits: &Limits) -> Resolved {
+    let mut regexes = 0;
     let mut resolver = Resolver { route, store, references: Ok(()) };
     let mut rules = Vec::new();
     let mut problems = route.unreadable.clone();
@@ -68,11 +70,11 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
     let mut refused = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let label = rule.name.clone().unwrap_or_else(|| index.to_string());
-        let matches = rule.matches.iter().map(checked).collect::<Result<Box<[Match]>, String>>();
-        match matches {
-            Err(text) => problems.push(format!("rule {label}: {text}")),
-            Ok(matches) => {
-                let filters = resolver.filters(rule);
+        match limits::unmatched(rule, &mut regexes, limits) {
+            Some(text) => problems.push(format!("rule {label}: {text}")),
+            None => {
+                let matches = &rule.matches;
+                let filters = limits::allowed(rule, limits).and_then(|()| resolver.filters(rule));
                 let rule = match filters {
                     Ok(filters) => {
                         served += 1;
@@ -93,19 +95,24 @@ pub(super) fn resolve(route: &Route, store: &Store) -> Resolved {
                     }
                 };
                 let name = format!("{}/{}/{label}", route.kind.kind().as_str().to_lowercase(), route.meta.name);
+                let matches = Box::from(matches.as_slice());
                 rules.push(ResolvedRule { index, name: Arc::from(name), matches, rule: Arc::new(rule) });
             }
         }
     }
     rules.shrink_to_fit();
-    let invalid = (served == 0 && !problems.is_empty()).then(|| (reason, problems.join("; ")));
+    let invalid = match limits::too_large(route, limits) {
+        Some(text) => Some((Reason::LimitReached, text)),
+        None => (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; ")))),
+    };
     for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
         problems.push(error.to_string());
     }
     if !refused.is_empty() {
         problems.push(format!("requests for rule {} are answered 500", refused.join(", ")));
     }
-    let partial = (invalid.is_none() && !problems.is_empty()).then(|| format!("Dropped Rule: {}", problems.join("; ")));
+    let partial =
+        (invalid.is_none() && !problems.is_empty()).then(|| clipped(format!("Dropped Rule: {}", problems.join("; "))));
     Resolved { rules, references: resolver.references, partial, invalid }
 }
 
@@ -215,19 +222,4 @@ impl Resolver<'_> {
         let protocol = if self.route.kind == RouteKind::Tls { AppProtocol::Tcp } else { known.protocol };
         Ok(BackendId { port: ServicePort { service: name.clone(), port }, protocol })
     }
-}
-
-/// A match whose regular expressions Envoy would take.
-fn checked(m: &Match) -> Result<Match, String> {
-    let mut texts: Vec<&str> = Vec::new();
-    if let PathMatch::Regex(text) = &m.path {
-        texts.push(text);
-    }
-    let values = m.headers.iter().map(|h| &h.value).chain(m.query.iter().map(|q| &q.value));
-    texts.extend(values.filter_map(|value| match value {
-        StringMatch::Regex(text) => Some(text.as_str()),
-        StringMatch::Exact(_) => None,
-    }));
-    texts.into_iter().try_for_each(re2::check)?;
-    Ok(m.clone())
 }

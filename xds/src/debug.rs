@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::ledger::Rejection;
 use crate::{Generation, Kind};
 
 /// One view.
@@ -58,6 +59,8 @@ pub struct Refused {
     pub kind: &'static str,
     /// Its name.
     pub name: Arc<str>,
+    /// The virtual host and the route, where only they are refused.
+    pub part: Option<[Arc<str>; 2]>,
     /// The refused version.
     pub version: Arc<str>,
     /// The client's words; left out for secrets, whose errors may quote them.
@@ -65,8 +68,10 @@ pub struct Refused {
 }
 
 impl Refused {
-    pub(crate) fn new(kind: Kind, name: &Arc<str>, version: &Arc<str>, text: &Arc<str>) -> Refused {
-        let text = (kind != Kind::Secret).then(|| text.clone());
-        Refused { kind: kind.label(), name: name.clone(), version: version.clone(), text }
+    pub(crate) fn new(rejection: &Rejection) -> Refused {
+        let Rejection { kind, name, part, version, text, .. } = rejection;
+        let text = (*kind != Kind::Secret).then(|| text.clone());
+        let part = part.as_ref().map(|part| [part.virtual_host.clone(), part.route.clone()]);
+        Refused { kind: kind.label(), name: name.clone(), part, version: version.clone(), text }
     }
 }

@@ -75,7 +75,9 @@ impl Dialect for Delta {
         };
         for item in &out.items {
             match item {
-                Item::Upsert(r) | Item::Fallback(r) => response.resources.push(r.delta_bytes()),
+                Item::Upsert(r) | Item::Fallback(r) | Item::Part { sent: r, .. } => {
+                    response.resources.push(r.delta_bytes())
+                }
                 Item::Remove(name) | Item::Withhold(name) => {
                     response.removed_resources.push(Arc::clone(name).to_string())
                 }

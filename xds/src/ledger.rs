@@ -10,7 +10,16 @@ use crate::debug::{Refused, StreamState};
 use crate::standing::Standing;
 use crate::{Generation, Kind, View};
 
-/// A resource that a node refused and that is therefore held back from it.
+/// A part of a resource of routes that a node refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    /// The name of the virtual host.
+    pub virtual_host: Arc<str>,
+    /// The name of the route.
+    pub route: Arc<str>,
+}
+
+/// A resource, or a part of one, that a node refused and that is therefore held back from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The view it is in.
@@ -21,6 +30,8 @@ pub struct Rejection {
     pub kind: Kind,
     /// Its name; empty when the node refused a response as such and no single resource is to blame.
     pub name: Arc<str>,
+    /// What of it, when the node takes the rest.
+    pub part: Option<Part>,
     /// The refused version.
     pub version: Arc<str>,
     /// The node's words.
@@ -93,7 +104,7 @@ struct Member {
 struct Entries {
     next: StreamId,
     streams: HashMap<StreamId, Member>,
-    rejections: BTreeMap<(StreamId, Kind, Arc<str>), Rejection>,
+    rejections: BTreeMap<(StreamId, Kind, Arc<str>), Vec<Rejection>>,
 }
 
 /// The accounts of one view.
@@ -142,7 +153,7 @@ impl Ledger {
             let mut entries = self.entries();
             let member = entries.streams.remove(&id);
             let keys: Vec<_> = entries.rejections.keys().filter(|(s, _, _)| *s == id).cloned().collect();
-            let recovered: Vec<_> = keys.iter().filter_map(|k| entries.rejections.remove(k)).collect();
+            let recovered: Vec<_> = keys.iter().filter_map(|k| entries.rejections.remove(k)).flatten().collect();
             (member, recovered)
         };
         for rejection in recovered {
@@ -159,22 +170,51 @@ impl Ledger {
     }
 
     pub(crate) fn reject(&self, id: StreamId, kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str>) {
-        let rejection = {
+        self.set(id, kind, name, version, vec![(None, text)]);
+    }
+
+    /// Parts of a resource are held back; with none, all of it is taken.
+    pub(crate) fn divide(
+        &self,
+        id: StreamId,
+        kind: Kind,
+        name: Arc<str>,
+        version: Arc<str>,
+        parts: Vec<(Part, Arc<str>)>,
+    ) {
+        let parts = parts.into_iter().map(|(part, text)| (Some(part), text)).collect();
+        self.set(id, kind, name, version, parts);
+    }
+
+    pub(crate) fn recover(&self, id: StreamId, kind: Kind, name: Arc<str>) {
+        self.set(id, kind, name, "".into(), Vec::new());
+    }
+
+    /// Says what is held back of one resource from now on.
+    fn set(&self, id: StreamId, kind: Kind, name: Arc<str>, version: Arc<str>, parts: Vec<(Option<Part>, Arc<str>)>) {
+        let (before, after) = {
             let mut entries = self.entries();
             let Some(node) = entries.streams.get(&id).map(|m| m.node.clone()) else {
                 return;
             };
-            let rejection = Rejection { view: self.view.clone(), node, kind, name: name.clone(), version, text };
-            entries.rejections.insert((id, kind, name), rejection.clone());
-            rejection
+            let view = &self.view;
+            let rejection = |(part, text)| {
+                let (view, node, name, version) = (view.clone(), node.clone(), name.clone(), version.clone());
+                Rejection { view, node, kind, name, part, version, text }
+            };
+            let after: Vec<Rejection> = parts.into_iter().map(rejection).collect();
+            let before = match after.is_empty() {
+                true => entries.rejections.remove(&(id, kind, name)),
+                false => entries.rejections.insert((id, kind, name), after.clone()),
+            };
+            (before.unwrap_or_default(), after)
         };
-        self.tell(Some(Event::Rejected(rejection)));
-    }
-
-    pub(crate) fn recover(&self, id: StreamId, kind: Kind, name: Arc<str>) {
-        let recovered = self.entries().rejections.remove(&(id, kind, name));
-        if let Some(rejection) = recovered {
-            self.tell(Some(Event::Recovered(rejection)));
+        let is_in = |all: &[Rejection], one: &Rejection| all.iter().any(|other| other.part == one.part);
+        for recovered in before.iter().filter(|one| !is_in(&after, one)) {
+            self.tell(Some(Event::Recovered(recovered.clone())));
+        }
+        for rejected in after.iter().filter(|one| !before.contains(one)) {
+            self.tell(Some(Event::Rejected(rejected.clone())));
         }
     }
 
@@ -194,8 +234,8 @@ impl Ledger {
                 .and_modify(|g| *g = (*g).min(acknowledged))
                 .or_insert(acknowledged);
         }
-        let mut rejections: Vec<_> = entries.rejections.values().cloned().collect();
-        rejections.sort_by(|a, b| (&a.node, a.kind, &a.name).cmp(&(&b.node, b.kind, &b.name)));
+        let mut rejections: Vec<_> = entries.rejections.values().flatten().cloned().collect();
+        rejections.sort_by(|a, b| (&a.node, a.kind, &a.name, &a.part).cmp(&(&b.node, b.kind, &b.name, &b.part)));
         Progress {
             published,
             nodes: nodes
@@ -222,7 +262,7 @@ impl Ledger {
                 identity: member.identity.clone(),
                 acknowledged: member.standing.acknowledged(),
                 subscriptions: member.standing.subscriptions(),
-                refused: refused.map(|(_, r)| Refused::new(r.kind, &r.name, &r.version, &r.text)).collect(),
+                refused: refused.flat_map(|(_, all)| all).map(Refused::new).collect(),
             })
         };
         ids.into_iter().filter_map(state).collect()

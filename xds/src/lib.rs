@@ -5,6 +5,7 @@ mod cache;
 mod counters;
 mod debug;
 mod dialect;
+mod division;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod identity;
@@ -29,12 +30,13 @@ mod wire;
 pub use cache::{Cache, Update};
 pub use counters::{Counts, KindCounts};
 pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
+pub use division::{Divided, divide};
 pub use identity::{
     Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer, ReviewToken, Reviewed, Tokens,
     UnixPeers, Views,
 };
 pub use kind::Kind;
-pub use ledger::{Event, NodeProgress, Progress, Rejection};
+pub use ledger::{Event, NodeProgress, Part, Progress, Rejection};
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use resource::{Resource, ResourceError};

@@ -142,6 +142,13 @@ impl<D: Dialect> World<D> {
                             "{kind} {name} recovers and was not refused"
                         );
                     }
+                    Effect::Divided { kind, name, parts, .. } => {
+                        if parts.is_empty() {
+                            self.rejected.remove(&(kind, name.to_string()));
+                        } else {
+                            self.rejected.insert((kind, name.to_string()));
+                        }
+                    }
                     Effect::Answered { .. } | Effect::Evicted { .. } => {}
                 }
             }

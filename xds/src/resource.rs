@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster::ClusterDiscoveryType, cluster::DiscoveryType};
 use envoy_types::pb::envoy::{config, extensions, service};
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
@@ -18,6 +19,8 @@ pub struct Resource {
     kind: Kind,
     name: Arc<str>,
     aliases: Option<Arc<[String]>>,
+    /// Of a cluster whose endpoints come by EDS: the name of its assignment.
+    assignment: Option<Arc<str>>,
     content: Content,
 }
 
@@ -92,7 +95,8 @@ impl Resource {
             return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
         };
         let encoded = Encoded::new(kind, &name, &[], &crate::stable::encode(message));
-        Ok(Resource { kind, name, aliases: None, content: Content::Kept(encoded) })
+        let assignment = (message as &dyn std::any::Any).downcast_ref().and_then(|cluster| assignment(&name, cluster));
+        Ok(Resource { kind, name, aliases: None, assignment, content: Content::Kept(encoded) })
     }
 
     /// The message that `make` gives, under `name`: made and encoded anew each time it is sent, and kept nowhere.
@@ -179,6 +183,11 @@ impl Resource {
         }
     }
 
+    /// Of a cluster whose endpoints come by EDS: the name of its assignment.
+    pub(crate) fn assignment(&self) -> Option<&Arc<str>> {
+        self.assignment.as_ref()
+    }
+
     fn encoded(&self) -> Encoded {
         match &self.content {
             Content::Kept(encoded) => encoded.clone(),
@@ -225,6 +234,14 @@ impl Encoded {
         let at = self.version_at as usize;
         text_of(&self.bytes[at..at + VERSION])
     }
+}
+
+/// The name under which a client asks for the endpoints of a cluster (`Cluster.EdsClusterConfig.service_name`).
+fn assignment(name: &Arc<str>, cluster: &Cluster) -> Option<Arc<str>> {
+    let by_eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
+    let config = cluster.eds_cluster_config.as_ref().filter(|_| cluster.cluster_discovery_type == Some(by_eds))?;
+    let own = if config.service_name.is_empty() { &cluster.name } else { &config.service_name };
+    Some(if **own == **name { name.clone() } else { Arc::from(own.as_str()) })
 }
 
 fn text_of(version: &[u8]) -> &str {

@@ -13,13 +13,20 @@
 //! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets, runtime and
 //! extensions. A new subscription to routes or listeners waits while clusters or endpoints are unanswered.
 //!
+//! *Warming.* Envoy answers no response of clusters while it warms one of them, which it does until it gets the
+//! assignment of that cluster; and it does not ask for an assignment that it has subscribed to already, be it for the
+//! same cluster or for another (<https://github.com/envoyproxy/envoy/issues/47302>). So after a cluster its assignment is
+//! sent again, as an answer.
+//!
 //! *Secrets* travel one to a response, a page of them at a time. Envoy (1.40) keeps a secret it refuses
 //! and takes the same bytes without a word when they come again, so a refused batch could not be taken
 //! apart; its refusal does not name the secret either.
 //!
 //! *Quarantine.* A refused response is sent again in parts: what the refusal does not name as one, and
-//! each suspect alone, all at once. What is refused alone is the culprit. It stays out until it changes.
+//! each suspect alone, all at once. What is refused alone is the culprit. It stays out until it changes. A route
+//! configuration is then divided ([`crate::division`]), so that only the refused of its routes stay out.
 
+mod divide;
 mod quarantine;
 mod round;
 #[cfg(test)]
@@ -30,6 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::kind::Rank;
+use crate::ledger::Part;
 use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name};
 use crate::view::{Generation, Tables};
 use crate::wire::DeltaRequest;
@@ -52,10 +60,19 @@ pub(crate) enum Effect {
     Acknowledged(Vec<Arc<Resource>>),
     /// The client refuses this version.
     Rejected { kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str> },
+    /// The client runs a resource but for these of its parts; with none, it runs all of it.
+    Divided { kind: Kind, name: Arc<str>, version: Arc<str>, parts: Vec<(Part, Arc<str>)> },
     /// The client no longer refuses this name.
     Recovered { kind: Kind, name: Arc<str> },
     /// That many on-demand secrets were taken back.
     Evicted { kind: Kind, names: usize },
+}
+
+impl Effect {
+    /// Nothing of a resource is held back any more.
+    fn whole(kind: Kind, name: Arc<str>) -> Effect {
+        Effect::Divided { kind, name, version: "".into(), parts: Vec::new() }
+    }
 }
 
 /// Why a stream must end.
@@ -147,6 +164,8 @@ pub(crate) struct Session {
     ended: Generation,
     /// Whether the first subscriptions were answered.
     primed: bool,
+    /// Assignments of clusters that were sent before the client subscribed to endpoints.
+    warming: BTreeSet<Arc<str>>,
     /// Removals that wait because a refused resource's last good version may need what they remove.
     deferred: BTreeSet<(Kind, Arc<str>)>,
     nonces: u64,
@@ -180,6 +199,7 @@ impl Session {
             began: generation,
             ended: 0,
             primed: false,
+            warming: BTreeSet::new(),
             deferred: BTreeSet::new(),
             nonces: 0,
             requests: 0,
@@ -277,6 +297,7 @@ impl Session {
             self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
         }
         let first = self.subscriptions[kind as usize].is_none();
+        let warming = if kind == Kind::Endpoints { std::mem::take(&mut self.warming) } else { BTreeSet::new() };
         let asked = self.requests;
         let limits = self.limits.clone();
         let sub = self.subscriptions[kind as usize]
@@ -290,8 +311,11 @@ impl Session {
                 sub.wildcard = false;
                 sub.answers.retain(|n| sub.named.contains_key(n));
                 // What the client no longer asks for is not refused by it either.
-                let unasked = sub.quarantine.extract_if(.., |name, _| !sub.named.contains_key(name));
+                let named = &sub.named;
+                let unasked = sub.quarantine.extract_if(.., |name, _| !named.contains_key(name));
                 self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
+                let divided = sub.divisions.extract_if(.., |name, _| !named.contains_key(name));
+                self.effects.extend(divided.map(|(name, _)| Effect::whole(kind, name)));
             } else if let Some((name, _)) = sub.named.remove_entry(name.as_str()) {
                 if on_demand(&limits, kind, &name) {
                     sub.on_demand -= 1;
@@ -300,6 +324,9 @@ impl Session {
                     sub.answers.insert(name);
                 } else {
                     sub.answers.remove(&name);
+                    if sub.divisions.remove(&name).is_some() {
+                        self.effects.push(Effect::whole(kind, name.clone()));
+                    }
                     if sub.quarantine.remove(&name).is_some() {
                         self.effects.push(Effect::Recovered { kind, name });
                     }
@@ -343,7 +370,8 @@ impl Session {
                 if sub.named.insert(name.clone(), asked).is_none() && on_demand(&limits, kind, &name) {
                     sub.on_demand += 1;
                 }
-                if known.is_some_and(|v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v)) {
+                let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
+                if known.is_some_and(is_current) && !warming.contains(&name) {
                     continue;
                 }
                 sub.older.extend(known.map(|_| name.clone()));
@@ -421,18 +449,21 @@ impl Session {
         let after = now.saturating_duration_since(answered.sent);
         self.effects.push(Effect::Answered { kind, after, refused: refusal.is_some() });
         match refusal {
-            None => self.accepted(kind, answered),
+            None => self.accepted(kind, answered, tables),
             Some(text) => self.refused(kind, answered, &text, tables),
         }
     }
 
-    fn accepted(&mut self, kind: Kind, answered: InFlight) {
+    fn accepted(&mut self, kind: Kind, answered: InFlight, tables: &Tables) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
-        let healing = !sub.quarantine.is_empty();
+        let healing = !sub.quarantine.is_empty() || !sub.divisions.is_empty();
+        let mut divided = Vec::new();
         let mut running = Vec::with_capacity(answered.items.len());
         for item in answered.items {
             let healed = match &item {
-                Item::Upsert(r) => sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version()),
+                Item::Upsert(r) | Item::Part { whole: r, .. } => {
+                    sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version())
+                }
                 Item::Fallback(_) | Item::Withhold(_) => false,
                 Item::Remove(_) | Item::Absent(_) => true,
             };
@@ -440,10 +471,26 @@ impl Session {
             if healing && healed && sub.quarantine.remove(item.name()).is_some() {
                 self.effects.push(Effect::Recovered { kind, name: item.name().clone() });
             }
-            if let Item::Upsert(r) = item {
-                running.push(r);
+            match item {
+                Item::Part { whole, sent } => divided.push((whole, sent)),
+                Item::Upsert(r) => {
+                    if healing && sub.divisions.remove(r.name()).is_some() {
+                        self.effects.push(Effect::whole(kind, r.shared_name().clone()));
+                    }
+                    running.push(r);
+                }
+                Item::Remove(name) | Item::Absent(name) => {
+                    if healing && sub.divisions.remove(&name).is_some() {
+                        self.effects.push(Effect::whole(kind, name));
+                    }
+                }
+                Item::Fallback(_) | Item::Withhold(_) => {}
             }
         }
+        for (whole, sent) in divided {
+            self.part_accepted(kind, &whole, sent, tables);
+        }
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         if let Some(generation) = answered.settles
             && sub.in_flight.is_empty()
         {

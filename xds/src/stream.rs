@@ -286,6 +286,13 @@ impl<D: Dialect> Conversation<D> {
                     tracing::warn!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
                     ledger.reject(id, kind, name, version, text);
                 }
+                Effect::Divided { kind, name, version, parts } => {
+                    for (part, text) in &parts {
+                        let (virtual_host, route) = (&*part.virtual_host, &*part.route);
+                        tracing::warn!(%kind, %name, %version, virtual_host, route, %text, "refused by a client; replaced until it changes");
+                    }
+                    ledger.divide(id, kind, name, version, parts);
+                }
                 Effect::Recovered { kind, name } => ledger.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::division::Division;
 use crate::view::{Entry, Generation, Tables};
 use crate::{Kind, Resource};
 
@@ -12,6 +13,13 @@ use crate::{Kind, Resource};
 pub(crate) enum Item {
     /// A resource.
     Upsert(Arc<Resource>),
+    /// What a client is given of a resource of which it refuses a part.
+    Part {
+        /// As it was published.
+        whole: Arc<Resource>,
+        /// As it is sent.
+        sent: Arc<Resource>,
+    },
     /// An older version of a resource whose current version the client refuses.
     Fallback(Arc<Resource>),
     /// A name that does not exist (any more).
@@ -28,14 +36,14 @@ pub(crate) enum Item {
 impl Item {
     pub(crate) fn name(&self) -> &Arc<str> {
         match self {
-            Item::Upsert(r) | Item::Fallback(r) => r.shared_name(),
+            Item::Upsert(r) | Item::Fallback(r) | Item::Part { sent: r, .. } => r.shared_name(),
             Item::Remove(name) | Item::Withhold(name) | Item::Absent(name) => name,
         }
     }
 
     pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
         match self {
-            Item::Upsert(r) | Item::Fallback(r) => Some(r),
+            Item::Upsert(r) | Item::Fallback(r) | Item::Part { sent: r, .. } => Some(r),
             Item::Remove(_) | Item::Withhold(_) | Item::Absent(_) => None,
         }
     }
@@ -100,6 +108,8 @@ pub(crate) struct Subscription {
     /// Parts of a refused response, each to be tried on its own.
     pub(crate) probes: VecDeque<Vec<Item>>,
     pub(crate) quarantine: BTreeMap<Arc<str>, Quarantined>,
+    /// What the client runs of resources of which it refuses a part.
+    pub(crate) divisions: BTreeMap<Arc<str>, Division>,
     /// Names the client held at another version when it came, until it acknowledges the current one.
     pub(crate) older: BTreeSet<Arc<str>>,
     /// How many of `named` are on-demand secrets.
@@ -122,6 +132,7 @@ impl Subscription {
             in_flight: VecDeque::new(),
             probes: VecDeque::new(),
             quarantine: BTreeMap::new(),
+            divisions: BTreeMap::new(),
             older: BTreeSet::new(),
             on_demand: 0,
         }
@@ -184,8 +195,21 @@ impl Subscription {
                 _ if self.named.contains_key(name) => Some(Item::Withhold(name.clone())),
                 _ => None,
             },
-            _ => Some(Item::Upsert(current.clone())),
+            _ => Some(self.sent_of(current)),
         })
+    }
+
+    /// A resource, without what of it the client is known to refuse.
+    fn sent_of(&self, current: &Arc<Resource>) -> Item {
+        let division = if self.divisions.is_empty() { None } else { self.divisions.get(current.name()) };
+        let part = division.and_then(|division| match &division.running {
+            Some(running) if *division.version == *current.version() => Some(running.clone()),
+            _ => division.without_held(current),
+        });
+        match part {
+            Some(sent) => Item::Part { whole: current.clone(), sent },
+            None => Item::Upsert(current.clone()),
+        }
     }
 }
 

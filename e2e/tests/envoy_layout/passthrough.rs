@@ -40,7 +40,9 @@ async fn bytes_reach_the_backend_that_the_sni_names() -> Result<()> {
         let hostname = host(&format!("{name}.example.org"));
         let id = site.backend(name, AppProtocol::Tcp, address);
         let port = address.is_some().then_some(id.port);
-        site.cluster(&Cluster::Sni { frontend: site.tls.id.clone(), hostname: hostname.clone(), port });
+        let cluster = Cluster::Sni { frontend: site.tls.id.clone(), hostname: hostname.clone(), port };
+        site.cluster(&cluster);
+        site.endpoints(cluster.id(), address);
         site.chain("pass", hostname.as_str(), pass(Handler::TcpBySni));
     }
     site.lead("no-cluster.example.org", "pass");

@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use gatewright::envoy::{self, AdsServer, BootstrapOptions, ResourceName};
 use gatewright::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, Elsewhere, Endpoints, Frontend,
-    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, PathMatch, PrivateKey,
-    Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts,
-    TlsParams, VirtualHost, WeightedTarget,
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints,
+    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, PathMatch,
+    PrivateKey, Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination,
+    Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 
 use crate::ads::Ads;
@@ -93,9 +93,13 @@ impl Site {
     pub(crate) fn backend(&self, name: &str, protocol: AppProtocol, address: Option<SocketAddr>) -> BackendId {
         let id = backend(name, protocol);
         self.cluster(&Cluster::Backend(id.clone()));
-        let endpoints = Endpoints { port: id.port.clone(), addresses: address.into_iter().collect() };
-        self.ads.set(&endpoints.resource_name(), &envoy::endpoints(&endpoints));
+        self.endpoints(ClusterId::Backend(id.clone()), address);
         id
+    }
+
+    pub(crate) fn endpoints(&self, cluster: ClusterId, address: Option<SocketAddr>) {
+        let endpoints = Endpoints { cluster, addresses: address.into_iter().collect() };
+        self.ads.set(&endpoints.resource_name(), &envoy::endpoints(&endpoints));
     }
 
     pub(crate) fn cluster(&self, cluster: &Cluster) {

@@ -2,4 +2,7 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod ownership;
+mod refusals;
 mod site;
+mod strict;

@@ -161,7 +161,10 @@ pub(crate) async fn named(probe: &Probe) -> Result<String> {
 fn run(manifests: &TempDir, state: &TempDir, options: &[String]) -> Result<Gatewright> {
     let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
-    let mut args = vec!["standalone", &dir, "--state-dir", &private, "--envoy", &envoy];
+    let mut args = vec!["standalone", &dir, "--state-dir", &private];
+    if !options.iter().any(|option| option == "--envoy") {
+        args.extend(["--envoy", &envoy]);
+    }
     args.extend(options.iter().map(String::as_str));
     Gatewright::start(&args)
 }

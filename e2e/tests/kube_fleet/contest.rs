@@ -76,6 +76,11 @@ fn is_between(who: &str, from: &str, to: &str) -> bool {
     mixed(from, to) || mixed(to, from) || (to == "raw" && passed_on())
 }
 
+/// Whether a connection was closed, or answered by nobody: a name between two owners.
+fn is_nobody(who: &str) -> bool {
+    ["connection ", "TLS: ", "404", "421"].iter().any(|start| who.starts_with(start))
+}
+
 /// Deletes the winner's Gateway while a client asks all the time; who answered, in the order of their first answers.
 async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &str, to: &str) -> Result<Vec<String>> {
     let over = Arc::new(AtomicBool::new(false));
@@ -113,32 +118,38 @@ async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &st
 async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
-    let mut controller = cluster.controller("one")?;
+    // What one gives up is the next one's at once.
+    let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let port = free_port()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    // The widest first: an older one takes nothing from those that are more exact.
+    // Who comes later takes nothing: neither a name that another has, nor one below another's wildcard. A wildcard takes no
+    // name that another had before, and the catch-all none that anybody has.
     let tenants = [
         ("any", None, false),
-        ("wide", Some("*.example.org"), false),
         ("exact", Some("web.example.org"), false),
+        ("wide", Some("*.example.org"), false),
         ("late", Some("web.example.org"), false),
-        ("passed", Some("pass.example.org"), true),
-        ("ended", Some("pass.example.org"), false),
-        ("first", Some("swap.example.org"), false),
-        ("raw", Some("swap.example.org"), true),
+        ("below", Some("new.example.org"), false),
+        ("one", Some("web.example.net"), false),
+        ("two", Some("web.example.net"), false),
+        ("passed", Some("pass.example.net"), true),
+        ("ended", Some("pass.example.net"), false),
+        ("first", Some("swap.example.net"), false),
+        ("raw", Some("swap.example.net"), true),
     ];
     let mut echoes = BTreeMap::new();
     for (name, host, passthrough) in tenants {
         echoes.insert(name, tenant(&cluster, name, port, host, passthrough).await?);
     }
-    for loser in ["late", "ended", "raw"] {
+    let losers = ["late", "below", "two", "ended", "raw"];
+    for loser in losers {
         cluster
             .until(GATEWAY, "Gateway", loser, "edge", |o| is_true(&o["status"]["listeners"][0], "Conflicted"))
             .await?;
     }
-    for winner in ["any", "wide", "exact", "passed", "first"] {
+    for winner in ["any", "wide", "exact", "one", "passed", "first"] {
         cluster
             .until(GATEWAY, "Gateway", winner, "edge", |o| is_true(&o["status"]["listeners"][0], "Programmed"))
             .await?;
@@ -147,28 +158,38 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
     for (host, owner) in [
         ("web.example.org", "exact"),
         ("other.example.org", "wide"),
-        ("pass.example.org", "passed"),
-        ("swap.example.org", "first"),
+        ("new.example.org", "wide"),
+        ("web.example.net", "one"),
+        ("pass.example.net", "passed"),
+        ("swap.example.net", "first"),
         ("elsewhere.net", "any"),
     ] {
         assert_eq!(who(address, host).await?, own(owner), "{host}");
     }
-    for loser in ["late", "ended", "raw"] {
+    for loser in losers {
         assert_eq!(echoes[loser].requests(), 0, "{loser} is not served");
     }
 
-    // Exact to exact, passed through to ended here, and ended here to passed through. The wildcard's owner and the one of
-    // the catch-all would take each of these names, and never get one.
+    // Exact to exact, passed through to ended here, and ended here to passed through. The owner of the catch-all would take
+    // each of these names, and never gets one: between two owners nobody is served.
     for (host, from, to) in [
-        ("web.example.org", "exact", "late"),
-        ("pass.example.org", "passed", "ended"),
-        ("swap.example.org", "first", "raw"),
+        ("web.example.net", "one", "two"),
+        ("pass.example.net", "passed", "ended"),
+        ("swap.example.net", "first", "raw"),
     ] {
         let mut seen = hand_over(&cluster, address, host, from, to).await?;
-        seen.retain(|who| !is_between(who, from, to));
+        seen.retain(|who| !is_between(who, from, to) && !is_nobody(who));
         seen.dedup();
         assert_eq!(seen, [from, to], "{host} changes hands once, from one to the other");
     }
+    // What lies below a wildcard and has no other owner is the wildcard's.
+    cluster.server.api(GATEWAY, "Gateway", "exact").await?.delete("edge", &Default::default()).await?;
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while who(address, "web.example.org").await.ok() != Some(own("wide")) {
+        ensure!(tokio::time::Instant::now() < until, "{:?}", who(address, "web.example.org").await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(echoes["late"].requests() + echoes["below"].requests(), 0);
     assert_eq!(who(address, "other.example.org").await?, own("wide"));
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())

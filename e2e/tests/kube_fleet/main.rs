@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 mod contest;
 mod dedicated;
 mod kinds;
+mod ownership;
 mod parameters;
 mod ports;
 mod refusals;

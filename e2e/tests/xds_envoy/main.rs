@@ -6,6 +6,7 @@ mod killed;
 mod on_demand;
 mod secured;
 mod virtual_hosts;
+mod warming;
 
 use e2e::resources::*;
 use envoy::*;

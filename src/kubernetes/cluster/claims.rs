@@ -1,9 +1,11 @@
 //! The cluster's side of who claimed a hostname first.
 
 use super::Cluster;
-use crate::kubernetes::claims::{self, Claims};
+use crate::inputs::Kind;
+use crate::kubernetes::claims::{self, Claims, Recorded};
 use crate::kubernetes::lease::Term;
-use crate::tenancy;
+use crate::kubernetes::tenants;
+use crate::kubernetes::view::View;
 
 impl Cluster {
     /// Goes by this record.
@@ -20,11 +22,45 @@ impl Cluster {
     }
 
     /// Takes in what is recorded.
-    pub(super) fn take_records(&mut self, changes: Vec<tenancy::Change>, term: Term) {
-        if !changes.is_empty() {
-            self.known.extend(changes);
-            self.apply(Vec::new(), term);
+    pub(super) fn take_records(&mut self, recorded: Vec<Recorded>, term: Term) {
+        if recorded.is_empty() {
+            return;
         }
+        let mut changes = Vec::new();
+        for change in recorded {
+            match change {
+                Recorded::Tenancy(change) => self.known.push(change),
+                Recorded::Translation(change) => changes.push(change),
+            }
+        }
+        self.apply(changes, term);
+    }
+
+    /// Whether it is recorded who owns what was claimed when we began. Until then Envoys keep what they have: a hostname
+    /// is served once its owner is recorded, and the first start of an installation must take none from anybody.
+    pub(super) fn knows_owners(&mut self) -> bool {
+        let engine = self.live.engine();
+        if let Some(undecided) = &mut self.undecided {
+            undecided.retain(|what| engine.record_proposal(what).is_some_and(|owner| owner.is_some()));
+            if undecided.is_empty() {
+                self.undecided = None;
+            }
+        }
+        self.undecided.is_none()
+    }
+
+    /// Notes what was claimed when we began and has no owner yet.
+    pub(super) fn note_undecided(&mut self) {
+        let proposed = self.live.engine().record_proposals();
+        self.undecided = Some(proposed.filter(|(_, owner)| owner.is_some()).map(|(what, _)| what.clone()).collect());
+    }
+
+    /// Of which records enough is known to write them.
+    pub(super) fn known_records(view: &View) -> claims::Known {
+        let gateways = [Kind::GatewayClass, Kind::Gateway].into_iter().all(|kind| view.is_whole(kind));
+        let others = [Kind::ListenerSet, Kind::GatewayParameters, Kind::Namespace];
+        let others = others.into_iter().all(|kind| view.is_whole(kind) || view.is_missing(kind));
+        claims::Known { tenants: tenants::is_whole(view) && tenants::knows_wants(view), addresses: gateways && others }
     }
 
     /// What is waited for.
@@ -41,7 +77,7 @@ impl Cluster {
     /// Everything that is not recorded as it should be is looked at.
     pub(super) fn look_at_claims(&mut self) {
         if let Some(claims) = &mut self.claims {
-            claims.look_at_everything(self.live.pipeline().tenancy());
+            claims.look_at_everything(self.live.pipeline());
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use xds::{Generation, Kind, NodeProgress, Rejection, View};
+use xds::{Generation, Kind, NodeProgress, Part, Rejection, View};
 
 /// So many refusals are told of, and so much of each one's text.
 const REFUSALS: usize = 16;
@@ -33,6 +33,9 @@ struct Refusal {
     node: String,
     kind: String,
     name: String,
+    /// The virtual host and the route, where only they are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    part: Option<(String, String)>,
     version: String,
     text: String,
 }
@@ -46,6 +49,7 @@ impl Record {
             node: r.node.to_string(),
             kind: r.kind.type_url().to_owned(),
             name: r.name.to_string(),
+            part: r.part.as_ref().map(|part| (part.virtual_host.to_string(), part.route.to_string())),
             version: r.version.to_string(),
             text: r.text.chars().take(TEXT).collect(),
         };
@@ -133,6 +137,10 @@ impl Others {
                 node: Arc::from(refusal.node.as_str()),
                 kind: Kind::of_type_url(&refusal.kind)?,
                 name: Arc::from(refusal.name.as_str()),
+                part: refusal.part.as_ref().map(|(virtual_host, route)| Part {
+                    virtual_host: Arc::from(virtual_host.as_str()),
+                    route: Arc::from(route.as_str()),
+                }),
                 version: Arc::from(refusal.version.as_str()),
                 text: Arc::from(refusal.text.as_str()),
             })

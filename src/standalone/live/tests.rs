@@ -14,7 +14,7 @@ fn live() -> Live {
 
 fn put(live: &mut Live, value: Value) {
     let change = Change::Put(Object::parse(value).expect("an object"));
-    let record = &mut |_: &tenancy::Delta| Ok::<_, std::convert::Infallible>(());
+    let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
     live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
 }
 
@@ -60,6 +60,7 @@ fn whose_a_refused_resource_is_is_looked_up_once_until_something_changes() {
         node: Arc::from("envoy"),
         kind: xds::Kind::Listener,
         name: Arc::from("a/edge:80"),
+        part: None,
         version: Arc::from("1"),
         text: Arc::from("no room"),
     };

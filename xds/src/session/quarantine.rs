@@ -11,6 +11,14 @@ impl Session {
         let table = tables.table(kind);
         let gone =
             |name: &str, cursor| table.entry(name).is_none_or(|e| e.current.is_none() && e.generation() <= cursor);
+        for item in &items {
+            if let Item::Part { sent, .. } = item
+                && (!sub.wants(sent.name(), Some(sent)) || gone(sent.name(), sub.cursor))
+                && sub.divisions.remove(sent.name()).is_some()
+            {
+                self.effects.push(Effect::whole(kind, sent.shared_name().clone()));
+            }
+        }
         items
             .retain(|item| item.resource().is_none_or(|r| sub.wants(r.name(), Some(r)) && !gone(r.name(), sub.cursor)));
         if refused > 1 {
@@ -20,22 +28,14 @@ impl Session {
         let text: Arc<str> = clip(text).into();
         match items.pop() {
             Some(Item::Upsert(r)) => {
-                let name = r.shared_name().clone();
-                let version: Arc<str> = r.version().into();
-                let good = table.good(&name).filter(|g| g.version() != &*version).cloned();
-                // A client that starts fresh gets the last good version; for others it changes nothing.
-                sub.probes.extend(good.clone().map(|good| vec![Item::Fallback(good)]));
-                let elsewhere = table.entry(&name).is_some_and(|e| e.acknowledged);
-                let held = match good {
-                    Some(good) => Held::Known(good),
-                    None if elsewhere || sub.older.contains(&name) => Held::Unknown,
-                    None => Held::Nothing,
-                };
-                sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held });
-                self.effects.push(Effect::Rejected { kind, name, version, text });
+                if !self.divide(kind, &r, &text, tables) {
+                    self.hold_back(kind, &r, text, tables);
+                }
             }
+            Some(Item::Part { whole, sent }) => self.part_refused(kind, (&whole, &sent), &text, tables),
             Some(Item::Fallback(r)) => {
                 // Not even the older version: there is nothing left to try until the resource changes.
+                let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
                 if let Some(q) = sub.quarantine.get_mut(r.name()) {
                     q.held = Held::Unknown;
                 }
@@ -48,12 +48,34 @@ impl Session {
             }
             None => {}
         }
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         if let Some(generation) = answered.settles
             && sub.in_flight.is_empty()
             && sub.probes.is_empty()
         {
             sub.settled = sub.settled.max(generation);
         }
+    }
+}
+
+impl Session {
+    /// Keeps a resource from the client that it refuses, until it changes.
+    pub(super) fn hold_back(&mut self, kind: Kind, r: &Arc<Resource>, text: Arc<str>, tables: &Tables) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let table = tables.table(kind);
+        let name = r.shared_name().clone();
+        let version: Arc<str> = r.version().into();
+        let good = table.good(&name).filter(|g| g.version() != &*version).cloned();
+        // A client that starts fresh gets the last good version; for others it changes nothing.
+        sub.probes.extend(good.clone().map(|good| vec![Item::Fallback(good)]));
+        let elsewhere = table.entry(&name).is_some_and(|e| e.acknowledged);
+        let held = match good {
+            Some(good) => Held::Known(good),
+            None if elsewhere || sub.older.contains(&name) => Held::Unknown,
+            None => Held::Nothing,
+        };
+        sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held });
+        self.effects.push(Effect::Rejected { kind, name, version, text });
     }
 }
 
@@ -106,11 +128,13 @@ pub(super) fn mentions(haystack: &[u8], needle: &[u8]) -> bool {
     !needle.is_empty() && haystack.windows(needle.len()).any(|w| w == needle)
 }
 
-/// A client's words, short enough for a status.
+/// A client's words, short enough for a status, on one line.
 fn clip(text: &str) -> String {
     const MAX: usize = 2048;
-    match text.char_indices().nth(MAX) {
-        Some((at, _)) => format!("{}...", &text[..at]),
-        None => text.to_owned(),
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let mut clipped: String = text.chars().take(MAX).map(plain).collect();
+    if text.chars().nth(MAX).is_some() {
+        clipped.push_str("...");
     }
+    clipped
 }

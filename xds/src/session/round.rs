@@ -208,7 +208,7 @@ impl Session {
                     Held::Nothing => false,
                     Held::Known(held) => mentions(&held.body(), name.as_bytes()),
                     Held::Unknown => true,
-                })
+                }) || s.divisions.values().any(|division| division.needs(name))
             });
         let wait = needed && self.deferred.len() < MAX_DEFERRED;
         if wait {
@@ -231,6 +231,9 @@ impl Session {
     }
 
     pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, now: Instant) -> Outgoing {
+        if kind == Kind::Cluster {
+            self.warm(&items);
+        }
         self.nonces += 1;
         self.moves += 1;
         let nonce = self.nonces;
@@ -238,6 +241,19 @@ impl Session {
         let settles = sub.all_sent().then_some(sub.cursor);
         sub.in_flight.push_back(InFlight { nonce, items: items.clone(), sent: now, settles });
         Outgoing { kind, nonce, items }
+    }
+
+    /// Sees to it that the assignments of clusters are sent after them, whatever the client has of them.
+    fn warm(&mut self, clusters: &[Item]) {
+        let assignments = clusters.iter().filter_map(|item| item.resource()?.assignment());
+        match self.subscriptions[Kind::Endpoints as usize].as_deref_mut() {
+            // Another assignment is asked for, and answered then.
+            Some(sub) => {
+                let held: Vec<_> = assignments.filter(|name| sub.wants(name, None)).cloned().collect();
+                sub.answers.extend(held);
+            }
+            None => self.warming.extend(assignments.cloned()),
+        }
     }
 
     /// Ends the round when all of it is answered; says whether one ended or none is running.

@@ -1,6 +1,7 @@
 //! The order in which things are sent, and what a stream keeps.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
@@ -18,6 +19,19 @@ struct Chat {
 
 fn cluster(name: &str, value: &str) -> Resource {
     Resource::new(name, &Cluster { name: name.into(), alt_stat_name: value.into(), ..Default::default() })
+}
+
+/// A cluster whose endpoints come by EDS.
+fn warming(name: &str, assignment: &str, value: &str) -> Resource {
+    let config = EdsClusterConfig { service_name: assignment.into(), ..Default::default() };
+    let message = Cluster {
+        name: name.into(),
+        alt_stat_name: value.into(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+        eds_cluster_config: Some(config),
+        ..Default::default()
+    };
+    Resource::new(name, &message)
 }
 
 fn endpoints(name: &str) -> Resource {
@@ -214,6 +228,55 @@ fn a_listener_waits_for_the_table_it_is_new_with() {
 }
 
 #[test]
+fn an_assignment_follows_each_cluster_that_is_new_or_different() {
+    let mut chat = Chat::settled(vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
+    let both = |cluster: &str, assignment: &str| [vec![new(Kind::Cluster, cluster), new(Kind::Endpoints, assignment)]];
+    chat.publish(vec![warming("c", "", "other")], &[]);
+    assert_eq!(chat.settle(), both("c", "c"), "a changed cluster");
+    chat.publish(vec![warming("e", "c", "")], &[]);
+    assert_eq!(chat.settle(), both("e", "c"), "another cluster with the same assignment");
+    chat.publish(vec![warming("f", "f", ""), endpoints("f")], &[]);
+    assert_eq!(chat.settle(), [[new(Kind::Cluster, "f")]], "nobody has asked for it yet");
+    assert_eq!(chat.session.acknowledged(), chat.generation);
+
+    // The client does not answer a cluster before it has the assignment, which is on its way when that is published.
+    chat.publish(vec![endpoints("d")], &[(Kind::Endpoints, "c")]);
+    chat.settle();
+    chat.publish(vec![warming("c", "", "last"), endpoints("c")], &[]);
+    let said: Vec<Said> = chat.read().into_iter().map(|(_, said)| said).collect();
+    assert_eq!(said, [new(Kind::Cluster, "c"), new(Kind::Endpoints, "c")]);
+}
+
+/// On a new stream the client says what it has of assignments, and cannot know which clusters have become different.
+#[test]
+fn assignments_follow_clusters_that_came_before_anybody_asked_for_endpoints() {
+    for clusters_first in [true, false] {
+        let assignment = endpoints("c");
+        let version = assignment.version().to_owned();
+        let resources = vec![warming("c", "", "new"), assignment, warming("d", "", ""), endpoints("d")];
+        let held = |name: &str| resources.iter().find(|r| r.kind() == Kind::Cluster && r.name() == name).cloned();
+        let unchanged = held("d").expect("it is there").version().to_owned();
+        let mut chat = Chat::new(Limits::default(), resources);
+        let versions = |all: &[(&str, &str)]| all.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let clusters = DeltaRequest {
+            initial_resource_versions: versions(&[("c", "old"), ("d", &unchanged)]),
+            ..Default::default()
+        };
+        let assignments = DeltaRequest {
+            subscribe: vec!["c".into(), "d".into()],
+            initial_resource_versions: versions(&[("c", &version), ("d", endpoints("d").version())]),
+            ..Default::default()
+        };
+        chat.send(Kind::Cluster, clusters);
+        let mut said = if clusters_first { chat.read() } else { Vec::new() };
+        chat.send(Kind::Endpoints, assignments);
+        said.extend(chat.read());
+        let said: Vec<Said> = said.into_iter().map(|(_, said)| said).collect();
+        assert_eq!(said, [new(Kind::Cluster, "c"), new(Kind::Endpoints, "c")], "clusters first: {clusters_first}");
+    }
+}
+
+#[test]
 fn a_secret_goes_once_the_listeners_know_and_comes_at_any_time() {
     let mut chat = Chat::settled(vec![listener("l", ""), secret("h"), secret("i")]);
     chat.subscribe(Kind::Secret, &["h", "i"]);
@@ -260,7 +323,7 @@ fn weight(session: &Session) -> usize {
             + s.in_flight.iter().map(|f| f.items.len()).sum::<usize>()
     };
     let unsent = session.round.iter().flat_map(|r| r.unsent.values()).map(VecDeque::len).sum::<usize>();
-    session.subscriptions().map(of).sum::<usize>() + session.deferred.len() + unsent
+    session.subscriptions().map(of).sum::<usize>() + session.deferred.len() + session.warming.len() + unsent
 }
 
 #[test]

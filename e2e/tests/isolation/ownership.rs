@@ -1,0 +1,262 @@
+//! Hostnames, ports and sockets that namespaces share have one owner: whoever came first, whatever others write later.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::probe::Probe;
+use e2e::world::free_port;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::site::{LIMIT, Site, named};
+
+/// A class whose Gateways share addresses, and hostnames decide.
+const COMMON: &str = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\nmetadata: {name: shared, namespace: infra}\n\
+    spec: {fleet: Shared}\n---\n\
+    apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: common}\n\
+    spec: {controllerName: gatewright.io/gateway-controller, \
+    parametersRef: {group: gatewright.io, kind: GatewayParameters, namespace: infra, name: shared}}\n---\n";
+
+/// One listener in a flow mapping; without a hostname where that is empty.
+fn listener(name: &str, protocol: &str, port: u16, host: &str) -> String {
+    let host = if host.is_empty() { String::new() } else { format!("hostname: \"{host}\", ") };
+    let tls = match protocol {
+        "HTTPS" => ", tls: {options: {gatewright.io/issuer: internal-ca}}",
+        _ => "",
+    };
+    format!("{{name: {name}, {host}protocol: {protocol}, port: {port}{tls}}}")
+}
+
+/// A Gateway that claims to be this old.
+fn gateway(namespace: &str, name: &str, class: &str, year: u16, listeners: &[String]) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+         metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: \"{year}-01-01T00:00:00Z\"}}\n\
+         spec:\n  gatewayClassName: {class}\n  listeners: [{}]\n---\n",
+        listeners.join(", ")
+    )
+}
+
+/// A route that leads everything that a Gateway has to the namespace's backend.
+fn everything(namespace: &str, gateway: &str, hosts: &[&str]) -> String {
+    let hosts: Vec<String> = hosts.iter().map(|host| format!("\"{host}\"")).collect();
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {gateway}, namespace: {namespace}}}\n\
+         spec:\n  parentRefs: [{{name: {gateway}}}]\n  hostnames: [{}]\n  \
+         rules: [{{backendRefs: [{{name: web, port: 80}}]}}]\n---\n",
+        hosts.join(", ")
+    )
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Waits until this backend answers.
+async fn until_answered(site: &Site, probe: &Probe, backend: &str) -> Result<()> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let answer = named(probe).await;
+        if answer.as_ref().is_ok_and(|found| found == backend) {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            bail!("{backend} does not answer: {answer:?}\n{}", site.program.output());
+        }
+        sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// The conditions of an object's listeners as they are told: `listener type status reason`, once they are `wanted`.
+async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -> Result<String> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let (_, text) = site.ask(&["status", "-o", "json"])?;
+        let list: Value = serde_json::from_str(text.trim()).with_context(|| text.clone())?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let ours = items.iter().find(|item| {
+            item["metadata"]["namespace"] == namespace
+                && item["metadata"]["name"] == name
+                && item["status"]["listeners"].is_array()
+        });
+        let mut told = Vec::new();
+        for listener in ours.and_then(|item| item["status"]["listeners"].as_array()).into_iter().flatten() {
+            for condition in listener["conditions"].as_array().into_iter().flatten() {
+                let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+                let name = listener["name"].as_str().unwrap_or_default();
+                told.push(format!("{name} {} {} {}", text("type"), text("status"), text("reason")));
+            }
+        }
+        if wanted.iter().all(|wanted| told.iter().any(|told| told == wanted)) {
+            return Ok(text);
+        }
+        if Instant::now() > until {
+            bail!("{namespace}/{name}: wanted {wanted:?}, told {told:#?}\n{}", site.program.output());
+        }
+        sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// Alice's names: an exact one, one that only her wildcard covers, and one of which she has TLS alone.
+struct Shared {
+    site: Site,
+    http: u16,
+    https: u16,
+}
+
+const EXACT: &str = "app.alice.example";
+const BELOW: &str = "new.wide.alice.example";
+const SECURE: &str = "secure.alice.example";
+
+impl Shared {
+    async fn start() -> Result<Self> {
+        let site = Site::start(&[]).await?;
+        let (http, https) = (free_port()?, free_port()?);
+        let listeners = [
+            listener("http", "HTTP", http, EXACT),
+            listener("https", "HTTPS", https, EXACT),
+            listener("wide-http", "HTTP", http, "*.wide.alice.example"),
+            listener("wide-https", "HTTPS", https, "*.wide.alice.example"),
+            listener("secure", "HTTPS", https, SECURE),
+        ];
+        site.save("class.yaml", COMMON)?;
+        let own = gateway("alice", "own", "common", 2026, &listeners) + &everything("alice", "own", &[]);
+        site.save("alice-own.yaml", &own.replace("  hostnames: []\n", ""))?;
+        let shared = Self { site, http, https };
+        shared.alice_answers().await?;
+        Ok(shared)
+    }
+
+    async fn alice_answers(&self) -> Result<()> {
+        for host in [EXACT, BELOW] {
+            until_answered(&self.site, &Probe::http(local(self.http), host), "alice").await?;
+            until_answered(&self.site, &Probe::https(local(self.https), host), "alice").await?;
+        }
+        until_answered(&self.site, &Probe::https(local(self.https), SECURE), "alice").await
+    }
+
+    /// Nobody but alice answers under her names, on any port and under any path, and her statuses are as they were.
+    async fn alice_has_her_names(&self, others: &[u16]) -> Result<()> {
+        self.alice_answers().await?;
+        for host in [EXACT, BELOW, SECURE] {
+            for port in [&[self.http, self.https], others].concat() {
+                for path in ["/", "/.well-known/acme-challenge/token"] {
+                    for probe in [Probe::http(local(port), host), Probe::https(local(port), host)] {
+                        if let Ok(backend) = named(&probe.path(path)).await {
+                            ensure!(backend == "alice", "{backend} answers for {host} at {port} {path}");
+                        }
+                    }
+                }
+            }
+        }
+        let (_, text) = self.site.ask(&["status", "-o", "json"])?;
+        let list: Value = serde_json::from_str(text.trim())?;
+        let items = list["items"].as_array().context("a list")?;
+        let own = items.iter().find(|item| item["metadata"]["namespace"] == "alice" && item["kind"] == "Gateway");
+        let own = own.context("alice has a Gateway")?;
+        ensure!(!own["status"].to_string().contains("mallory"), "{own:#}");
+        for listener in own["status"]["listeners"].as_array().into_iter().flatten() {
+            let conditions = listener["conditions"].as_array().into_iter().flatten();
+            for condition in conditions.filter(|c| c["type"] != "OverlappingTLSConfig") {
+                ensure!(condition["status"] == "True", "{listener:#}");
+                ensure!(condition["type"] != "Conflicted", "{listener:#}");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()> {
+    let mut shared = Shared::start().await?;
+    let (http, https, other) = (shared.http, shared.https, free_port()?);
+    // Older by what it says, and older than alice's names: it is there before it wants them.
+    let mallory = |listeners: &[String]| gateway("mallory", "aaa", "common", 2001, listeners);
+    let mine = listener("mine", "HTTPS", https, "mallory.example");
+    shared.site.save("mallory-aaa.yaml", &mallory(std::slice::from_ref(&mine)))?;
+    until_told(&shared.site, "mallory", "aaa", &["mine Programmed True Programmed"]).await?;
+
+    let lost = |name: &str| format!("{name} Accepted False HostnameConflict");
+    let (one, two, three) = (lost("one"), lost("two"), lost("three"));
+    for (step, listeners, wanted) in [
+        // The same names, also where alice has none on the port.
+        (
+            "exact",
+            vec![
+                listener("one", "HTTPS", https, EXACT),
+                listener("two", "HTTP", http, SECURE),
+                listener("three", "HTTP", other, EXACT),
+            ],
+            vec![&*one, &two, &three],
+        ),
+        // Below her wildcard, exact and as a narrower wildcard.
+        (
+            "below",
+            vec![
+                listener("one", "HTTPS", https, BELOW),
+                listener("two", "HTTP", http, "*.new.wide.alice.example"),
+                listener("three", "HTTP", other, BELOW),
+            ],
+            vec![&*one, &two, &three],
+        ),
+        // Everything that nobody has, and what lies around hers.
+        (
+            "any",
+            vec![
+                listener("one", "HTTP", http, ""),
+                listener("two", "HTTPS", https, ""),
+                listener("three", "HTTP", other, ""),
+                listener("four", "HTTP", http, "*.example"),
+                listener("five", "HTTPS", https, "*.alice.example"),
+                listener("six", "HTTP", other, "*.alice.example"),
+            ],
+            vec!["one Programmed True Programmed", "five Programmed True Programmed", "six Programmed True Programmed"],
+        ),
+        // What the ports speak.
+        (
+            "protocol",
+            vec![listener("one", "HTTP", https, "flip.example"), listener("two", "HTTPS", http, "flip.example")],
+            vec!["one Accepted False ProtocolConflict", "two Accepted False ProtocolConflict"],
+        ),
+    ] {
+        let all: Vec<String> = listeners.into_iter().chain([mine.clone()]).collect();
+        let hosts = [EXACT, BELOW, SECURE, "*.wide.alice.example"];
+        shared.site.save("mallory-aaa.yaml", &(mallory(&all) + &everything("mallory", "aaa", &hosts)))?;
+        until_told(&shared.site, "mallory", "aaa", &wanted).await.context(step)?;
+        shared.alice_has_her_names(&[other]).await.context(step)?;
+        shared = Shared { site: shared.site.restart()?, ..shared };
+        until_told(&shared.site, "mallory", "aaa", &wanted).await.context(step)?;
+        shared.alice_has_her_names(&[other]).await.context(step)?;
+    }
+    ensure!(shared.site.mallory.requests() == 0, "mallory's backend was asked for a name of alice's");
+
+    // What alice gives up stays hers for a while: nobody takes over what still leads here.
+    let one = listener("one", "HTTPS", https, EXACT);
+    shared.site.remove("alice-own.yaml")?;
+    shared.site.save("mallory-aaa.yaml", &(mallory(&[one, mine]) + &everything("mallory", "aaa", &[EXACT])))?;
+    until_told(&shared.site, "mallory", "aaa", &["one Accepted False HostnameConflict"]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn no_gateway_takes_a_port_that_another_namespace_had_first() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let port = free_port()?;
+    let any = |port: u16| [listener("any", "HTTP", port, "")];
+    let own = gateway("alice", "own", "ours", 2026, &any(port)) + &everything("alice", "own", &["own.example"]);
+    site.save("alice-own.yaml", &own)?;
+    until_answered(&site, &Probe::http(local(port), "own.example"), "alice").await?;
+    let theirs = gateway("mallory", "aaa", "ours", 2001, &any(port)) + &everything("mallory", "aaa", &["own.example"]);
+    site.save("mallory-aaa.yaml", &theirs)?;
+    until_told(&site, "mallory", "aaa", &["any Accepted False PortUnavailable"]).await?;
+    until_answered(&site, &Probe::http(local(port), "own.example"), "alice").await?;
+    let site = site.restart()?;
+    until_told(&site, "mallory", "aaa", &["any Accepted False PortUnavailable"]).await?;
+    until_answered(&site, &Probe::http(local(port), "own.example"), "alice").await?;
+    ensure!(site.mallory.requests() == 0);
+    // When alice goes, the port is free.
+    site.remove("alice-own.yaml")?;
+    until_answered(&site, &Probe::http(local(port), "own.example"), "mallory").await
+}

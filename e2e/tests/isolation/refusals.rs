@@ -1,0 +1,132 @@
+//! What Envoy refuses of mallory is held back alone: on the table of plain HTTP, on the table of the wildcard, and in a
+//! virtual host that she shares.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::site::{FORWARD, LIMIT, Site, named, route};
+use super::strict::{strict, too_large};
+
+const MALLORY: &str = "mallory.example.org";
+const SHARED: &str = "shared.example.org";
+
+/// The whole status list, and the statuses of one object in it.
+fn status(site: &Site, kind: &str, namespace: &str, name: &str) -> Result<Value> {
+    let (code, text) = site.ask(&["status", "-o", "json"])?;
+    ensure!(text.starts_with('{'), "status ended with {code}: {text}");
+    let list: Value = serde_json::from_str(&text)?;
+    let is = |o: &&Value| o["kind"] == kind && o["metadata"]["namespace"] == namespace && o["metadata"]["name"] == name;
+    let found = list["items"].as_array().context("a list")?.iter().find(is);
+    Ok(found.with_context(|| format!("no {kind} {namespace}/{name}"))?["status"].clone())
+}
+
+/// Waits until the status of mallory's route does, or does not, have Envoy's words.
+async fn mallory_is_told(site: &Site, name: &str, word: Option<&str>) -> Result<()> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let found = status(site, "HTTPRoute", "mallory", name)?.to_string();
+        let done = match word {
+            Some(word) => found.contains("refused by Envoy") && found.contains(word),
+            None => !found.contains("refused by Envoy"),
+        };
+        if done {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            bail!("mallory's status is {found}\n{}", site.program.output());
+        }
+        sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// What is not mallory's has none of her words, and the Gateway is programmed, once all is acknowledged.
+async fn nobody_else_is_told(site: &Site, word: &str) -> Result<()> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let gateway = status(site, "Gateway", "infra", "edge")?;
+        let alice = status(site, "HTTPRoute", "alice", "web")?;
+        for text in [gateway.to_string(), alice.to_string()] {
+            ensure!(!text.contains(word) && !text.contains("refused"), "{text}");
+        }
+        let listeners = gateway["listeners"].as_array().context("listeners")?;
+        let all = std::iter::once(&gateway["conditions"]).chain(listeners.iter().map(|l| &l["conditions"]));
+        let programmed = |conditions: &Value| {
+            let found = conditions.as_array().and_then(|all| all.iter().find(|c| c["type"] == "Programmed"));
+            found.is_some_and(|c| c["status"] == "True")
+        };
+        if all.clone().all(programmed) {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            bail!("the Gateway is not programmed: {gateway}\n{}", site.program.output());
+        }
+        sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn refused_rules(word: &str) -> String {
+    let path = too_large(word);
+    format!(
+        "[{{matches: [{{path: {{type: RegularExpression, value: \"{path}\"}}}}], backendRefs: [{{name: web, port: 80}}]}}]"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart() -> Result<()> {
+    let (_dir, envoy) = strict()?;
+    let site = Site::start(&["--envoy", &envoy]).await?;
+    site.save("mallory.yaml", &route("mallory", "evil", MALLORY, FORWARD))?;
+    site.served_by(MALLORY, "mallory").await?;
+
+    site.save("mallory.yaml", &route("mallory", "evil", MALLORY, &refused_rules("contact-me")))?;
+    for step in 0..3 {
+        site.alice_is_unharmed(step).await?;
+    }
+    mallory_is_told(&site, "evil", Some("contact-me")).await?;
+    nobody_else_is_told(&site, "contact-me").await?;
+    // What mallory had goes on.
+    site.served_by(MALLORY, "mallory").await?;
+    site.save("mallory.yaml", &route("mallory", "evil", MALLORY, &refused_rules("or-else")))?;
+    site.alice_is_unharmed(3).await?;
+    mallory_is_told(&site, "evil", Some("or-else")).await?;
+
+    let site = site.restart()?;
+    site.served_by("alice.example.org", "alice").await?;
+    mallory_is_told(&site, "evil", Some("or-else")).await?;
+    for step in 4..6 {
+        site.alice_is_unharmed(step).await?;
+    }
+    nobody_else_is_told(&site, "or-else").await?;
+
+    site.save("mallory.yaml", &route("mallory", "evil", MALLORY, FORWARD))?;
+    site.served_by(MALLORY, "mallory").await?;
+    mallory_is_told(&site, "evil", None).await?;
+    site.alice_is_unharmed(6).await?;
+    nobody_else_is_told(&site, "or-else").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn who_shares_a_hostname_with_a_refused_route_changes_as_ever() -> Result<()> {
+    let (_dir, envoy) = strict()?;
+    let site = Site::start(&["--envoy", &envoy]).await?;
+    let alices =
+        |path: &str| format!("[{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: web, port: 80}}]}}]");
+    site.save("shared.yaml", &route("alice", "shared", SHARED, &alices("/")))?;
+    site.served_by(SHARED, "alice").await?;
+    site.save("mallory.yaml", &route("mallory", "evil", SHARED, &refused_rules("hers")))?;
+    mallory_is_told(&site, "evil", Some("hers")).await?;
+    site.served_by(SHARED, "alice").await?;
+    // Alice's next change in the same virtual host is live.
+    site.save("shared.yaml", &route("alice", "shared", SHARED, &alices("/new")))?;
+    for probe in [site.plain(SHARED), site.tls(SHARED)] {
+        let until = Instant::now() + super::site::SOON;
+        while !(probe.send().await?.status == 404 && named(&probe.clone().path("/new")).await.is_ok()) {
+            ensure!(Instant::now() < until, "alice's change is not live\n{}", site.program.output());
+            sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    nobody_else_is_told(&site, "hers").await
+}

@@ -1,0 +1,338 @@
+//! What a text of an object must be like to become a field of Envoy's configuration. Pure.
+//!
+//! Envoy refuses a whole resource for one bad text in it (the `well_known_regex` and `min_len` rules of its protobuf
+//! messages), and a resource may be everybody's. So every text of a user passes one of these functions first. They are
+//! as strict as the grammar of what the text becomes: a header (RFC 9110), a path (RFC 3986), a host name, an origin.
+
+use super::{ParseError, Unsupported};
+use crate::model::Hostname;
+
+/// The longest new path of a rewrite or redirect (`HTTPPathModifier`).
+const PATH: usize = 1024;
+/// The longest name of a header or query parameter (`HTTPHeaderName`).
+const NAME: usize = 256;
+/// The longest value of a header (`HTTPHeader.value`).
+const VALUE: usize = 4096;
+/// The longest value of a query parameter (`HTTPQueryParamMatch.value`).
+const QUERY_VALUE: usize = 1024;
+/// So many characters of a text are quoted in a message.
+const QUOTED: usize = 100;
+
+/// A text that cannot become a field of Envoy's: which field, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused(pub(super) String);
+
+impl From<Refused> for ParseError {
+    fn from(Refused(text): Refused) -> Self {
+        ParseError::Schema(text)
+    }
+}
+
+impl From<Refused> for Unsupported {
+    fn from(Refused(text): Refused) -> Self {
+        Unsupported::Value(text)
+    }
+}
+
+type Checked = Result<(), Refused>;
+
+fn refuse<T>(field: &str, text: &str) -> Result<T, Refused> {
+    Err(Refused(format!("{field}: {text}")))
+}
+
+/// A text in quotes, shortened: what is quoted was written by somebody, at any length.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}... ({} characters)", &text[..end], text.chars().count()),
+    }
+}
+
+/// The path of an exact or prefix match (`HTTPPathMatch`): absolute, without what normalisation would change.
+pub(super) fn path(field: &str, path: &str) -> Checked {
+    if !path.starts_with('/') {
+        return refuse(field, &format!("{} must start with \"/\"", quoted(path)));
+    }
+    at_most(field, path, PATH)?;
+    let inside = ["//", "/./", "/../", "%2f", "%2F"].into_iter().find(|part| path.contains(part));
+    let end = ["/.", "/.."].into_iter().find(|part| path.ends_with(part));
+    if let Some(part) = inside.or(end) {
+        return refuse(field, &format!("{} must not contain {part:?}", quoted(path)));
+    }
+    // RFC 3986, 3.3: `pchar` and slashes.
+    made_of(field, path, b"-/._~!$&'()*+,;=:@")
+}
+
+/// The new path of a URLRewrite (`HTTPPathModifier`): it becomes a part of the request line.
+pub(super) fn rewritten_path(field: &str, path: &str) -> Checked {
+    at_most(field, path, PATH)?;
+    made_of(field, path, b"-/._~!$&'()*+,;=:@?")
+}
+
+/// The new path of a redirect: it becomes a part of `Location`, where a fragment may stand.
+pub(super) fn redirected_path(field: &str, path: &str) -> Checked {
+    at_most(field, path, PATH)?;
+    made_of(field, path, b"-/._~!$&'()*+,;=:@?#")
+}
+
+/// Letters, digits, these characters, and percent-encoded bytes.
+fn made_of(field: &str, text: &str, others: &[u8]) -> Checked {
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'%', [a, b, tail @ ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => tail,
+            (byte, tail) if byte.is_ascii_alphanumeric() || others.contains(byte) => tail,
+            _ => {
+                let text = format!("{} has a character that no path has: percent-encode it", quoted(text));
+                return refuse(field, &text);
+            }
+        };
+    }
+    Ok(())
+}
+
+fn is_token(text: &str) -> bool {
+    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.len() <= NAME && text.bytes().all(is_tchar)
+}
+
+/// The name of a header (RFC 9110, 5.1: a token).
+pub(super) fn header_name(field: &str, name: &str) -> Checked {
+    if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no header name", quoted(name))) }
+}
+
+/// The value of a header (RFC 9110, 5.5: no control characters).
+pub(super) fn header_value(field: &str, value: &str) -> Checked {
+    at_most(field, value, VALUE)?;
+    no_control(field, value)
+}
+
+/// The name of a query parameter; the Gateway API gives it the grammar of a header's.
+pub(super) fn query_name(field: &str, name: &str) -> Checked {
+    if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no name of a parameter", quoted(name))) }
+}
+
+/// The value of a query parameter.
+pub(super) fn query_value(field: &str, value: &str) -> Checked {
+    at_most(field, value, QUERY_VALUE)?;
+    no_control(field, value)
+}
+
+fn at_most(field: &str, text: &str, most: usize) -> Checked {
+    match text.len() {
+        length if length > most => refuse(field, &format!("{length} bytes long, at most {most} are allowed")),
+        _ => Ok(()),
+    }
+}
+
+fn no_control(field: &str, text: &str) -> Checked {
+    match text.chars().find(|c| c.is_control() && *c != '\t') {
+        Some(c) => refuse(field, &format!("{} has the control character {c:?}", quoted(text))),
+        None => Ok(()),
+    }
+}
+
+/// A hostname without a wildcard (`PreciseHostname`). An IPv4 address passes the schema as well.
+pub(super) fn precise_hostname(field: &str, text: &str) -> Checked {
+    match Hostname::parse(text) {
+        _ if text.parse::<std::net::Ipv4Addr>().is_ok() => Ok(()),
+        Ok(hostname) if hostname.is_exact() => Ok(()),
+        Ok(_) => refuse(field, &format!("{} must name one host", quoted(text))),
+        Err(error) => refuse(field, &error.to_string()),
+    }
+}
+
+/// A header name, or `*` for all of them, in a list of CORS.
+pub(super) fn header_or_any(field: &str, name: &str) -> Checked {
+    if name == "*" { Ok(()) } else { header_name(field, name) }
+}
+
+/// A method, or `*` for all of them, in a list of CORS.
+pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
+    match method == "*" || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        true => Ok(()),
+        false => refuse(field, &format!("{} is no method", quoted(method))),
+    }
+}
+
+/// An origin of CORS (`CORSOrigin`): `*`, or scheme, host with at most one wildcard as its first label, and port.
+pub(super) fn origin(field: &str, origin: &str) -> Checked {
+    let is_host = |host: &str| {
+        let host = host.strip_prefix("*.").unwrap_or(host);
+        let label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        host == "*" || host.split('.').all(label)
+    };
+    let is_port = |port: &str| (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    let is_valid = parts.is_some_and(|rest| match rest.split_once(':') {
+        Some((host, port)) => is_host(host) && is_port(port),
+        None => is_host(rest),
+    });
+    if origin == "*" || origin.len() <= 253 && is_valid {
+        return Ok(());
+    }
+    refuse(field, &format!("{} is no origin: expected a form such as https://*.example.org:8443", quoted(origin)))
+}
+
+/// The name of a rule (`SectionName`): it stands in access logs.
+pub(super) fn rule_name(field: &str, name: &str) -> Checked {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    if (1..=253).contains(&name.len()) && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    refuse(field, &format!("{} is no name: expected 1 to 253 of a-z, 0-9, '-' and '.'", quoted(name)))
+}
+
+/// Headers that a filter must not set, add or remove, with the reason.
+const KEPT: [(&str, &str); 14] = [
+    ("host", "use filter URLRewrite with a hostname"),
+    // Framing and hop-by-hop (RFC 9110, 7.6.1; RFC 9112, 6): whoever changes them decides where a message ends, and what
+    // follows on the connection is somebody else's.
+    ("content-length", FRAMING),
+    ("transfer-encoding", FRAMING),
+    ("connection", FRAMING),
+    ("upgrade", FRAMING),
+    ("te", FRAMING),
+    ("trailer", FRAMING),
+    ("keep-alive", FRAMING),
+    ("proxy-connection", FRAMING),
+    ("http2-settings", FRAMING),
+    ("expect", FRAMING),
+    // Who asks, and from where: a backend trusts Envoy to say it.
+    ("forwarded", CLIENT),
+    ("x-real-ip", CLIENT),
+    // How requests that go round in a circle are found (RFC 8586).
+    ("cdn-loop", LOOPS),
+];
+const FRAMING: &str = "it belongs to the connection, and decides where a message ends";
+const CLIENT: &str = "it tells backends who the client is, and Envoy alone knows that";
+const LOOPS: &str = "requests that go round in a circle are found by it";
+
+/// The name of a header that a filter sets, adds or removes.
+pub(super) fn edited_header(field: &str, name: &str) -> Checked {
+    header_name(field, name)?;
+    // Backends that know headers as variables (CGI) cannot tell one from the other.
+    let canonical = name.to_ascii_lowercase().replace('_', "-");
+    let listed = KEPT.iter().find(|(kept, _)| *kept == canonical).map(|(_, why)| *why);
+    let why = listed.or(match canonical.as_str() {
+        // The path that a rewrite took off is the tenant's own affair.
+        "x-forwarded-prefix" => None,
+        other if other.starts_with("x-forwarded-") => Some(CLIENT),
+        other if other.starts_with("x-envoy-") => Some("it gives orders to Envoy"),
+        other if other.starts_with("x-gw-") => Some("gatewright keeps hosts apart by it"),
+        _ => None,
+    });
+    match why {
+        Some(why) => refuse(field, &format!("a header modifier cannot change {name}: {why}")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(check: fn(&str, &str) -> Checked, good: &[&str], bad: &[&str]) {
+        for text in good {
+            assert_eq!(check("field", text), Ok(()), "{text:?}");
+        }
+        for text in bad {
+            let Err(Refused(message)) = check("field", text) else { panic!("{text:?} is taken") };
+            assert!(message.starts_with("field: ") && !message.chars().any(char::is_control), "{message}");
+        }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_schema() {
+        let bad = ["", "a", "/a//b", "/a/../b", "/a/..", "/a/.", "/a%2Fb", "/a?b", "/a#b", "/a b", "/ä", "/%", "/%g0"];
+        table(path, &["/", "/a/b/", "/a%20b", "/.well-known/x", "/a:b@c;d=e,f", "/..a"], &bad);
+    }
+
+    #[test]
+    fn new_paths_have_no_control_characters_and_no_spaces() {
+        let bad = ["/a b", "/\n", "/\r", "/\0", "/\t", "/\u{7f}", "/ä", "/%", "/\"", "/a HTTP/1.1", "/\\1"];
+        table(rewritten_path, &["", "/", "a", "/a?b=c", "/a%2Fb"], &[&bad[..], &["/a#b"]].concat());
+        table(redirected_path, &["", "/", "a", "/a?b=c#d", "/a%2Fb"], &bad);
+        assert!(rewritten_path("field", &"a".repeat(1025)).is_err());
+    }
+
+    #[test]
+    fn headers_have_token_names_and_no_control_characters() {
+        table(header_name, &["X-Forwarded_For"], &["", ":path", "x y", "x:", "ä", "x\n", "x\0"]);
+        table(header_value, &["", "a\tb ä"], &["a\r\nb", "\0", "\u{7f}", "\u{85}"]);
+        assert!(header_value("field", &"a".repeat(4097)).is_err());
+    }
+
+    #[test]
+    fn query_parameters_have_names_and_plain_values() {
+        table(query_name, &["a", "A-b_c.~"], &["", "a b", "a=", "a\n", "ä"]);
+        table(query_value, &["", "a b", "ä"], &["\n", "\0"]);
+    }
+
+    #[test]
+    fn a_precise_hostname_names_one_host() {
+        table(precise_hostname, &["a.example.org", "192.0.2.1"], &["*.example.org", "A.example.org", "", "a\n", "a b"]);
+    }
+
+    #[test]
+    fn lists_of_cors_have_names_methods_and_origins() {
+        table(header_or_any, &["*", "x-a"], &["", "x a", "a,b", "\n"]);
+        table(method_or_any, &["*", "GET"], &["", "get", "A B", "GET,PUT", "\n"]);
+        let good = ["*", "https://a.org", "http://*.a.org:8443", "https://*", "http://localhost:3000"];
+        let bad = [
+            "",
+            "a.org",
+            "ftp://a.org",
+            "https://a.*.org",
+            "https://",
+            "https://a.org/",
+            "https://a.org:",
+            "https://a\n",
+        ];
+        table(origin, &good, &bad);
+    }
+
+    #[test]
+    fn rule_names_are_plain() {
+        table(rule_name, &["a", "a-1.b"], &["", "A", "a/b", "a\n"]);
+    }
+
+    #[test]
+    fn filters_leave_framing_identity_and_our_own_headers_alone() {
+        let good = ["X-A", "cookie", "X-Forwarded-Prefix", "X-Request-Id", "Accept-Encoding", "x-gwen", "x-envoyage"];
+        let bad = [
+            "Host",
+            "Content-Length",
+            "content_length",
+            "Transfer-Encoding",
+            "CONNECTION",
+            "Upgrade",
+            "TE",
+            "Trailer",
+            "Keep-Alive",
+            "Proxy-Connection",
+            "HTTP2-Settings",
+            "Expect",
+            "x-gw-sni",
+            "X-GW-Scope",
+            "x-envoy-retry-on",
+            "X-Envoy-Expected-Rq-Timeout-Ms",
+            "X-Forwarded-For",
+            "x_forwarded_for",
+            "x-forwarded-proto",
+            "X-Forwarded-Host",
+            "x-forwarded-client-cert",
+            "Forwarded",
+            "X-Real-IP",
+            "CDN-Loop",
+            ":path",
+        ];
+        table(edited_header, &good, &bad);
+    }
+
+    #[test]
+    fn long_texts_are_shortened_in_messages() {
+        assert_eq!(quoted("a\n"), "\"a\\n\"");
+        assert_eq!(quoted(&"ä".repeat(101)), format!("{:?}... (101 characters)", "ä".repeat(100)));
+    }
+}

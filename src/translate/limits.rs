@@ -1,0 +1,232 @@
+//! Limits of routes, and of what a namespace has altogether: what is beyond them is not served, and told.
+
+use std::sync::Arc;
+
+use super::engine::{Dirty, Engine};
+use super::key::{ParentKey, RouteKey};
+use super::parent::Parent;
+use super::quota::{Member, Quota};
+use super::resolve::Resolved;
+use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteKind, RouteRule, Unsupported};
+use crate::limits::Limits;
+use crate::model::{ObjectName, Reason, clipped};
+use crate::store::targets;
+
+/// Why a rule cannot be matched, as a sentence without the rule's name. `regexes` counts those of the rules before it.
+pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) -> Option<String> {
+    if let Some(why) = &rule.unmatched {
+        return Some(why.to_string());
+    }
+    let of = &rule.regexes;
+    if of.longest > limits.max_regex_length {
+        let (found, most) = (of.longest, limits.max_regex_length);
+        return Some(format!("a regular expression has {found} bytes, --max-regex-length is {most}"));
+    }
+    if of.largest > limits.max_regex_size {
+        let (found, most) = (of.largest, limits.max_regex_size);
+        let text =
+            format!("a regular expression has about {found} instructions when compiled, --max-regex-size is {most}");
+        return Some(text + ": repeat less, or match in the backend");
+    }
+    if of.count > 0 && regexes.saturating_add(of.count) > limits.max_regexes_per_route {
+        let most = limits.max_regexes_per_route;
+        return Some(format!("with its regular expressions the route has more than --max-regexes-per-route, {most}"));
+    }
+    *regexes += of.count;
+    None
+}
+
+/// Whether what a rule does to requests is within limits.
+pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupported> {
+    let refuse = |text: String| Err(Unsupported::Value(text));
+    if let Some(retry) = rule.retry.as_deref().filter(|retry| retry.attempts > limits.max_retry_attempts) {
+        let (found, most) = (retry.attempts, limits.max_retry_attempts);
+        return refuse(format!("retry.attempts is {found}, --max-retry-attempts is {most}"));
+    }
+    let own = rule.filters.as_ref().ok().and_then(Option::as_deref);
+    let of_backends = rule.backends.iter().filter_map(|backend| backend.filters.as_ref().ok()?.as_deref());
+    for filters in own.into_iter().chain(of_backends) {
+        if filters.mirrors.len() > limits.max_mirrors_per_rule {
+            let (found, most) = (filters.mirrors.len(), limits.max_mirrors_per_rule);
+            return refuse(format!("{found} filters of type RequestMirror, --max-mirrors-per-rule is {most}"));
+        }
+        let edits = [&filters.request_headers, &filters.response_headers];
+        let mut values = edits.into_iter().flat_map(|edits| edits.set.iter().chain(&edits.add));
+        if let Some((name, value)) = values.find(|(_, value)| value.len() > limits.max_header_value_length) {
+            let (found, most) = (value.len(), limits.max_header_value_length);
+            return refuse(format!(
+                "the value of header {name} has {found} bytes, --max-header-value-length is {most}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Why a route as a whole is more than one may be.
+pub(super) fn too_large(route: &Route, limits: &Limits) -> Option<String> {
+    let Extent { matches, bytes, regexes: _ } = route.extent();
+    if matches > limits.max_matches_per_route {
+        let most = limits.max_matches_per_route;
+        return Some(format!("{matches} matches, counted for each hostname, --max-matches-per-route is {most}"));
+    }
+    let kib = bytes.div_ceil(1024);
+    (kib > limits.max_route_kib).then(|| {
+        let most = limits.max_route_kib;
+        format!("{kib} KiB of texts, counted for each hostname and match, --max-route-kib is {most}")
+    })
+}
+
+/// Which objects of a namespace have what they ask for.
+pub(super) struct Quotas {
+    /// Routes, their matches and their bytes.
+    routes: Quota<Arc<str>, RouteKey, 3>,
+    /// Regular expressions of routes that have some.
+    regexes: Quota<Arc<str>, RouteKey, 1>,
+    /// Listeners and ports of Gateways and ListenerSets.
+    parents: Quota<Arc<str>, ParentKey, 2>,
+    /// Endpoints of each Service.
+    of_service: Quota<ObjectName, ObjectName, 1>,
+    /// Endpoints of each namespace.
+    of_namespace: Quota<Arc<str>, ObjectName, 1>,
+}
+
+impl Quotas {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let bytes = limits.max_routes_kib_per_namespace.saturating_mul(1024);
+        let routes = [limits.max_routes_per_namespace, limits.max_matches_per_namespace, bytes];
+        Self {
+            routes: Quota::new(routes),
+            regexes: Quota::new([limits.max_regexes_per_namespace]),
+            parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace]),
+            of_service: Quota::new([limits.max_endpoints_per_service]),
+            of_namespace: Quota::new([limits.max_endpoints_per_namespace]),
+        }
+    }
+
+    /// Whether the endpoints of a slice are served.
+    pub(super) fn serves(&self, slice: &EndpointSlice) -> bool {
+        self.has_endpoints(&slice.meta.name)
+    }
+
+    fn has_endpoints(&self, slice: &ObjectName) -> bool {
+        self.of_service.has(slice) && self.of_namespace.has(slice)
+    }
+}
+
+impl Engine {
+    /// Takes down how much an object asks for that was put or deleted, and marks whose share that changes.
+    pub(super) fn note_extent(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+        match key.kind {
+            Kind::HTTPRoute => self.note_route(RouteKey { kind: RouteKind::Http, name: key.name.clone() }, dirty),
+            Kind::TLSRoute => self.note_route(RouteKey { kind: RouteKind::Tls, name: key.name.clone() }, dirty),
+            Kind::EndpointSlice => self.note_slice(&key.name, dirty),
+            _ => {}
+        }
+    }
+
+    fn note_route(&mut self, key: RouteKey, dirty: &mut Dirty) {
+        let (mut route, mut regexes) = (None, None);
+        if let Some(there) = self.store.route(&key) {
+            let (group, created, extent) = (key.name.namespace.clone(), there.meta.created, there.extent());
+            if extent.regexes > 0 {
+                regexes = Some(Member { group: group.clone(), created, weight: [extent.regexes] });
+            }
+            route = Some(Member { group, created, weight: [1, extent.matches, extent.bytes] });
+        }
+        dirty.routes.extend(self.quotas.routes.set(&key, route));
+        dirty.routes.extend(self.quotas.regexes.set(&key, regexes));
+    }
+
+    fn note_slice(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        let (mut of_service, mut of_namespace) = (None, None);
+        if let Some(slice) = self.store.slice(name)
+            && let Some(service) = &slice.service
+        {
+            let weight = [slice.addresses.len() as u64 * slice.ports.len() as u64];
+            let created = slice.meta.created;
+            of_service = Some(Member { group: service.clone(), created, weight });
+            of_namespace = Some(Member { group: name.namespace.clone(), created, weight });
+        }
+        let was_served = self.quotas.has_endpoints(name);
+        let before = self.quotas.of_service.group(name).cloned();
+        let mut moved = self.quotas.of_service.set(name, of_service);
+        moved.extend(self.quotas.of_namespace.set(name, of_namespace));
+        let others = moved.iter().filter_map(|slice| self.store.service_of_slice(slice));
+        let mut services: Vec<ObjectName> = others.collect();
+        if !was_served || !self.quotas.has_endpoints(name) {
+            services.extend(before.into_iter().chain(self.store.service_of_slice(name)));
+        }
+        for service in services {
+            self.touch_endpoints(&service, dirty);
+            dirty.routes.extend(self.store.routes_by_service.of(&service).cloned());
+        }
+    }
+
+    /// Whether all endpoints of a Service are served.
+    fn is_whole(&self, service: &ObjectName) -> bool {
+        self.store.slices(service).all(|slice| self.quotas.serves(slice))
+    }
+
+    /// A route as far as its namespace's share goes.
+    pub(super) fn of_namespace(&self, key: &RouteKey, route: &Route, mut resolved: Resolved) -> Resolved {
+        let (limits, namespace) = (&self.settings.limits, &key.name.namespace);
+        let beyond = if !self.quotas.routes.has(key) {
+            Some(format!(
+                "--max-routes-per-namespace {}, --max-matches-per-namespace {}, --max-routes-kib-per-namespace {}",
+                limits.max_routes_per_namespace, limits.max_matches_per_namespace, limits.max_routes_kib_per_namespace
+            ))
+        } else if !self.quotas.regexes.has(key) {
+            Some(format!("--max-regexes-per-namespace {}", limits.max_regexes_per_namespace))
+        } else {
+            None
+        };
+        if let Some(limits) = beyond {
+            let text = format!("the routes of namespace {namespace} up to this one, the oldest first, exceed {limits}");
+            resolved.invalid = Some((Reason::LimitReached, text));
+            return resolved;
+        }
+        let mut cut: Vec<String> =
+            targets(route).filter(|service| !self.is_whole(service)).map(|service| service.to_string()).collect();
+        cut.sort();
+        cut.dedup();
+        if resolved.invalid.is_none() && !cut.is_empty() {
+            let text = format!(
+                "Service {}: only its oldest endpoints are used, --max-endpoints-per-service is {} and \
+                 --max-endpoints-per-namespace {}",
+                cut.join(", "),
+                limits.max_endpoints_per_service,
+                limits.max_endpoints_per_namespace
+            );
+            resolved.partial = Some(clipped(match resolved.partial {
+                Some(before) => format!("{before}; {text}"),
+                None => text,
+            }));
+        }
+        resolved
+    }
+
+    /// A Gateway or ListenerSet as far as its namespace's share goes; marks whose share it changes.
+    pub(super) fn within_limits(&mut self, key: &ParentKey, new: Option<Parent>, dirty: &mut Dirty) -> Option<Parent> {
+        let member = new.as_ref().map(|parent| {
+            let mut ports: Vec<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            let weight = [parent.listeners.len() as u64, ports.len() as u64];
+            Member { group: key.name().namespace.clone(), created: parent.created, weight }
+        });
+        dirty.parents.extend(self.quotas.parents.set(key, member));
+        let mut new = new?;
+        if new.accepted.is_ok() && !self.quotas.parents.has(key) {
+            let limits = &self.settings.limits;
+            let text = format!(
+                "the Gateways and ListenerSets of namespace {} up to this one, the oldest first, exceed \
+                 --max-listeners-per-namespace {}, --max-ports-per-namespace {}",
+                key.name().namespace,
+                limits.max_listeners_per_namespace,
+                limits.max_ports_per_namespace
+            );
+            new.accepted = Err((Reason::LimitReached, text));
+        }
+        Some(new)
+    }
+}

@@ -1,0 +1,418 @@
+//! The record of ownership: which namespace has a hostname, the protocol of a port, or a socket, where several could.
+//!
+//! The namespace is the unit of trust. Within one, the precedence of the Gateway API holds; between namespaces the record
+//! decides: whoever claimed something first keeps it for as long as it claims it, and for a while after. Claims that come
+//! together are decided by creation time, then by name.
+//!
+//! What decides is in the record and in the claims, never in the order of events, so that whoever is given both comes to
+//! the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::claims::Family;
+use super::fleet::shared;
+use super::index::Index;
+use super::key::ListenerId;
+use crate::model::{FrontendId, Hostname, ObjectName};
+
+/// So many names that a namespace gave up stay reserved for it; more are free at once.
+const RESERVED: usize = 1_000;
+
+/// What a namespace can own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ownable {
+    /// A hostname on the addresses of the shared fleet, whatever the port.
+    Hostname(Hostname),
+    /// The protocol of a port of the shared fleet.
+    Port(u16),
+    /// A port of an address, where Gateways have addresses of their own.
+    Socket(IpAddr, u16),
+}
+
+/// Who owns something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ownership {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// Since when: milliseconds since the epoch, or one more than whatever was recorded before.
+    pub since: u64,
+    /// What is spoken there, of a port.
+    pub protocol: Option<Family>,
+    /// When the namespace gave it up, in seconds since the epoch: it is still reserved for it.
+    pub released: Option<u64>,
+}
+
+/// Who writes the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recording {
+    /// Whoever asks: decisions hold at once, and are told to be written before they are published.
+    Here,
+    /// Somebody whom many follow: decisions are proposals, and hold once they come back recorded.
+    Elsewhere,
+}
+
+/// One line of the record, as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hostname: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    protocol: Option<Family>,
+    /// None where nobody owns it any more.
+    namespace: Option<Arc<str>>,
+    #[serde(default)]
+    since: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released: Option<u64>,
+}
+
+impl Ownable {
+    /// A line of the record.
+    pub fn line(&self, owner: Option<&Ownership>) -> String {
+        let (mut hostname, mut address, mut port) = (None, None, None);
+        match self {
+            Ownable::Hostname(name) => hostname = Some(name.to_string()),
+            Ownable::Port(number) => port = Some(*number),
+            Ownable::Socket(ip, number) => (address, port) = (Some(*ip), Some(*number)),
+        }
+        let line = Line {
+            hostname,
+            address,
+            port,
+            protocol: owner.and_then(|owner| owner.protocol),
+            namespace: owner.map(|owner| owner.namespace.clone()),
+            since: owner.map_or(0, |owner| owner.since),
+            released: owner.and_then(|owner| owner.released),
+        };
+        serde_json::to_string(&line).expect("strings and numbers")
+    }
+
+    /// What a line of the record says.
+    ///
+    /// # Errors
+    /// When it is none; the text says why.
+    pub fn parse(line: &str) -> Result<(Self, Option<Ownership>), String> {
+        let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let what = match (line.hostname, line.address, line.port) {
+            (Some(name), None, None) if name == "*" => Ownable::Hostname(Hostname::any()),
+            (Some(name), None, None) => Ownable::Hostname(Hostname::parse(&name).map_err(|error| error.to_string())?),
+            (None, None, Some(port)) => Ownable::Port(port),
+            (None, Some(ip), Some(port)) => Ownable::Socket(ip, port),
+            _ => return Err("expected a hostname, a port, or an address and a port".to_owned()),
+        };
+        let Line { protocol, since, released, .. } = line;
+        Ok((what, line.namespace.map(|namespace| Ownership { namespace, since, protocol, released })))
+    }
+}
+
+impl std::fmt::Display for Ownable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ownable::Hostname(name) => write!(f, "hostname {name}"),
+            Ownable::Port(port) => write!(f, "port {port}"),
+            Ownable::Socket(ip, port) => write!(f, "port {port} of {ip}"),
+        }
+    }
+}
+
+/// Who claims something, in the order in which claims that come together are decided.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Claimant {
+    /// When the object was made that claims it.
+    pub(super) created: i64,
+    /// Its namespace.
+    pub(super) namespace: Arc<str>,
+    /// The namespace of the Gateway that is to serve it: it admitted the claimant.
+    pub(super) through: Arc<str>,
+    /// What claims it.
+    pub(super) by: By,
+    /// What is spoken there.
+    pub(super) protocol: Family,
+}
+
+/// What claims something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum By {
+    Listener(ListenerId),
+    Frontend(FrontendId),
+}
+
+/// Claims, and the record.
+pub(super) struct Register {
+    recording: Recording,
+    /// For how many seconds a hostname stays reserved for the namespace that gave it up.
+    hold: u64,
+    claims: Index<Ownable, Claimant>,
+    records: BTreeMap<Ownable, Ownership>,
+    /// What is to be recorded, where somebody else does it.
+    proposed: BTreeMap<Ownable, Option<Ownership>>,
+    /// What namespaces claim that others own.
+    denied: Index<Arc<str>, Ownable>,
+    /// What is reserved, by the time when it was given up, and how much of it by namespace.
+    reserved: BTreeSet<(u64, Ownable)>,
+    count: BTreeMap<Arc<str>, usize>,
+    latest: u64,
+}
+
+impl Register {
+    pub(super) fn new(recording: Recording, hold: u64) -> Self {
+        Self {
+            recording,
+            hold,
+            claims: Index::default(),
+            records: BTreeMap::new(),
+            proposed: BTreeMap::new(),
+            denied: Index::default(),
+            reserved: BTreeSet::new(),
+            count: BTreeMap::new(),
+            latest: 0,
+        }
+    }
+
+    /// Whose something is, as recorded.
+    pub(super) fn owner(&self, what: &Ownable) -> Option<&Ownership> {
+        self.records.get(what)
+    }
+
+    /// Everything that is recorded.
+    pub(super) fn records(&self) -> &BTreeMap<Ownable, Ownership> {
+        &self.records
+    }
+
+    /// What is to be recorded by whoever keeps the record.
+    pub(super) fn proposed(&self) -> &BTreeMap<Ownable, Option<Ownership>> {
+        &self.proposed
+    }
+
+    /// What a namespace claims that others own.
+    pub(super) fn denied<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a Ownable> + use<'a> {
+        self.denied.of(namespace)
+    }
+
+    /// Adds or removes a claim.
+    pub(super) fn claim(&mut self, what: &Ownable, claimant: &Claimant, there: bool) {
+        self.claims.set(what, claimant, there);
+        if !there && !self.claims.of(what).any(|other| other.namespace == claimant.namespace) {
+            self.denied.remove(&claimant.namespace, what);
+        }
+    }
+
+    /// Whether a namespace claims something through a Gateway of another.
+    pub(super) fn reaches(&self, what: &Ownable, namespace: &str, through: &str) -> bool {
+        self.claims.of(what).any(|claimant| *claimant.namespace == *namespace && *claimant.through == *through)
+    }
+
+    /// Takes in what is recorded. Whether that changes whose it is.
+    pub(super) fn take(&mut self, what: Ownable, owner: Option<Ownership>) -> bool {
+        let before = self.records.get(&what).cloned();
+        self.set(what, owner.clone());
+        !same_owner(before.as_ref(), owner.as_ref())
+    }
+
+    fn set(&mut self, what: Ownable, owner: Option<Ownership>) {
+        let before = match &owner {
+            Some(owner) => {
+                self.latest = self.latest.max(owner.since);
+                self.records.insert(what.clone(), owner.clone())
+            }
+            None => self.records.remove(&what),
+        };
+        for (some, there) in [(before, false), (owner, true)] {
+            let Some(Ownership { namespace, released: Some(released), .. }) = some else { continue };
+            let count = self.count.entry(namespace.clone()).or_insert(0);
+            if there {
+                self.reserved.insert((released, what.clone()));
+                *count += 1;
+            } else {
+                self.reserved.remove(&(released, what.clone()));
+                *count -= 1;
+                if *count == 0 {
+                    self.count.remove(&namespace);
+                }
+            }
+        }
+    }
+
+    /// What need not be reserved any longer.
+    pub(super) fn expired(&self, now: u64) -> impl Iterator<Item = &Ownable> {
+        self.reserved
+            .iter()
+            .take_while(move |(released, _)| released.saturating_add(self.hold) <= now)
+            .map(|(_, what)| what)
+    }
+
+    /// When the next reservation ends, in seconds since the epoch.
+    pub(super) fn next_expiry(&self) -> Option<u64> {
+        self.reserved.first().map(|(released, _)| released.saturating_add(self.hold))
+    }
+
+    /// By what things are sorted whose ownership is decided together.
+    pub(super) fn order(&self, what: &Ownable) -> (i64, Arc<str>) {
+        match self.claims.of(what).next() {
+            Some(first) => (first.created, first.namespace.clone()),
+            None => (i64::MAX, Arc::from("")),
+        }
+    }
+
+    /// What is claimed below a wildcard.
+    pub(super) fn below<'a>(&'a self, wide: &'a Hostname) -> impl Iterator<Item = &'a Ownable> {
+        self.claims.keys().filter(move |what| match what {
+            Ownable::Hostname(name) => name != wide && wide.covers(name),
+            Ownable::Port(_) | Ownable::Socket(..) => false,
+        })
+    }
+
+    /// The hostnames below a wildcard, or below the catch-all, that somebody owns.
+    pub(super) fn owned_below<'a>(&'a self, wide: &'a Hostname) -> impl Iterator<Item = &'a Hostname> {
+        self.records.keys().filter_map(move |what| match what {
+            Ownable::Hostname(name) if name != wide && wide.covers(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Who is to own something from now on. `consents` tells whether the owner of a wildcard, or the platform, lets a
+    /// claimant have a name below it.
+    pub(super) fn decide(
+        &self,
+        what: &Ownable,
+        now: u64,
+        consents: &dyn Fn(&Claimant, &Hostname, &Hostname, &Arc<str>) -> bool,
+    ) -> Option<Ownership> {
+        let held = self.records.get(what);
+        if let Some(held) = held {
+            let mut own = self.claims.of(what).filter(|claimant| match what {
+                // Who began does not matter while the port is used as it was.
+                Ownable::Port(_) => Some(claimant.protocol) == held.protocol,
+                Ownable::Hostname(_) | Ownable::Socket(..) => claimant.namespace == held.namespace,
+            });
+            if own.next().is_some() {
+                return Some(Ownership { released: None, ..held.clone() });
+            }
+            if let Ownable::Hostname(_) = what {
+                let released = held.released.unwrap_or(now);
+                let is_full =
+                    held.released.is_none() && self.count.get(&held.namespace).is_some_and(|count| *count >= RESERVED);
+                if released.saturating_add(self.hold) > now && !is_full {
+                    return Some(Ownership { released: Some(released), ..held.clone() });
+                }
+            }
+        }
+        let mut candidates = self.claims.of(what);
+        let first = match what {
+            Ownable::Hostname(name) => candidates.find(|claimant| self.may_own(claimant, name, consents)),
+            Ownable::Socket(..) => candidates.next(),
+            // An object that contradicts itself says nothing of the port.
+            Ownable::Port(_) => {
+                let parent = |claimant: &Claimant| match &claimant.by {
+                    By::Listener(listener) => Some(listener.parent.clone()),
+                    By::Frontend(_) => None,
+                };
+                candidates.find(|claimant| {
+                    let mut others = self.claims.of(what).filter(|other| parent(other) == parent(claimant));
+                    others.all(|other| other.protocol == claimant.protocol)
+                })
+            }
+        };
+        first.map(|first| Ownership {
+            namespace: first.namespace.clone(),
+            since: self.latest + 1,
+            protocol: matches!(what, Ownable::Port(_)).then_some(first.protocol),
+            released: None,
+        })
+    }
+
+    /// Whether nobody else has a wildcard over a name, or consents.
+    fn may_own(
+        &self,
+        claimant: &Claimant,
+        name: &Hostname,
+        consents: &dyn Fn(&Claimant, &Hostname, &Hostname, &Arc<str>) -> bool,
+    ) -> bool {
+        // The most specific one decides: its owner has what lies below it.
+        let over = name.covering().find_map(|wide| {
+            let what = Ownable::Hostname(wide.clone());
+            let owner = match self.proposed.get(&what) {
+                Some(proposed) => proposed.as_ref(),
+                None => self.records.get(&what),
+            };
+            Some((wide, owner?.namespace.clone()))
+        });
+        over.is_none_or(|(wide, owner)| owner == claimant.namespace || consents(claimant, name, &wide, &owner))
+    }
+
+    /// Records who is to own something, or proposes it. What is to be told to whoever writes the record, if anything.
+    pub(super) fn record(
+        &mut self,
+        what: &Ownable,
+        owner: Option<Ownership>,
+        now_ms: u64,
+    ) -> Option<Option<Ownership>> {
+        let namespaces: BTreeSet<Arc<str>> = self.claims.of(what).map(|claimant| claimant.namespace.clone()).collect();
+        for namespace in namespaces {
+            let denied = owner.as_ref().is_none_or(|owner| owner.namespace != namespace);
+            self.denied.set(&namespace, what, denied);
+        }
+        let held = self.records.get(what);
+        let same = same_owner(held, owner.as_ref())
+            && held.and_then(|held| held.released) == owner.as_ref().and_then(|owner| owner.released);
+        if same {
+            self.proposed.remove(what);
+            return None;
+        }
+        let anew = !same_owner(held, owner.as_ref());
+        let owner = owner.map(|owner| {
+            let since = if anew { now_ms.max(self.latest + 1) } else { owner.since };
+            Ownership { since, ..owner }
+        });
+        match self.recording {
+            Recording::Here => self.set(what.clone(), owner.clone()),
+            Recording::Elsewhere => {
+                let there = self.proposed.get(what);
+                let known = there.is_some_and(|there| {
+                    same_owner(there.as_ref(), owner.as_ref())
+                        && there.as_ref().and_then(|o| o.released).is_some()
+                            == owner.as_ref().and_then(|o| o.released).is_some()
+                });
+                if known {
+                    return None;
+                }
+                self.proposed.insert(what.clone(), owner.clone());
+            }
+        }
+        Some(owner)
+    }
+
+    /// Whether a namespace is about to own something.
+    pub(super) fn is_about_to_own(&self, what: &Ownable, namespace: &str) -> bool {
+        let proposed = self.proposed.get(what).and_then(Option::as_ref);
+        proposed.is_some_and(|owner| *owner.namespace == *namespace)
+    }
+}
+
+fn same_owner(a: Option<&Ownership>, b: Option<&Ownership>) -> bool {
+    let seen = |owner: &Ownership| (owner.namespace.clone(), owner.protocol);
+    a.map(seen) == b.map(seen)
+}
+
+/// What a port of the shared fleet speaks whoever comes first.
+pub(super) fn well_known(port: u16) -> Option<Family> {
+    match port {
+        80 => Some(Family::Http),
+        443 => Some(Family::Tls),
+        _ => None,
+    }
+}
+
+/// The frontend of a port of the shared fleet.
+pub(super) fn shared_frontend(port: u16) -> FrontendId {
+    FrontendId { gateway: ObjectName::clone(shared()), port }
+}

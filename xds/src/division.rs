@@ -1,0 +1,184 @@
+//! Dividing a refused route configuration, until the routes that are to blame stand alone.
+//!
+//! A RouteConfiguration, or a ScopedRouteConfiguration with its routes inline, is shared by many authors, and a client
+//! refuses it as a whole. [`Search`] finds out which of its routes the client refuses, by sending it again without some
+//! of them: first author by author, then virtual host by virtual host, then route by route. A route's author is what
+//! its name says up to the second `/`. What the client held before is never taken away meanwhile: a virtual host that
+//! is still in doubt is sent as it was.
+//!
+//! What is refused is replaced alone. A virtual host of one author goes on as the client had it; where it had none, or
+//! where several authors share it, the refused route answers 500, or is left out where its match is what is refused.
+//!
+//! Bytes and verdicts in, bytes out: no clock, no task, no lock.
+
+mod content;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::config::route::v3::VirtualHost;
+
+pub(crate) use content::{Content, Digest, answered, author, digest};
+pub(crate) use search::{Search, Step};
+
+use crate::Resource;
+use crate::ledger::Part;
+
+/// A resource without the parts that are refused, and why each of them is.
+#[derive(Debug)]
+pub struct Divided {
+    /// What is left.
+    pub resource: Resource,
+    /// What was replaced.
+    pub refused: Vec<(Part, Arc<str>)>,
+}
+
+/// Divides a resource of routes that `check` refuses, before any client sees it, as it would be divided with a client
+/// that refuses the same. `had` is the version before. `None` where it cannot be divided.
+pub fn divide(
+    whole: &Resource,
+    had: Option<&Resource>,
+    mut check: impl FnMut(&Resource) -> Result<(), String>,
+) -> Option<Divided> {
+    let text = check(whole).err()?;
+    let (mut search, mut step) = Search::begin(whole, had, &Arc::from(text))?;
+    loop {
+        step = match step {
+            Step::Try(tried) => match check(&tried) {
+                Ok(()) => search.accepted(),
+                Err(text) => search.refused(&Arc::from(text)),
+            },
+            Step::Found { held, running, .. } => {
+                return Some(Divided { resource: Resource::clone(&running), refused: parts(&held) });
+            }
+            Step::Nothing(_) => return None,
+        }
+    }
+}
+
+/// The routes that are held back, each once.
+pub(crate) fn parts(held: &[HeldPart]) -> Vec<(Part, Arc<str>)> {
+    let mut parts: BTreeMap<Part, Arc<str>> = BTreeMap::new();
+    for part in held {
+        for route in &part.routes {
+            let of = Part { virtual_host: part.virtual_host.as_str().into(), route: route.as_str().into() };
+            parts.entry(of).or_insert_with(|| part.text.clone());
+        }
+    }
+    parts.into_iter().collect()
+}
+
+/// What is served of a refused route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Its virtual host as the client had it before.
+    Keep,
+    /// Status 500 to the requests it matches.
+    Answer,
+    /// Nothing: its match is refused too.
+    Omit,
+}
+
+/// A route, or the frame of a virtual host (its name, domains and options), that a client refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPart {
+    pub(crate) virtual_host: String,
+    /// Names of the routes that it concerns.
+    pub(crate) routes: Vec<String>,
+    pub(crate) is_frame: bool,
+    pub(crate) digest: Digest,
+    pub(crate) remedy: Remedy,
+    pub(crate) text: Arc<str>,
+}
+
+/// What one client runs of one resource that it does not take as published.
+#[derive(Debug)]
+pub(crate) struct Division {
+    /// The version as published.
+    pub(crate) version: Arc<str>,
+    /// What the client runs.
+    pub(crate) running: Option<Arc<Resource>>,
+    pub(crate) held: Vec<HeldPart>,
+    /// Virtual hosts that are served as they were, by name.
+    pub(crate) kept: BTreeMap<String, VirtualHost>,
+    /// While the culprits are looked for.
+    pub(crate) search: Option<Search>,
+}
+
+impl Division {
+    /// What is sent of `whole` from the start, given what the client is known to refuse; `None` when nothing of it.
+    pub(crate) fn without_held(&self, whole: &Resource) -> Option<Arc<Resource>> {
+        let mut content = Content::read(whole)?;
+        let refused = self.refused_of(&content);
+        if refused.is_empty() {
+            return None;
+        }
+        let mut hosts = Vec::new();
+        for (at, mut host) in std::mem::take(&mut content.hosts).into_iter().enumerate() {
+            let of_host: Vec<_> = refused.iter().filter(|(host, ..)| *host == at).collect();
+            let keeps =
+                |(_, route, part): &&&(usize, Option<usize>, &HeldPart)| route.is_none() || part.remedy == Remedy::Keep;
+            if of_host.iter().any(|found| keeps(&found)) {
+                if let Some(kept) = self.kept.get(&host.name) {
+                    hosts.push((kept.clone(), true));
+                    continue;
+                }
+                if of_host.iter().any(|(_, route, _)| route.is_none()) {
+                    continue;
+                }
+            }
+            let routes = std::mem::take(&mut host.routes).into_iter().enumerate();
+            host.routes = routes
+                .filter_map(|(route, made)| match of_host.iter().find(|(_, at, _)| *at == Some(route)) {
+                    None => Some(made),
+                    Some((_, _, part)) if part.remedy == Remedy::Answer => Some(answered(made)),
+                    Some(_) => None,
+                })
+                .collect();
+            hosts.push((host, false));
+        }
+        Some(Arc::new(content.with_hosts(hosts)))
+    }
+
+    /// Forgets what `whole` no longer has.
+    pub(crate) fn forget_gone(&mut self, whole: &Resource) {
+        let Some(content) = Content::read(whole) else { return self.held.clear() };
+        self.held = self.refused_of(&content).into_iter().map(|(_, _, part)| part.clone()).collect();
+        self.held.dedup();
+        let held = &self.held;
+        self.kept.retain(|name, _| held.iter().any(|part| part.virtual_host == *name));
+    }
+
+    /// Whether a virtual host that is served as it was may need the resource called `name`.
+    pub(crate) fn needs(&self, name: &str) -> bool {
+        use prost::Message;
+        self.kept.values().any(|host| {
+            let bytes = host.encode_to_vec();
+            !name.is_empty() && bytes.windows(name.len()).any(|w| w == name.as_bytes())
+        })
+    }
+
+    /// Where in `content` something stands that the client refuses.
+    fn refused_of<'a>(&'a self, content: &Content) -> Vec<(usize, Option<usize>, &'a HeldPart)> {
+        let mut found = Vec::new();
+        for (at, host) in content.hosts.iter().enumerate() {
+            for part in self.held.iter().filter(|part| part.virtual_host == host.name) {
+                if part.is_frame {
+                    if content::frame_digest(host) == part.digest {
+                        found.push((at, None, part));
+                    }
+                    continue;
+                }
+                let named = |name: &str| part.routes.iter().any(|route| route == name);
+                let same = host.routes.iter().enumerate().filter(|(_, route)| named(&route.name));
+                found.extend(
+                    same.filter(|(_, route)| digest(*route) == part.digest).map(|(index, _)| (at, Some(index), part)),
+                );
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,255 @@
+//! A client that refuses what it is told to refuse, and what is found with it.
+
+use std::collections::BTreeSet;
+
+use envoy_types::pb::envoy::config::route::v3::{
+    DirectResponseAction, Route, RouteConfiguration, RouteMatch, VirtualHost, route::Action, route_match::PathSpecifier,
+};
+use proptest::prelude::*;
+use prost::Message;
+
+use super::*;
+
+/// Makes the client refuse a match, an action, or a domain that has it.
+const POISON: &str = "poison";
+
+fn route(name: &str, path: &str, body: &str) -> Route {
+    Route {
+        name: name.into(),
+        r#match: Some(RouteMatch { path_specifier: Some(PathSpecifier::Prefix(path.into())), ..Default::default() }),
+        action: Some(Action::DirectResponse(DirectResponseAction {
+            status: 200,
+            body: Some(envoy_types::pb::envoy::config::core::v3::DataSource {
+                specifier: Some(envoy_types::pb::envoy::config::core::v3::data_source::Specifier::InlineString(
+                    body.into(),
+                )),
+                ..Default::default()
+            }),
+            ..Default::default()
+        })),
+        ..Default::default()
+    }
+}
+
+fn host(name: &str, routes: Vec<Route>) -> VirtualHost {
+    VirtualHost { name: name.into(), domains: vec![name.into()], routes, ..Default::default() }
+}
+
+fn table(virtual_hosts: Vec<VirtualHost>) -> Resource {
+    Resource::new("t", &RouteConfiguration { name: "t".into(), virtual_hosts, ..Default::default() })
+}
+
+fn decoded(resource: &Resource) -> RouteConfiguration {
+    RouteConfiguration::decode(resource.body()).expect("it was encoded")
+}
+
+/// Why the client refuses a table: a word that it does not take, or a domain that is there twice.
+fn verdict(resource: &Resource) -> Result<(), String> {
+    if resource.body().windows(POISON.len()).any(|w| w == POISON.as_bytes()) {
+        return Err("bad: poison".to_owned());
+    }
+    let mut seen = BTreeSet::new();
+    for domain in decoded(resource).virtual_hosts.into_iter().flat_map(|host| host.domains) {
+        if seen.contains(&domain) {
+            return Err(format!("duplicate domain: {domain}"));
+        }
+        seen.insert(domain);
+    }
+    Ok(())
+}
+
+struct Found {
+    running: RouteConfiguration,
+    held: Vec<HeldPart>,
+    sent: usize,
+}
+
+/// Lets a client refuse `whole` until the culprits are found. `watch` sees everything that it takes meanwhile.
+fn divide(whole: &Resource, had: Option<&Resource>, mut watch: impl FnMut(&RouteConfiguration)) -> Option<Found> {
+    let refusal = verdict(whole).expect_err("it is refused");
+    let (mut search, mut step) = Search::begin(whole, had, &Arc::from(refusal.as_str()))?;
+    let mut sent = 1;
+    loop {
+        step = match step {
+            Step::Try(tried) => {
+                sent += 1;
+                assert!(sent < 10_000, "a search ends");
+                match verdict(&tried) {
+                    Ok(()) => {
+                        watch(&decoded(&tried));
+                        search.accepted()
+                    }
+                    Err(text) => search.refused(&Arc::from(text.as_str())),
+                }
+            }
+            Step::Found { held, running, .. } => {
+                verdict(&running).expect("what is found is taken");
+                return Some(Found { running: decoded(&running), held, sent });
+            }
+            Step::Nothing(_) => return None,
+        }
+    }
+}
+
+fn name(author: &str, route: usize) -> String {
+    format!("httproute/{author}/r{route}/0")
+}
+
+fn of<'a>(config: &'a RouteConfiguration, host: &str) -> Option<&'a VirtualHost> {
+    config.virtual_hosts.iter().find(|found| found.name == host)
+}
+
+fn good_hosts(count: usize) -> Vec<VirtualHost> {
+    let one = |at: usize| host(&format!("a{at}"), vec![route(&name(&format!("alice{at}"), 0), "/", "fine")]);
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn a_new_client_gets_everything_but_the_refused_route() {
+    let mut hosts = good_hosts(1000);
+    let bad = vec![route(&name("mallory", 0), "/a", POISON), route(&name("mallory", 1), "/b", "fine")];
+    hosts.push(host("mallory", bad));
+    let found = divide(&table(hosts.clone()), None, |_| {}).expect("it is divided");
+    assert!(found.sent < 20, "{} responses", found.sent);
+    for good in &hosts[..1000] {
+        assert_eq!(of(&found.running, &good.name), Some(good));
+    }
+    let mallory = of(&found.running, "mallory").expect("it is served");
+    let actions: Vec<u32> = mallory
+        .routes
+        .iter()
+        .filter_map(|route| match &route.action {
+            Some(Action::DirectResponse(answer)) => Some(answer.status),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(actions, [500, 200], "the refused one answers 500, the other is as written");
+    assert_eq!(found.held.len(), 1);
+    assert_eq!((&*found.held[0].routes[0], found.held[0].remedy), (&*name("mallory", 0), Remedy::Answer));
+}
+
+#[test]
+fn a_route_whose_match_is_refused_is_left_out() {
+    let bad = vec![route(&name("mallory", 0), POISON, "fine"), route(&name("mallory", 1), "/b", "fine")];
+    let mut hosts = good_hosts(3);
+    hosts.push(host("mallory", bad));
+    let found = divide(&table(hosts), None, |_| {}).expect("it is divided");
+    assert_eq!(of(&found.running, "mallory").expect("it is served").routes.len(), 1);
+    assert_eq!(found.held[0].remedy, Remedy::Omit);
+}
+
+#[test]
+fn a_virtual_host_of_one_author_goes_on_as_it_was_and_the_others_change() {
+    let mut before = good_hosts(10);
+    before.push(host("mallory", vec![route(&name("mallory", 0), "/", "old")]));
+    let mut after = before.clone();
+    after[3].routes[0] = route(&name("alice3", 0), "/new", "new");
+    after[10].routes[0] = route(&name("mallory", 0), "/", POISON);
+    let (had, whole) = (table(before.clone()), table(after.clone()));
+    let unharmed = |taken: &RouteConfiguration| {
+        assert_eq!(taken.virtual_hosts.len(), 11, "nobody is without a host for a moment");
+        assert_eq!(of(taken, "a0"), Some(&before[0]));
+        assert_eq!(of(taken, "mallory"), Some(&before[10]));
+    };
+    let found = divide(&whole, Some(&had), unharmed).expect("it is divided");
+    assert_eq!(of(&found.running, "a3"), Some(&after[3]));
+    assert_eq!(of(&found.running, "mallory"), Some(&before[10]));
+    assert_eq!((found.held.len(), found.held[0].remedy), (1, Remedy::Keep));
+    assert!(found.sent <= 3, "{} responses", found.sent);
+}
+
+#[test]
+fn who_shares_a_virtual_host_with_the_culprit_changes_as_ever() {
+    let shared = |alice: &str, mallory: &str| {
+        let routes = vec![route(&name("alice", 0), "/a", alice), route(&name("mallory", 0), "/m", mallory)];
+        table(vec![host("shared", routes)])
+    };
+    let (had, whole) = (shared("old", "old"), shared("new", POISON));
+    let found = divide(&whole, Some(&had), |_| {}).expect("it is divided");
+    let routes = &of(&found.running, "shared").expect("it is served").routes;
+    assert_eq!(routes[0], route(&name("alice", 0), "/a", "new"));
+    assert_eq!(routes[1], answered(route(&name("mallory", 0), "/m", POISON)));
+}
+
+#[test]
+fn what_is_refused_is_not_sent_again_with_the_next_version() {
+    let mut hosts = good_hosts(5);
+    hosts.push(host("mallory", vec![route(&name("mallory", 0), "/", POISON)]));
+    let whole = table(hosts.clone());
+    let Some(found) = divide(&whole, None, |_| {}) else { panic!("it is divided") };
+    let mut division = Division {
+        version: whole.version().into(),
+        running: None,
+        held: found.held,
+        kept: BTreeMap::new(),
+        search: None,
+    };
+    hosts[0].routes[0] = route(&name("alice0", 0), "/", "new");
+    let sent = division.without_held(&table(hosts.clone())).expect("some of it is known to be refused");
+    verdict(&sent).expect("it is taken at once");
+    assert_eq!(of(&decoded(&sent), "a0"), Some(&hosts[0]));
+    hosts[5].routes[0] = route(&name("mallory", 0), "/", "mended");
+    assert!(division.without_held(&table(hosts.clone())).is_none(), "what is mended is tried");
+    division.forget_gone(&table(hosts));
+    assert!(division.held.is_empty());
+}
+
+#[test]
+fn one_author_with_a_thousand_refused_routes_costs_a_bounded_number_of_responses() {
+    let mut hosts = good_hosts(200);
+    let bad = |at: usize| host(&format!("m{at}"), vec![route(&name("mallory", at), "/", POISON)]);
+    hosts.extend((0..1000).map(bad));
+    let found = divide(&table(hosts.clone()), None, |_| {}).expect("it is divided");
+    assert!(found.sent < 200, "{} responses", found.sent);
+    assert!(hosts[..200].iter().all(|good| of(&found.running, &good.name) == Some(good)));
+}
+
+fn any_table() -> impl Strategy<Value = Vec<VirtualHost>> {
+    let texts = prop_oneof![4 => Just("fine"), 2 => Just("other"), 1 => Just(POISON)];
+    let paths = prop_oneof![6 => Just("/a"), 1 => Just(POISON)];
+    let one = (0..3usize, 0..3usize, paths, texts)
+        .prop_map(|(author, index, path, text)| route(&name(["alice", "bob", "mallory"][author], index), path, text));
+    let hosts = prop::collection::btree_map(0..6u8, prop::collection::vec(one, 0..4), 1..6);
+    let odd = prop::option::weighted(0.1, 0..6u8);
+    (hosts, odd).prop_map(|(hosts, odd)| {
+        let mut made: Vec<_> = hosts.into_iter().map(|(at, routes)| host(&format!("h{at}"), routes)).collect();
+        if let Some(odd) = odd {
+            let at = usize::from(odd) % made.len();
+            made[at].domains.push(if odd % 2 == 0 { POISON.into() } else { "h0".into() });
+        }
+        made
+    })
+}
+
+proptest! {
+    /// Whatever is refused, what is found is taken, has all that is not refused of authors who share nothing with a
+    /// culprit, and nobody who was served is without a virtual host for a moment.
+    #[test]
+    fn nobody_who_shares_nothing_with_a_culprit_is_harmed(before in any_table(), after in any_table()) {
+        let (had, whole) = (table(before.clone()), table(after.clone()));
+        prop_assume!(verdict(&whole).is_err());
+        let had = verdict(&had).is_ok().then_some(&had);
+        let clean = |host: &VirtualHost| {
+            verdict(&table(vec![host.clone()])).is_ok()
+                && after.iter().all(|other| other.name == host.name || other.domains.iter().all(|d| !host.domains.contains(d)))
+        };
+        let steady: Vec<&VirtualHost> = match had {
+            Some(_) => before.iter().filter(|host| clean(host) && after.contains(host)).collect(),
+            None => Vec::new(),
+        };
+        let found = divide(&whole, had, |taken| {
+            for host in &steady {
+                assert_eq!(of(taken, &host.name), Some(*host));
+            }
+        });
+        let found = found.expect("a table without virtual hosts is taken");
+        for host in after.iter().filter(|host| clean(host)) {
+            prop_assert_eq!(of(&found.running, &host.name), Some(host));
+        }
+        for part in &found.held {
+            let host = after.iter().find(|host| host.name == part.virtual_host).expect("it is there");
+            let culprit = host.routes.iter().any(|r| verdict(&table(vec![self::host("x", vec![r.clone()])])).is_err());
+            prop_assert!(culprit || !clean(host), "{:?} is not to blame", part);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Dividing a refused route configuration with its client.
+
+use super::*;
+use crate::division::{Division, Search, Step, parts};
+
+impl Session {
+    /// Begins to look for the culprits in a resource that was refused alone. Whether it can be divided.
+    pub(super) fn divide(&mut self, kind: Kind, whole: &Arc<Resource>, text: &Arc<str>, tables: &Tables) -> bool {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let known = sub.divisions.get(whole.name());
+        let had = known.and_then(|division| division.running.as_ref());
+        let had = had.or_else(|| tables.table(kind).good(whole.name())).cloned();
+        let Some((search, step)) = Search::begin(whole, had.as_deref(), text) else { return false };
+        let division = sub.divisions.entry(whole.shared_name().clone()).or_insert_with(|| Division {
+            version: "".into(),
+            running: None,
+            held: Vec::new(),
+            kept: BTreeMap::new(),
+            search: None,
+        });
+        division.search = Some(search);
+        self.go_on(kind, whole, step, tables);
+        true
+    }
+
+    /// The client took a resource without some of its parts.
+    pub(super) fn part_accepted(&mut self, kind: Kind, whole: &Arc<Resource>, sent: Arc<Resource>, tables: &Tables) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        // Without one the name went, or was unsubscribed from, meanwhile.
+        let Some(division) = sub.divisions.get_mut(whole.name()) else { return };
+        match &mut division.search {
+            Some(search) if search.has_sent(&sent) => {
+                let step = search.accepted();
+                self.go_on(kind, whole, step, tables);
+            }
+            _ => {
+                division.search = None;
+                division.version = whole.version().into();
+                division.running = Some(sent);
+                division.forget_gone(whole);
+                self.show_parts(kind, whole.name());
+            }
+        }
+    }
+
+    /// The client refused a resource although some of its parts were left out.
+    pub(super) fn part_refused(
+        &mut self,
+        kind: Kind,
+        (whole, sent): (&Arc<Resource>, &Resource),
+        text: &Arc<str>,
+        tables: &Tables,
+    ) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let Some(division) = sub.divisions.get_mut(whole.name()) else { return };
+        match &mut division.search {
+            Some(search) if search.has_sent(sent) => {
+                let step = search.refused(text);
+                self.go_on(kind, whole, step, tables);
+            }
+            _ => {
+                if !self.divide(kind, whole, text, tables) {
+                    self.hold_back(kind, whole, text.clone(), tables);
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, kind: Kind, whole: &Arc<Resource>, step: Step, tables: &Tables) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        match step {
+            Step::Try(sent) => sub.probes.push_back(vec![Item::Part { whole: whole.clone(), sent }]),
+            Step::Found { held, kept, running } => {
+                let version = whole.version().into();
+                let found = Division { version, running: Some(running), held, kept, search: None };
+                sub.divisions.insert(whole.shared_name().clone(), found);
+                self.show_parts(kind, whole.name());
+            }
+            Step::Nothing(text) => {
+                sub.divisions.remove(whole.name());
+                self.hold_back(kind, whole, text, tables);
+            }
+        }
+    }
+
+    /// Tells which parts are held back.
+    fn show_parts(&mut self, kind: Kind, name: &str) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let Some((name, division)) = sub.divisions.get_key_value(name) else { return };
+        let parts = parts(&division.held);
+        let (name, version) = (name.clone(), division.version.clone());
+        self.effects.push(Effect::Divided { kind, name, version, parts });
+    }
+}
