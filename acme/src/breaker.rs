@@ -16,8 +16,9 @@ use crate::plan::{Order, Step, Wanted};
 const TRIPS_AT: u32 = 5;
 /// An account that is refused is refused to everybody: less is needed to be sure.
 const ACCOUNT_TRIPS_AT: u32 = 3;
-/// Of so many certificates they must be: what fails for one alone is its own trouble, and waits by itself.
-const LEAST_CERTIFICATES: usize = 2;
+/// Of so many certificates they must be, or for a DNS provider of so many zones: what fails for one alone is its own
+/// trouble, and waits by itself.
+const LEAST: usize = 2;
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: SignedDuration = SignedDuration::from_mins(10);
 /// An account is mended by people.
@@ -32,15 +33,30 @@ pub(crate) struct Breakers(BTreeMap<String, BTreeMap<Dependency, Breaker>>);
 #[derive(Clone, Debug)]
 struct Breaker {
     failures: u32,
-    of: BTreeSet<CertificateId>,
+    /// The certificates, or zones, it failed for.
+    of: BTreeSet<String>,
     open_until: Timestamp,
     last: String,
 }
 
 impl Breaker {
+    fn fail(&mut self, dependency: &Dependency, whom: &str, message: &str, now: Timestamp) {
+        self.failures = self.failures.saturating_add(1);
+        if self.of.len() < LEAST {
+            self.of.insert(whom.to_owned());
+        }
+        message.clone_into(&mut self.last);
+        // Those that were under way when it opened do not make it longer.
+        if self.is_tripped(dependency) && now >= self.open_until {
+            let longest = if *dependency == Dependency::Account { LONGEST_ACCOUNT } else { LONGEST };
+            let doublings = self.failures.saturating_sub(TRIPS_AT).min(7);
+            self.open_until = now + (SHORTEST * 2i32.pow(doublings)).min(longest);
+        }
+    }
+
     fn is_tripped(&self, of: &Dependency) -> bool {
         let least = if *of == Dependency::Account { ACCOUNT_TRIPS_AT } else { TRIPS_AT };
-        self.failures >= least && self.of.len() >= LEAST_CERTIFICATES
+        self.failures >= least && self.of.len() >= LEAST
     }
 }
 
@@ -64,23 +80,29 @@ impl Breakers {
             }
             return;
         };
-        let fresh = || Breaker { failures: 0, of: BTreeSet::new(), open_until: Timestamp::MIN, last: String::new() };
         let breakers = self.0.entry(issuer.to_owned()).or_default();
         if *dependency == Dependency::Account {
             // It answers, if only to refuse.
             breakers.remove(&Dependency::Ca);
         }
-        let breaker = breakers.entry(dependency.clone()).or_insert_with(fresh);
-        breaker.failures = breaker.failures.saturating_add(1);
-        if breaker.of.len() < LEAST_CERTIFICATES {
-            breaker.of.insert(id.clone());
-        }
-        breaker.last.clone_from(&failure.message);
-        // Those that were under way when it opened do not make it longer.
-        if breaker.is_tripped(dependency) && now >= breaker.open_until {
-            let longest = if *dependency == Dependency::Account { LONGEST_ACCOUNT } else { LONGEST };
-            let doublings = breaker.failures.saturating_sub(TRIPS_AT).min(7);
-            breaker.open_until = now + (SHORTEST * 2i32.pow(doublings)).min(longest);
+        let mut fails = |dependency: Dependency, whom: &str| {
+            let fresh =
+                || Breaker { failures: 0, of: BTreeSet::new(), open_until: Timestamp::MIN, last: String::new() };
+            let breaker = breakers.entry(dependency.clone()).or_insert_with(fresh);
+            breaker.fail(&dependency, whom, &failure.message, now);
+        };
+        match dependency {
+            // A provider that fails for one zone may serve the others.
+            Dependency::Provider(provider) => {
+                let names = serves.iter().flat_map(|wish| wish.names.iter());
+                let blamed = names.filter(|name| failure.culprits.iter().any(|culprit| culprit == name.as_str()));
+                for name in blamed {
+                    let Dependency::Zone(zone) = Dependency::zone_of(name) else { continue };
+                    fails(dependency.clone(), &zone);
+                    fails(Dependency::ProviderOf(provider.clone(), zone), id.as_str());
+                }
+            }
+            dependency => fails(dependency.clone(), id.as_str()),
         }
     }
 
@@ -161,12 +183,8 @@ impl Breakers {
     }
 }
 
-/// Names of an issuer with a DNS provider are all proven by it.
 fn depends(wish: &Wanted, dependency: &Dependency) -> bool {
-    match dependency {
-        Dependency::Ca | Dependency::Account | Dependency::Provider(_) => true,
-        Dependency::Zone(_) => wish.names.iter().any(|name| Dependency::zone_of(name) == *dependency),
-    }
+    wish.names.iter().any(|name| dependency.is_of(name))
 }
 
 fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String {
@@ -175,6 +193,9 @@ fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String 
         Dependency::Ca => format!("{issuer} does not answer, {failures} attempts in a row: {last}"),
         Dependency::Account => format!("{issuer} refuses its account, {failures} attempts in a row: {last}"),
         Dependency::Provider(name) => format!("the DNS provider {name} fails, {failures} attempts in a row: {last}"),
+        Dependency::ProviderOf(name, zone) => {
+            format!("the DNS provider {name} fails for {zone}, {failures} attempts in a row: {last}")
+        }
         Dependency::Zone(zone) => {
             format!("the name servers of {zone} do not answer, {failures} attempts in a row: {last}")
         }
@@ -211,8 +232,13 @@ mod tests {
 
     /// Fails `n` times in a row, for one host after the other.
     fn fail(breakers: &mut Breakers, failure: &Failure, n: usize, now: Timestamp) {
-        for wish in hosts().iter().cycle().take(n) {
-            breakers.note(&wish.id, std::slice::from_ref(wish), Some(failure), now);
+        fail_for(breakers, &hosts(), failure, n, now);
+    }
+
+    fn fail_for(breakers: &mut Breakers, hosts: &[Wanted], failure: &Failure, n: usize, now: Timestamp) {
+        for wish in hosts.iter().cycle().take(n) {
+            let failure = failure.clone().by(wish.names.to_strings());
+            breakers.note(&wish.id, std::slice::from_ref(wish), Some(&failure), now);
         }
     }
 
@@ -261,13 +287,21 @@ mod tests {
     }
 
     #[test]
+    fn a_provider_that_fails_for_one_zone_is_asked_for_the_others() {
+        let (mut breakers, provider) = (Breakers::default(), silent(Dependency::Provider("rfc2136".to_owned())));
+        fail_for(&mut breakers, &hosts()[..5], &provider, 20, start());
+        assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
+        // It fails for another zone, too.
+        fail_for(&mut breakers, &hosts()[5..6], &provider, 1, start());
+        assert_eq!(go(&breakers, start()).len(), 0);
+    }
+
+    #[test]
     fn what_fails_for_one_host_alone_is_its_own_trouble() {
         for dependency in [Dependency::Ca, Dependency::Provider("rfc2136".to_owned())] {
             let mut breakers = Breakers::default();
             let one = wish("h1.bad.example");
-            for _ in 0..20 {
-                breakers.note(&one.id, std::slice::from_ref(&one), Some(&silent(dependency.clone())), start());
-            }
+            fail_for(&mut breakers, std::slice::from_ref(&one), &silent(dependency), 20, start());
             assert_eq!(go(&breakers, start()).len(), 10);
         }
         let mut breakers = Breakers::default();

@@ -149,6 +149,24 @@ impl Budget {
         }
     }
 
+    /// An order that was counted was refused: the CA does not count it either.
+    pub fn refund(&mut self, names: &Names, exempt: Exempt) {
+        let mut back = |scope: Scope, rate: Option<Rate>| {
+            if let (Some(rate), Some(full_at)) = (rate, self.full_at.get_mut(&scope)) {
+                *full_at -= rate.interval();
+            }
+        };
+        if exempt == Exempt::Nothing {
+            back(Scope::Orders, self.limits.orders);
+            for domain in domains(names) {
+                back(Scope::Domain(domain.to_owned()), self.limits.domain);
+            }
+        }
+        if exempt != Exempt::Ari {
+            back(Scope::set(names), self.limits.set);
+        }
+    }
+
     /// An authorization failed.
     pub fn spend_failure(&mut self, name: &DnsName, now: Timestamp) {
         self.take(Scope::Failures(name.base().to_owned()), self.limits.failures, now);
@@ -366,6 +384,18 @@ mod tests {
         assert!(wait.to_string().contains("example1.com"));
         assert!(budget.admits(&host(2), Exempt::Nothing, Reserve::Ordinary, at(0)).is_ok());
         assert!(budget.admits(&host(1), Exempt::Nothing, Reserve::Ordinary, at(500)).is_ok());
+    }
+
+    #[test]
+    fn an_order_that_was_refused_is_not_counted() {
+        for exempt in [Exempt::Nothing, Exempt::Renewal, Exempt::Ari] {
+            let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+            budget.spend(&host(1), Exempt::Nothing, at(0));
+            let before = budget.clone();
+            budget.spend(&host(1), exempt, at(0));
+            budget.refund(&host(1), exempt);
+            assert_eq!(budget, before, "{exempt:?}");
+        }
     }
 
     #[test]

@@ -35,18 +35,31 @@ pub enum Dependency {
     Account,
     /// A DNS provider, by its name.
     Provider(String),
+    /// A DNS provider as far as one zone goes: its name, and the zone's.
+    ProviderOf(String, String),
     /// The name servers of a zone, by the name of the zone.
     Zone(String),
+}
+
+fn zone(name: &DnsName) -> &str {
+    let base = name.base();
+    let parent = base.split_once('.').map_or(base, |(_, parent)| parent);
+    if base == name.registered_domain() { base } else { parent }
 }
 
 impl Dependency {
     /// The name servers that a name depends on, by the zone that it most likely lies in: the parent of a host name, and a
     /// registered domain itself.
     pub fn zone_of(name: &DnsName) -> Self {
-        let base = name.base();
-        let parent = base.split_once('.').map_or(base, |(_, parent)| parent);
-        let zone = if base == name.registered_domain() { base } else { parent };
-        Self::Zone(zone.to_owned())
+        Self::Zone(zone(name).to_owned())
+    }
+
+    /// Does a name depend on it? Names of an issuer with a DNS provider are all proven by it.
+    pub fn is_of(&self, name: &DnsName) -> bool {
+        match self {
+            Self::Ca | Self::Account | Self::Provider(_) => true,
+            Self::Zone(of) | Self::ProviderOf(_, of) => zone(name) == of,
+        }
     }
 }
 

@@ -45,8 +45,22 @@ impl Run<'_> {
                 self.save().await?;
                 continue;
             }
+            if matches!(error, instant_acme::Error::Api(_)) && matches!(exchange.status, 400..500) {
+                self.refund().await;
+            }
             return Err(self.refused(&error).await);
         }
+    }
+
+    /// What was refused is not counted: the names that are not at fault may need it.
+    async fn refund(&mut self) {
+        let (names, exempt) = (self.record.names.clone(), self.exempt());
+        self.issuer.with_budget(|b| b.refund(&names, exempt));
+        self.record.charged = false;
+        if let Err(error) = self.save().await {
+            tracing::warn!(issuer = self.issuer.config.name, %error, "a refused order could not be written");
+        }
+        self.write_budget().await;
     }
 
     /// A profile that must be there is looked for in the order as well: a CA without profiles ignores the wish.

@@ -13,7 +13,7 @@ use super::problem::{is_kind, of_account, of_problem, of_protocol};
 use super::record::{OrderRecord, remove_traces};
 use super::{AcmeIssuer, authorize, of_storage};
 use crate::account::Account;
-use crate::budget::Reserve;
+use crate::budget::{Exempt, Reserve};
 use crate::certificate::{IssuedCertificate, leads_to};
 use crate::client::Handle;
 use crate::failure::{Class, Failure};
@@ -333,6 +333,10 @@ impl<'a> Run<'a> {
         self.settle().await?;
         self.written = true;
         Ok(())
+    }
+
+    pub(super) fn exempt(&self) -> Exempt {
+        self.request.exempt
     }
 
     /// Counts the order before it is placed: a limit overrun by a crash would be worse than one count too many.
