@@ -1,16 +1,21 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
+mod issuer_use;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use acme::Denied;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
 use crate::certificates::{
-    Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from,
+    Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
 use crate::limits::Limits;
+
+pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -118,6 +123,9 @@ pub struct Acme {
     /// Where DNS is asked [default: the machine's resolvers]; may be repeated
     #[arg(long = "acme-resolver", value_name = "IP:PORT")]
     pub acme_resolvers: Vec<SocketAddr>,
+    /// Private network where authoritative name servers may be asked all the same; may be repeated
+    #[arg(long = "acme-allowed-network", value_name = "CIDR")]
+    pub acme_allowed_networks: Vec<IpNet>,
     /// Directory for a trial after a first failure
     #[arg(long, value_name = "URL", requires = "acme_directory")]
     pub acme_trial: Option<String>,
@@ -195,6 +203,12 @@ pub struct Standalone {
     pub acme: Acme,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub internal_ca: InternalCa,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -219,12 +233,6 @@ pub enum TenantDirectories {
     Known,
     /// Any: the controller connects to whatever a tenant names, but for --tenant-denied-networks
     Any,
-}
-
-/// Loopback, link-local (where clouds answer for their credentials), and what is nobody's.
-fn denied_networks() -> Vec<IpNet> {
-    let all = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "::/128", "::1/128", "fe80::/10", "fd00:ec2::254/128"];
-    all.map(|network| network.parse().expect("a network")).to_vec()
 }
 
 /// `controller`
@@ -267,10 +275,14 @@ pub struct Controller {
     /// Which ACME directories TenantGateways may name by gatewright.io/acme-directory
     #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
     pub tenant_acme_directories: TenantDirectories,
-    /// Networks that nothing is sent to because a TenantGateway names it: directories of --tenant-acme-directories any, and
-    /// name servers of rfc2136. Add those of pods and Services; what is given takes the place of the default
-    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = denied_networks())]
+    /// Networks that nothing is sent to because a tenant names it: directories of --tenant-acme-directories any, name servers
+    /// of rfc2136, and those of tenants' zones. Add those of pods and Services where they are public; what is given takes the
+    /// place of the default
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = Denied::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
+    /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub tenant_allowed_networks: Vec<IpNet>,
     /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
     /// here [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
@@ -297,6 +309,12 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub internal_ca: InternalCa,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -332,6 +350,9 @@ pub struct Translate {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
 }
 
 /// `lint`
@@ -359,6 +380,9 @@ pub struct Lint {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
 }
 
 /// `status`
@@ -532,6 +556,7 @@ impl Acme {
             addresses: self.acme_addresses.clone(),
             resolvers: self.acme_resolvers.clone(),
             trial: self.acme_trial.clone(),
+            allowed_networks: self.acme_allowed_networks.iter().copied().map(Network).collect(),
             ..IssuerSettings::default()
         };
         settings.check("--acme-")?;

@@ -31,7 +31,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Recording, Settings};
+use crate::translate::{Fleet, Recording, Settings, Unlisted};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -118,6 +118,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         limits: options.limits,
         recording: Recording::Elsewhere,
         hold: u64::from(options.hostname_hold) * 3600,
+        issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
@@ -128,8 +129,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
     let denied = Denied::new(options.tenant_denied_networks.iter().copied());
-    let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied };
-    let trade = Trade { namespace: options.namespace.clone(), issuers, at_once: ORDERS, places };
+    let denied = denied.allowing(options.tenant_allowed_networks.iter().copied());
+    let authorities = denied.clone();
+    let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied, authorities };
+    let authority = options.internal_ca.limits();
+    let trade = Trade { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), trade, term.clone());
     let (desk, answered) = (issuance.desk(), issuance.answered());
     let mut cluster = Cluster::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
@@ -208,9 +212,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(told) = told.recv() => cluster.take_told(told, now(&term)),
             Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
-            Some(Where { host, answer }) = places_asked.recv() => {
+            Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
-                let _ = answer.send(cluster.addresses_of(&host));
+                let _ = answer.send(cluster.addresses_of(&host, thumbprint.as_deref()));
             }
             ended = cluster.next() => cluster.take_ended(ended, now(&term)),
             changed = term.changed() => {

@@ -17,7 +17,7 @@ use gatewright::offline;
 use gatewright::run::{self, CONTROLLER, table};
 use gatewright::standalone::{ask, tell};
 use gatewright::tenancy;
-use gatewright::translate::{Change, Settings};
+use gatewright::translate::{Change, Settings, Unlisted};
 use gatewright::{controller, drain};
 use serde_json::{Value, json};
 use tracing::warn;
@@ -146,7 +146,9 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
 
 fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
-    let settings = Settings { limits: options.limits, ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]) };
+    let issuers = options.issuer_use.rules_alone(Unlisted::Everybody);
+    let settings =
+        Settings { issuers, limits: options.limits, ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]) };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
     let place = |path: &Path, line: usize| (path.display().to_string(), line);
@@ -183,7 +185,8 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     for problem in &problems {
         warn!("{problem}");
     }
-    let settings = Settings { limits: options.limits, ..Settings::new(CONTROLLER, options.addresses.clone()) };
+    let issuers = options.issuer_use.rules_alone(Unlisted::Everybody);
+    let settings = Settings { issuers, limits: options.limits, ..Settings::new(CONTROLLER, options.addresses.clone()) };
     let tenancy = run::tenancy_settings(&options.tenants);
     let told =
         offline::translate(objects, settings, tenancy, SystemTime::now()).context("rendering what Envoy would get")?;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::inputs::{Gate, Kind, ListenerSet, Namespace, Object, ObjectKey, Route};
+use crate::inputs::{Gate, Kind, ListenerSet, Namespace, Object, ObjectKey, Route, Secret};
 use crate::model::ObjectName;
 use crate::tenancy::{
     self, Brought, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, Tenancy, names, tenant_of,
@@ -102,6 +102,10 @@ impl Pipeline {
                     self.namespaces.remove(&key.name.name);
                     batch.namespaces.insert(key.name.name.clone());
                 }
+                Change::Put(Object::Secret(secret)) => {
+                    let secret = self.keep_last_good(secret.clone(), &batch, now);
+                    batch.put(Change::Put(Object::Secret(secret)));
+                }
                 Change::Put(Object::ListenerSet(set)) => {
                     self.withheld.remove(&set.meta.name);
                     batch.put(change);
@@ -172,6 +176,17 @@ impl Pipeline {
             }
             asked.push(tenancy::Change::Existing(derived, there));
         }
+    }
+
+    /// A Secret with the certificate that it had before, where it has none now that can be served. One that was deleted meanwhile
+    /// has no certificate from before.
+    fn keep_last_good(&self, secret: Secret, batch: &Batch, now: SystemTime) -> Secret {
+        let before = match batch.changes.get(&ObjectKey::new(Kind::Secret, secret.name.clone())) {
+            Some(Change::Put(Object::Secret(before))) => Some(before),
+            Some(_) => None,
+            None => self.engine.store().secret(&secret.name).map(Arc::as_ref),
+        };
+        secret.following(before, now)
     }
 
     /// What is in the Secrets that TenantGateways come to name, whenever those came.

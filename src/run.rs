@@ -32,7 +32,7 @@ use crate::standalone::{
 };
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Change, Protocol, Settings};
+use crate::translate::{Change, Protocol, Settings, Unlisted};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -98,8 +98,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let cache = Cache::new();
     let view = View::new("standalone");
+    let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
     let settings = Settings {
         limits: options.limits,
+        issuers,
         believes_creation_times: false,
         hold: u64::from(options.tenants.hostname_hold) * 3600,
         ..Settings::new(CONTROLLER, options.addresses.clone())
@@ -133,6 +135,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             http_port: tenancy_http_port,
             // Manifests are the operator's own.
             denied: Denied::default(),
+            authorities: Denied::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
@@ -250,9 +253,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 site.settle();
             }
             Some(ask) = questions.recv() => site.answer(ask),
-            Some(Where { host, answer }) = places_asked.recv() => {
+            Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
+                let engine = site.live.engine();
+                let addresses = match thumbprint {
+                    Some(thumbprint) => engine.addresses_of_challenge(&host, &thumbprint),
+                    None => engine.addresses_of(&host),
+                };
                 // Whoever asked may be gone.
-                let _ = answer.send(site.live.engine().addresses_of(&host));
+                let _ = answer.send(addresses);
             }
             Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
             _ = beats.tick() => {}
@@ -274,7 +282,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 /// The desk for certificates, with what is kept in the private directory.
 async fn desk(options: &cli::Standalone, dir: &std::path::Path, places: mpsc::Sender<Where>) -> Result<Desk> {
     let authority = Authority::open(dir.join("ca"), Timestamp::now());
-    let authority = Arc::new(authority.map_err(|text| anyhow!("the internal CA: {text}"))?);
+    let authority = authority.map_err(|text| anyhow!("the internal CA: {text}"))?;
+    let authority = Arc::new(authority.within(options.internal_ca.limits()));
     let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
     let issuers = options.acme.issuers()?;
     let places = Some(places);

@@ -283,9 +283,7 @@ impl Keeper {
         self.tidy(wanted.iter().map(|w| w.id.clone()).chain(going).collect(), now).await;
         let mut going = Going::default();
         loop {
-            while going.count() < self.at_once
-                && let Some(job) = jobs.pop_front()
-            {
+            while let Some(job) = going.admit(&mut jobs, self.at_once) {
                 going.begin(self, job, now);
             }
             let Some((id, result)) = going.next().await else { break };

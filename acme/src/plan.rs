@@ -203,6 +203,7 @@ pub fn plan_with<'a>(
     }
     due.extend(pack(missing, progress, budgets, now));
     due.sort_by(|a, b| a.rank().cmp(&b.rank()));
+    let due = in_turn(due);
 
     let mut budgets = budgets.clone();
     let mut steps = Vec::with_capacity(wanted.len());
@@ -405,6 +406,23 @@ impl<'a> Candidate<'a> {
         }
         Ok(Order { id, names: self.names, serves: self.serves, replaces: self.replaces, reason: self.reason, exempt })
     }
+}
+
+/// Orders of equal urgency in turn, one of each tenant: who wants many takes neither the place nor the budget of who wants one.
+/// Of one tenant they stay in their order.
+fn in_turn(due: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
+    let mut counts: HashMap<(Reason, &str), usize> = HashMap::new();
+    let mut numbered: Vec<_> = due
+        .into_iter()
+        .map(|candidate| {
+            let count = counts.entry((candidate.reason, candidate.serves[0].tenant.as_str())).or_default();
+            *count += 1;
+            (candidate.reason, *count, candidate)
+        })
+        .collect();
+    // A stable sort: of those with one number the more urgent stays ahead.
+    numbered.sort_by_key(|(reason, number, _)| (*reason, *number));
+    numbered.into_iter().map(|(.., candidate)| candidate).collect()
 }
 
 /// Makes orders of wishes without a certificate: one each while the budget lasts, else packed: names of one

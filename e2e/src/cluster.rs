@@ -143,6 +143,10 @@ impl Cluster {
         if !more.contains(&"--lease-seconds") {
             arguments.extend(["--lease-seconds", "3"]);
         }
+        if !more.contains(&"--max-routes-per-namespace") {
+            // Measurements have them all in one.
+            arguments.extend(["--max-routes-per-namespace", "100000"]);
+        }
         arguments.extend(more);
         Gatewright::start(&arguments)
     }

@@ -60,6 +60,8 @@ pub struct Behaviour {
     pub lost_authorizations: u32,
     /// Certificates come without the one that signed them.
     pub leaf_only: bool,
+    /// Authorizations are about this name, whatever was ordered.
+    pub foreign: Option<String>,
 }
 
 /// How a new order is refused.
@@ -94,6 +96,8 @@ pub struct Counts {
     pub asked: usize,
     /// Names whose authorizations were deactivated.
     pub deactivated: BTreeSet<String>,
+    /// Challenges that it was told to look at.
+    pub challenges: usize,
 }
 
 /// The public key of an account (RFC 7518, 6.2 and 6.3).
@@ -394,6 +398,7 @@ impl State {
             ["challenge", id, index] => {
                 let (id, index) = (number(id)?, number(index)?);
                 let failing = self.behaviour.failing.clone();
+                self.counts.challenges += 1;
                 let order = self.orders.get_mut(id).context("no such order")?;
                 order.accepted.insert(index);
                 order.failed |= failing.contains(&order.names[index]);
@@ -527,6 +532,7 @@ impl State {
             (true, false) if self.behaviour.stuck.contains(name) => "pending",
             (true, false) => "valid",
         };
+        let name = self.behaviour.foreign.as_ref().unwrap_or(name);
         let bare = name.strip_prefix("*.").unwrap_or(name);
         let mut challenges = vec![self.challenge(id, index, "dns-01")];
         if bare == name {

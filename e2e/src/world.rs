@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use gatewright::inputs::Object;
+use gatewright::limits::Limits;
 use gatewright::publish;
 use gatewright::translate::{Change, Delta, Engine, Settings};
 use serde_json::{Value, json};
@@ -44,7 +45,8 @@ impl World {
         let socket = dir.path().join("xds.sock");
         let cache = Cache::new();
         let view = View::new("test");
-        let settings = Settings::new(CONTROLLER, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]);
+        let settings =
+            Settings { limits: Limits::NONE, ..Settings::new(CONTROLLER, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) };
         let mut engine = Engine::new(settings);
         let delta = engine.apply(changes, SystemTime::now());
         let generation = cache.publish(&view, publish::update(&delta));

@@ -515,3 +515,30 @@ fn killed_at_every_write_there_is_one_order_one_certificate_no_lost_key_and_no_o
         Ok(())
     })
 }
+
+#[test]
+fn a_ca_that_asks_for_a_proof_of_another_name_gets_none_and_the_order_is_given_up() -> Result<()> {
+    run(async {
+        for host in ["a.example.com", "*.example.com"] {
+            let rig = Rig::start().await?;
+            let records = tempfile::tempdir()?;
+            let dns = Arc::new(FileDns(records.path().to_path_buf()));
+            let mut config = config(&rig.ca.directory());
+            let (provider, view) = (dns.clone(), dns);
+            let propagation_limit = Duration::from_secs(10);
+            let solver = DnsSolver { provider, view, ttl: 60, propagation_limit, account_label: false };
+            config.solvers = Solvers { dns: Some(solver), ..Solvers::default() };
+            let issuer = AcmeIssuer::open(config, rig.storage()?).await?;
+            rig.ca.behave(|ca| ca.foreign = Some("victim.example.com".to_owned()));
+            let failure = issuer.issue(&request(host)?).await.expect_err("it asks about a stranger");
+            ensure!(failure.class == Class::Bug && failure.message.contains("victim.example.com"), "{failure:?}");
+            ensure!(std::fs::read_dir(records.path())?.next().is_none(), "a record was written");
+            let counts = rig.ca.counts();
+            ensure!(counts.challenges == 0 && counts.certificates.is_empty(), "{counts:?}");
+            // The next order is another one.
+            rig.ca.behave(|ca| ca.foreign = None);
+            issuer.issue(&request(host)?).await?;
+        }
+        Ok(())
+    })
+}

@@ -12,16 +12,16 @@ use super::book::{Book, Resolved, Whose};
 use super::handout::Handout;
 use super::wish::{IssuerRef, Wish};
 use crate::model::{Hostname, ObjectName};
-use crate::translate::ChallengeAnswer;
+use crate::translate::{Asked, ChallengeAnswer};
 
 /// What is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answers {
     /// By issuer: the installation's by name, those of objects by `namespace/name`.
     issuers: BTreeMap<String, Account>,
-    /// Thumbprints by host, where it is not the issuer's.
+    /// Thumbprints by host and by the namespace that asks for it, where it is not the issuer's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    hosts: BTreeMap<String, Arc<str>>,
+    asked: BTreeMap<String, BTreeMap<String, Arc<str>>>,
 }
 
 /// How an issuer's account answers.
@@ -37,7 +37,7 @@ impl Answers {
     pub(super) fn new(
         before: &Self,
         known: impl IntoIterator<Item = (Whose, Option<ChallengeAnswer>)>,
-        hosts: BTreeMap<String, Arc<str>>,
+        asked: BTreeMap<String, BTreeMap<String, Arc<str>>>,
     ) -> Self {
         let mut issuers = before.issuers.clone();
         for (whose, answer) in known {
@@ -49,7 +49,7 @@ impl Answers {
                 None => drop(issuers.remove(&name(&whose))),
             }
         }
-        Self { issuers, hosts }
+        Self { issuers, asked }
     }
 
     /// Without issuers that nobody asks.
@@ -103,8 +103,8 @@ impl Follower {
         {
             self.book.touch_issuer(&whose(issuer));
         }
-        let hosts: BTreeSet<&String> = before.hosts.keys().chain(self.answers.hosts.keys()).collect();
-        for host in hosts.into_iter().filter(|host| before.hosts.get(*host) != self.answers.hosts.get(*host)) {
+        let hosts: BTreeSet<&String> = before.asked.keys().chain(self.answers.asked.keys()).collect();
+        for host in hosts.into_iter().filter(|host| before.asked.get(*host) != self.answers.asked.get(*host)) {
             if let Ok(host) = Hostname::parse(host) {
                 self.book.touch_host(&host);
             }
@@ -112,12 +112,14 @@ impl Follower {
     }
 
     /// How hosts are answered for, where that is different from before.
-    pub fn changes(&mut self) -> Vec<(Hostname, Option<ChallengeAnswer>)> {
+    pub fn changes(&mut self) -> Vec<(Asked, Option<ChallengeAnswer>)> {
         let answers = &self.answers;
-        let demanded = |host: &Hostname| answers.hosts.get(host.as_str()).cloned();
+        let demanded = |asked: &Asked, _: &[&IssuerRef]| {
+            answers.asked.get(asked.hostname.as_str())?.get(&*asked.namespace).cloned()
+        };
         let settled = self.book.settle(&|issuer| answers.resolve(issuer), &demanded);
         let challenge = |handout| match handout {
-            Handout::Challenge(host, answer) => Some((host, answer)),
+            Handout::Challenge(asked, answer) => Some((asked, answer)),
             Handout::Certificate(..) | Handout::Trouble(..) => None,
         };
         settled.handouts.into_iter().filter_map(challenge).collect()
@@ -166,7 +168,7 @@ mod tests {
 
     fn told(follower: &mut Follower) -> Vec<(String, Option<String>)> {
         let changes = follower.changes().into_iter();
-        changes.map(|(host, a)| (host.as_str().to_owned(), a.map(|a| a.thumbprint.to_string()))).collect()
+        changes.map(|(asked, a)| (asked.hostname.to_string(), a.map(|a| a.thumbprint.to_string()))).collect()
     }
 
     #[test]
@@ -187,7 +189,11 @@ mod tests {
         follower.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
         let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());
         assert_eq!(told(&mut follower), [(a.clone(), Some("one".into())), (b.clone(), Some("two".into()))]);
-        follower.take_in(Answers::new(&none, accounts(), BTreeMap::from([(b.clone(), Arc::from("trial"))])));
+        follower.take_in(Answers::new(
+            &none,
+            accounts(),
+            BTreeMap::from([(b.clone(), BTreeMap::from([("t".to_owned(), Arc::from("trial"))]))]),
+        ));
         assert_eq!(told(&mut follower), [(b.clone(), Some("trial".into()))]);
         follower.take_in(plain);
         assert_eq!(told(&mut follower), [(b.clone(), Some("two".into()))]);

@@ -19,9 +19,27 @@ use zeroize::Zeroizing;
 
 use crate::translate::INTERNAL_CA;
 
+/// For which domains there are internal CAs, and for how many: each has keys of its own, and its root stands in what clients
+/// trust.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorityLimits {
+    /// Certificates are for these domains and names below them; empty: for any.
+    pub domains: Vec<DnsName>,
+    /// As many registered domains have a CA.
+    pub most: usize,
+}
+
+impl Default for AuthorityLimits {
+    fn default() -> Self {
+        // With two roots of a kilobyte for each the bundle is half of what a ConfigMap holds.
+        Self { domains: Vec::new(), most: 256 }
+    }
+}
+
 /// The internal CAs.
 pub struct Authority {
     home: Home,
+    limits: AuthorityLimits,
     cas: RwLock<BTreeMap<String, Arc<InternalCa>>>,
     /// Those that are there and cannot be used, and why: they wait for an operator, and are not made anew.
     damaged: RwLock<BTreeMap<String, String>>,
@@ -48,8 +66,8 @@ impl Authority {
     pub fn open(directory: PathBuf, now: Timestamp) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
-        let home = Home::Directory(directory.clone());
-        let authority = Self { home, cas: RwLock::default(), damaged: RwLock::default() };
+        let (home, limits) = (Home::Directory(directory.clone()), AuthorityLimits::default());
+        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
         for entry in fs::read_dir(&directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.path().join("ca.crt").exists()
@@ -68,8 +86,8 @@ impl Authority {
     /// When one of them cannot be read.
     pub async fn stored(storage: Arc<dyn Storage>, now: Timestamp) -> Result<Self, String> {
         let keys = storage.list(Kind::Authority).await.map_err(|error| error.to_string())?;
-        let home = Home::Storage(storage.clone(), Mutex::default());
-        let authority = Self { home, cas: RwLock::default(), damaged: RwLock::default() };
+        let (home, limits) = (Home::Storage(storage.clone(), Mutex::default()), AuthorityLimits::default());
+        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
         for key in keys {
             match authority.keep(key.name(), now).await {
                 Ok(_) => {}
@@ -125,6 +143,47 @@ impl Authority {
     /// What waits for an operator.
     pub fn troubles(&self) -> Vec<String> {
         self.damaged.read().expect("nobody panics while holding it").values().cloned().collect()
+    }
+
+    /// Within these limits. CAs that are there already stay.
+    pub fn within(self, limits: AuthorityLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Why there are no certificates for some names.
+    fn refusal<'a>(&self, names: &'a Names) -> Option<(String, &'a DnsName)> {
+        let listed = |name: &DnsName| {
+            let is_below = |domain: &DnsName| {
+                let base = name.base();
+                base == domain.as_str() || base.strip_suffix(domain.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            };
+            self.limits.domains.is_empty() || self.limits.domains.iter().any(is_below)
+        };
+        if let Some(name) = names.iter().find(|name| name.is_public_suffix()) {
+            let text =
+                format!("{name} is a public suffix: a CA for it would be one for strangers; use a name below it");
+            return Some((text, name));
+        }
+        if let Some(name) = names.iter().find(|name| !listed(name)) {
+            let domains: Vec<&str> = self.limits.domains.iter().map(DnsName::as_str).collect();
+            let text = format!(
+                "{name} is not in a domain of --internal-ca-domain: it issues for {}; use a name there, or add the domain",
+                domains.join(", ")
+            );
+            return Some((text, name));
+        }
+        let cas = self.cas.read().expect("nobody panics while holding it");
+        let domain = domain(names.first());
+        if !cas.contains_key(&domain) && cas.len() >= self.limits.most {
+            let text = format!(
+                "{domain} would be registered domain {} with a CA of its own, and the limit of --internal-ca-limit is {}; use a \
+                 name in a domain that has one, or raise the limit",
+                cas.len() + 1,
+                self.limits.most
+            );
+            return Some((text, names.first()));
+        }
+        None
     }
 
     /// A certificate for a name with its key, for a server of ours.
@@ -220,9 +279,7 @@ impl Issuer for Authority {
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
         let config = |text: String| Failure::new(Class::Config, format!("{INTERNAL_CA}: {text}"));
-        if let Some(name) = request.names.iter().find(|name| name.is_public_suffix()) {
-            let text =
-                format!("{name} is a public suffix: a CA for it would be one for strangers; use a name below it");
+        if let Some((text, name)) = self.refusal(&request.names) {
             return Err(config(text).by(vec![name.to_string()]));
         }
         let domain = domain(request.names.first());
@@ -302,6 +359,29 @@ mod tests {
         assert_eq!((one.bundle(now), one.bundle(now).matches("BEGIN").count()), (two.bundle(now), 1));
         let again = Authority::stored(storage(), now).await.expect("opens");
         assert_eq!(again.bundle(now), one.bundle(now));
+    }
+
+    #[tokio::test]
+    async fn limits_hold_for_what_is_new_and_roots_in_place_are_told_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let now = Timestamp::now();
+        let domains = ["corp.example", "alice.example.org"].map(|name| DnsName::parse(name).expect("a name")).to_vec();
+        let authority = Authority::open(dir.path().join("ca"), now).expect("opens");
+        let authority = authority.within(AuthorityLimits { domains, most: 1 });
+        for name in ["corp.example", "vault.corp.example", "*.corp.example"] {
+            authority.issue(&request(name, now)).await.expect(name);
+        }
+        for (name, word) in [
+            ("xcorp.example", "--internal-ca-domain: it issues for corp.example, alice.example.org"),
+            ("bob.example.org", "--internal-ca-domain"),
+            ("kubernetes.default.svc", "--internal-ca-domain"),
+            ("www.alice.example.org", "the limit of --internal-ca-limit is 1"),
+        ] {
+            let refused = authority.issue(&request(name, now)).await.expect_err(name);
+            assert!(refused.class == Class::Config && refused.message.contains(word), "{name}: {refused}");
+        }
+        assert_eq!(authority.bundle(now).matches("BEGIN CERTIFICATE").count(), 1);
+        authority.issue(&request("again.corp.example", now)).await.expect("its domain has a CA");
     }
 
     #[tokio::test]

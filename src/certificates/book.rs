@@ -16,7 +16,10 @@ use super::shelf::Shelf;
 use super::wish::{IssuerRef, Wish};
 use crate::model::{Hostname, ObjectName};
 use crate::tenancy::names::issuer as issuer_object;
-use crate::translate::{ChallengeAnswer, Index};
+use crate::translate::{Asked, ChallengeAnswer, Index};
+
+/// The account, by its thumbprint, that one of these issuers was last about to prove a host with.
+pub(super) type Demanded<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
 
 /// The issuer of a wish, as far as planning needs it.
 pub(super) struct Resolved {
@@ -224,15 +227,19 @@ impl Book {
     pub(super) fn settle(
         &mut self,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
-        demanded: &dyn Fn(&Hostname) -> Option<Arc<str>>,
+        demanded: Demanded<'_>,
     ) -> Settled {
         let mut settled = Settled::default();
         for host in std::mem::take(&mut self.hosts) {
-            let answer = self.answer(&host, resolve, demanded);
             if self.by_host.of(&host).next().is_none() {
                 settled.gone.push(host.clone());
             }
-            settled.handouts.extend(self.given.answer(host, answer));
+            let given = self.given.answers_of(&host).map(|(asked, _)| asked.clone());
+            let all: BTreeSet<Asked> = given.chain(self.askers(&host)).collect();
+            for asked in all {
+                let answer = self.answer(&asked, resolve, demanded);
+                settled.handouts.extend(self.given.answer(asked, answer));
+            }
         }
         let mut troubles = Vec::new();
         for secret in std::mem::take(&mut self.touched) {
@@ -283,20 +290,28 @@ impl Book {
         settled
     }
 
-    /// How HTTP-01 is answered for a host: by who is about to prove it, else by its issuer.
+    /// Who asks for a host's certificate.
+    fn askers(&self, host: &Hostname) -> impl Iterator<Item = Asked> {
+        let namespaces = self.by_host.of(host).map(|secret| secret.namespace.clone());
+        namespaces.map(|namespace| Asked { hostname: host.clone(), namespace })
+    }
+
+    /// How HTTP-01 is answered for a host where a namespace has it: by the one of the namespace's issuers that is about to
+    /// prove it, else by the last of them.
     fn answer(
         &self,
-        host: &Hostname,
+        asked: &Asked,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
-        demanded: &dyn Fn(&Hostname) -> Option<Arc<str>>,
+        demanded: Demanded<'_>,
     ) -> Option<ChallengeAnswer> {
-        if !host.is_exact() {
+        if !asked.hostname.is_exact() {
             return None;
         }
-        let wishes = self.by_host.of(host).filter_map(|secret| self.entries.get(secret));
-        let answers = wishes.filter(|entry| entry.names.is_ok());
-        let answer = answers.filter_map(|entry| resolve(&entry.wish.issuer).ok()?.challenge).last()?;
-        Some(ChallengeAnswer { thumbprint: demanded(host).unwrap_or(answer.thumbprint), ..answer })
+        let own = self.by_host.of(&asked.hostname).filter(|secret| secret.namespace == asked.namespace);
+        let wishes = own.filter_map(|secret| self.entries.get(secret)).filter(|entry| entry.names.is_ok());
+        let issuers: Vec<&IssuerRef> = wishes.map(|entry| &entry.wish.issuer).collect();
+        let answer = issuers.iter().filter_map(|issuer| resolve(issuer).ok()?.challenge).last()?;
+        Some(ChallengeAnswer { thumbprint: demanded(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
     }
 
     /// What the keeper is to get under a stable name: for the first wish that can be fulfilled.
@@ -317,20 +332,29 @@ impl Book {
         })
     }
 
-    /// Of some hosts those that another account is about to prove than their issuer's.
+    /// Of some hosts those that another account is about to prove than their issuer's: thumbprints by host and namespace.
     pub(super) fn exceptions(
         &self,
-        demanded: BTreeMap<String, Arc<str>>,
+        hosts: impl IntoIterator<Item = Hostname>,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
-    ) -> BTreeMap<String, Arc<str>> {
-        let usual = |host: &str| self.answer(&Hostname::parse(host).ok()?, resolve, &|_| None);
-        let other = |(host, thumbprint): &(String, Arc<str>)| usual(host).is_some_and(|a| a.thumbprint != *thumbprint);
-        demanded.into_iter().filter(other).collect()
+        demanded: Demanded<'_>,
+    ) -> BTreeMap<String, BTreeMap<String, Arc<str>>> {
+        let mut all: BTreeMap<String, BTreeMap<String, Arc<str>>> = BTreeMap::new();
+        for asked in hosts.into_iter().flat_map(|host| self.askers(&host).collect::<Vec<_>>()) {
+            let usual = self.answer(&asked, resolve, &|_, _| None);
+            if let Some(now) = self.answer(&asked, resolve, demanded)
+                && usual.is_some_and(|usual| usual.thumbprint != now.thumbprint)
+            {
+                let by_namespace = all.entry(asked.hostname.to_string()).or_default();
+                by_namespace.insert(asked.namespace.to_string(), now.thumbprint);
+            }
+        }
+        all
     }
 
     /// The account that answers for a known host.
     pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
-        self.given.challenges.get(host).map(|answer| answer.thumbprint.clone())
+        self.given.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
     }
 
     /// Whether every wish has its certificate, or a reason why not.
@@ -398,7 +422,7 @@ mod tests {
     }
 
     fn settle(book: &mut Book) -> Settled {
-        book.settle(&resolve, &|_| None)
+        book.settle(&resolve, &|_, _| None)
     }
 
     #[test]
@@ -428,8 +452,8 @@ mod tests {
                 matches!(&settle(&mut book).handouts[..], [Handout::Trouble(secret, Some(_))] if *secret == wish(9).secret)
             );
             book.touch_host(&host(11));
-            let other = book.settle(&resolve, &|_| Some("another".into()));
-            assert!(matches!(&other.handouts[..], [Handout::Challenge(h, Some(_))] if *h == host(11)));
+            let other = book.settle(&resolve, &|_, _| Some("another".into()));
+            assert!(matches!(&other.handouts[..], [Handout::Challenge(asked, Some(_))] if asked.hostname == host(11)));
             assert_eq!(book.looked() - before, 3, "{n} wishes");
         }
     }

@@ -111,10 +111,10 @@ impl Desk {
     /// When an issuer's settings make no sense, or storage cannot be read.
     pub async fn open(config: DeskConfig) -> Result<Self, DeskError> {
         let DeskConfig { storage, authority, issuers, at_once, places, cabinet } = config;
-        let sockets = Arc::new(Sockets::new(places));
+        let fallbacks: BTreeMap<_, _> = issuers.iter().map(|(name, of)| (name.clone(), of.fallback.clone())).collect();
+        let sockets = Arc::new(Sockets::new(places, fallbacks.clone()));
         let named = Named::open(&issuers, &storage, &sockets).await;
         let named = named.map_err(|(name, source)| DeskError::Issuer { name, source })?;
-        let fallbacks: BTreeMap<_, _> = issuers.iter().map(|(name, of)| (name.clone(), of.fallback.clone())).collect();
         for (name, others) in &fallbacks {
             if let Some(missing) = others.iter().find(|other| !issuers.contains_key(*other) && *other != INTERNAL_CA) {
                 let (name, missing, known) = (name.clone(), missing.clone(), names(&named));
@@ -188,8 +188,12 @@ impl Desk {
 
     /// Who answers HTTP-01, for those who serve it; issuers that are being set up as they did before.
     pub fn answers(&self, before: &Answers) -> Answers {
-        let demanded = self.sockets.all_demanded();
-        let exceptions = self.book(|book| book.exceptions(demanded, &|issuer| self.resolve(issuer)));
+        let hosts = self.sockets.all_demanded();
+        let exceptions = self.book(|book| {
+            book.exceptions(hosts, &|issuer| self.resolve(issuer), &|asked, issuers| {
+                self.sockets.demanded(asked, issuers)
+            })
+        });
         let own_lock = self.own.lock().expect("nobody panics while holding it");
         let own =
             own_lock.iter().filter_map(|(owner, own)| Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?)));
@@ -209,8 +213,9 @@ impl Desk {
     /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.
     pub fn settle(&self) -> Vec<Handout> {
         self.take_in_news();
-        let settled =
-            self.book(|book| book.settle(&|issuer| self.resolve(issuer), &|host| self.sockets.demanded(host.as_str())));
+        let settled = self.book(|book| {
+            book.settle(&|issuer| self.resolve(issuer), &|asked, issuers| self.sockets.demanded(asked, issuers))
+        });
         let Settled { handouts, wanted, gone, found, addressees } = settled;
         if let Some(cabinet) = &self.cabinet {
             addressees.into_iter().for_each(|(secret, addressee)| cabinet.address(&secret, addressee));

@@ -238,7 +238,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let (stopper, stop) = watch::channel(false);
         let serving = tokio::spawn(door.clone().serve(listener, stop));
-        let sockets = Arc::new(Sockets::new(None));
+        let sockets = Arc::new(Sockets::new(None, BTreeMap::new()));
         let doorway = Doorway { door, sockets, port: address.port(), strictness: Preflight::Strict };
         shown("a.example.org", address).await.expect_err("nobody proves it");
         let made = acme::challenge::alpn::certificate("a.example.org", "token.thumb").expect("made");

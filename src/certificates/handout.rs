@@ -8,15 +8,15 @@ use serde_json::json;
 
 use crate::inputs::{Kind, Object, ObjectKey};
 use crate::model::{Hostname, ObjectName};
-use crate::translate::{ChallengeAnswer, Change};
+use crate::translate::{Asked, ChallengeAnswer, Change};
 
 /// One thing that changed.
 #[derive(Clone, Debug)]
 pub enum Handout {
     /// The certificate of a Secret; `None` when nobody wishes for the Secret any more.
     Certificate(ObjectName, Option<Arc<Stored>>),
-    /// How the HTTP-01 challenges of a host are answered.
-    Challenge(Hostname, Option<ChallengeAnswer>),
+    /// How the HTTP-01 challenges of a host are answered where a namespace has it.
+    Challenge(Asked, Option<ChallengeAnswer>),
     /// Why a Secret has no certificate yet.
     Trouble(ObjectName, Option<String>),
 }
@@ -30,7 +30,7 @@ impl Handout {
         Ok(match self {
             Self::Certificate(secret, None) => Change::Delete(ObjectKey::new(Kind::Secret, secret)),
             Self::Certificate(secret, Some(stored)) => Change::Put(object(&secret, &stored)?),
-            Self::Challenge(host, answer) => Change::Challenge(host, answer),
+            Self::Challenge(asked, answer) => Change::Challenge(asked, answer),
             Self::Trouble(secret, text) => Change::Trouble(secret, text),
         })
     }
@@ -52,18 +52,25 @@ fn object(secret: &ObjectName, stored: &Stored) -> Result<Object, String> {
 pub(super) struct Supply {
     /// Serial numbers.
     pub(super) certificates: BTreeMap<ObjectName, String>,
-    pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    pub(super) challenges: BTreeMap<Asked, ChallengeAnswer>,
     pub(super) troubles: BTreeMap<ObjectName, String>,
 }
 
 impl Supply {
-    /// Sets how a host's challenges are answered; what is different is handed out.
-    pub(super) fn answer(&mut self, host: Hostname, answer: Option<ChallengeAnswer>) -> Option<Handout> {
+    /// Sets how a host's challenges are answered where a namespace has it; what is different is handed out.
+    pub(super) fn answer(&mut self, asked: Asked, answer: Option<ChallengeAnswer>) -> Option<Handout> {
         let before = match &answer {
-            Some(answer) => self.challenges.insert(host.clone(), answer.clone()),
-            None => self.challenges.remove(&host),
+            Some(answer) => self.challenges.insert(asked.clone(), answer.clone()),
+            None => self.challenges.remove(&asked),
         };
-        (before != answer).then(|| Handout::Challenge(host, answer))
+        (before != answer).then(|| Handout::Challenge(asked, answer))
+    }
+
+    /// How a host's challenges are answered, by who asks.
+    pub(super) fn answers_of(&self, host: &Hostname) -> impl Iterator<Item = (&Asked, &ChallengeAnswer)> {
+        let first = Asked { hostname: host.clone(), namespace: Arc::from("") };
+        let host = host.clone();
+        self.challenges.range(first..).take_while(move |(asked, _)| asked.hostname == host)
     }
 
     /// Sets the certificate of a Secret; another one, or none any more, is handed out.

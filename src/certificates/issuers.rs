@@ -118,6 +118,7 @@ async fn one(
         false => None,
     };
     let lookout = Arc::new(Lookout {
+        issuer: Arc::from(name),
         sockets: sockets.clone(),
         port: settings.http_port.unwrap_or(80),
         strictness: settings.preflight,
@@ -131,7 +132,7 @@ async fn one(
             Solvers { dns: Some(solver), persist, ..Solvers::default() }
         }
         None if settings.dns_persist => {
-            let view = Arc::new(Authorities::new(resolver(settings)?));
+            let view = Arc::new(Authorities::new(resolver(settings)?).denying(settings.denied_authorities()));
             Solvers { persist: Some(Persist { view, days: None }), ..Solvers::default() }
         }
         None if let Some(port) = settings.tls_alpn_port => {
@@ -150,7 +151,7 @@ async fn one(
 }
 
 fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, IssuerError> {
-    let mut authorities = Authorities::new(resolver(settings)?);
+    let mut authorities = Authorities::new(resolver(settings)?).denying(settings.denied_authorities());
     if let Some(port) = dns.authority_port {
         authorities = authorities.with_port(port);
     }

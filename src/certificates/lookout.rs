@@ -21,7 +21,9 @@ use tracing::warn;
 
 use super::door::Door;
 use super::settings::Preflight;
+use super::wish::IssuerRef;
 use crate::model::Hostname;
+use crate::translate::Asked;
 
 /// How long an Envoy may need to answer for a host that was published just now.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -36,6 +38,8 @@ const ROW: usize = 6;
 pub struct Where {
     /// The host.
     pub host: Hostname,
+    /// Only where HTTP-01 is answered for it by the account with this thumbprint.
+    pub thumbprint: Option<Arc<str>>,
     /// Who wants to know.
     pub answer: oneshot::Sender<BTreeSet<IpAddr>>,
 }
@@ -45,21 +49,24 @@ pub struct Where {
 pub struct Sockets {
     /// Nobody: no Envoy is looked at.
     places: Option<mpsc::Sender<Where>>,
+    /// The issuers that others fall back on, by name.
+    fallbacks: BTreeMap<String, Vec<String>>,
     /// Where challenges of TLS-ALPN-01 are shown.
     pub(super) door: Arc<Door>,
     /// What CAs take from our address.
     pub(super) traffics: Arc<Traffics>,
-    /// Thumbprints by host, where it is not the one of the host's own issuer: a trial, a fallback, a new key.
-    demanded: RwLock<BTreeMap<String, Arc<str>>>,
+    /// Issuers that were about to prove a host, each with its account's thumbprint, the last one at the end: it may be
+    /// another one than that of the host's own issuer: a trial, a fallback, a new key.
+    demanded: RwLock<BTreeMap<String, Vec<(Arc<str>, Arc<str>)>>>,
     /// Hosts for which it is another one than when this was last asked.
     news: Mutex<BTreeSet<String>>,
     demands: watch::Sender<u64>,
 }
 
 impl Sockets {
-    pub(super) fn new(places: Option<mpsc::Sender<Where>>) -> Self {
+    pub(super) fn new(places: Option<mpsc::Sender<Where>>, fallbacks: BTreeMap<String, Vec<String>>) -> Self {
         let (door, traffics, demands) = (Arc::default(), Arc::default(), watch::channel(0).0);
-        Self { places, door, traffics, demanded: RwLock::default(), news: Mutex::default(), demands }
+        Self { places, fallbacks, door, traffics, demanded: RwLock::default(), news: Mutex::default(), demands }
     }
 
     /// Hosts for which [`Self::demanded`] is another one than when this was last asked.
@@ -72,25 +79,38 @@ impl Sockets {
         self.demands.subscribe()
     }
 
-    /// The account that was last about to prove a host.
-    pub(super) fn demanded(&self, host: &str) -> Option<Arc<str>> {
-        self.demanded.read().expect("nobody panics while holding it").get(host).cloned()
+    /// The account with which one of these issuers, or one that it falls back on, was last about to prove a host. What another
+    /// issuer demands does not count: whoever does not ask it is not answered for by it.
+    pub(super) fn demanded(&self, asked: &Asked, issuers: &[&IssuerRef]) -> Option<Arc<str>> {
+        let is_asked = |prover: &str| {
+            issuers.iter().any(|issuer| match issuer {
+                IssuerRef::Named(name) => {
+                    **name == *prover || self.fallbacks.get(&**name).is_some_and(|all| all.iter().any(|o| o == prover))
+                }
+                IssuerRef::Own { owner, .. } => owner.to_string() == prover,
+            })
+        };
+        let demanded = self.demanded.read().expect("nobody panics while holding it");
+        let mut latest = demanded.get(asked.hostname.as_str())?.iter().rev();
+        latest.find(|(issuer, _)| is_asked(issuer)).map(|(_, thumbprint)| thumbprint.clone())
     }
 
-    /// The accounts that were last about to prove hosts.
-    pub(super) fn all_demanded(&self) -> BTreeMap<String, Arc<str>> {
-        self.demanded.read().expect("nobody panics while holding it").clone()
+    /// The hosts that accounts were about to prove.
+    pub(super) fn all_demanded(&self) -> Vec<Hostname> {
+        let demanded = self.demanded.read().expect("nobody panics while holding it");
+        demanded.keys().filter_map(|host| Hostname::parse(host).ok()).collect()
     }
 
     /// Forgets that an account was about to prove hosts: it has another key.
     pub(super) fn release(&self, thumbprint: &str) {
         let mut released = BTreeSet::new();
         self.demanded.write().expect("nobody panics while holding it").retain(|host, demanded| {
-            let keep = **demanded != *thumbprint;
-            if !keep {
+            let before = demanded.len();
+            demanded.retain(|(_, known)| **known != *thumbprint);
+            if demanded.len() < before {
                 released.insert(host.clone());
             }
-            keep
+            !demanded.is_empty()
         });
         self.tell(released);
     }
@@ -100,13 +120,17 @@ impl Sockets {
         self.demanded.write().expect("nobody panics while holding it").remove(host);
     }
 
-    fn demand(&self, host: &str, thumbprint: &str) {
+    fn demand(&self, issuer: &Arc<str>, host: &str, thumbprint: &str) {
         let mut demanded = self.demanded.write().expect("nobody panics while holding it");
-        if demanded.get(host).is_none_or(|known| **known != *thumbprint) {
-            demanded.insert(host.to_owned(), Arc::from(thumbprint));
-            drop(demanded);
-            self.tell([host.to_owned()]);
+        let last = demanded.get(host).and_then(|all| all.last());
+        if last.is_some_and(|(by, known)| by == issuer && **known == *thumbprint) {
+            return;
         }
+        let all = demanded.entry(host.to_owned()).or_default();
+        all.retain(|(by, _)| by != issuer);
+        all.push((issuer.clone(), Arc::from(thumbprint)));
+        drop(demanded);
+        self.tell([host.to_owned()]);
     }
 
     fn tell(&self, hosts: impl IntoIterator<Item = String>) {
@@ -114,10 +138,11 @@ impl Sockets {
         self.demands.send_modify(|n| *n += 1);
     }
 
-    /// Where Envoys serve a host, as soon as they do: what is wished for may be wished before its listener is there.
-    async fn places_of(&self, host: &str, until: Instant) -> BTreeSet<IpAddr> {
+    /// Where Envoys answer for a host by this account, as soon as they do: what is wished for may be wished before its
+    /// listener is there.
+    async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> BTreeSet<IpAddr> {
         loop {
-            let places = self.of(host).await;
+            let places = self.ask(host, Some(thumbprint.into())).await;
             if !places.is_empty() || self.places.is_none() || Instant::now() >= until {
                 return places;
             }
@@ -127,10 +152,14 @@ impl Sockets {
 
     /// Where Envoys serve a host now.
     pub(super) async fn of(&self, host: &str) -> BTreeSet<IpAddr> {
+        self.ask(host, None).await
+    }
+
+    async fn ask(&self, host: &str, thumbprint: Option<Arc<str>>) -> BTreeSet<IpAddr> {
         let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else { return BTreeSet::new() };
         let (answer, answered) = oneshot::channel();
         // Whoever runs the gateway may be ending.
-        if places.send(Where { host, answer }).await.is_err() {
+        if places.send(Where { host, thumbprint, answer }).await.is_err() {
             return BTreeSet::new();
         }
         answered.await.unwrap_or_default()
@@ -139,6 +168,8 @@ impl Sockets {
 
 /// One issuer's way of looking.
 pub struct Lookout {
+    /// The issuer.
+    pub issuer: Arc<str>,
     /// Where Envoys are.
     pub sockets: Arc<Sockets>,
     /// The port where challenges reach them.
@@ -163,9 +194,9 @@ impl Lookout {
 
     /// Waits until every Envoy that we know of answers for the host with this account's thumbprint, so many times in a row.
     async fn answered(&self, name: &DnsName, thumbprint: &str, row: usize) -> Vec<SelfCheckError> {
-        self.sockets.demand(name.as_str(), thumbprint);
+        self.sockets.demand(&self.issuer, name.as_str(), thumbprint);
         let until = Instant::now() + PATIENCE;
-        let places = self.sockets.places_of(name.as_str(), until).await;
+        let places = self.sockets.places_of(name.as_str(), thumbprint, until).await;
         let asked = places.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             let mut answers = 0;
@@ -296,14 +327,36 @@ mod tests {
                 let _ = question.answer.send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
             }
         });
-        let sockets = Arc::new(Sockets::new(Some(places)));
-        let lookout = Lookout { sockets, port, strictness: Preflight::Strict, lookup: None, addresses: Vec::new() };
+        let sockets = Arc::new(Sockets::new(Some(places), BTreeMap::new()));
+        let issuer = Arc::from("acme");
+        let lookout =
+            Lookout { issuer, sockets, port, strictness: Preflight::Strict, lookup: None, addresses: Vec::new() };
         lookout.present("x.example.org", "token", "token.thumbprint").await.expect("all answer in the end");
         // The eighth is the last that is lost.
         assert_eq!(asked.load(Ordering::Relaxed), 8 + ROW);
         drop(lookout);
         gateway.await.expect("it ends with the last question");
         server.abort();
+    }
+
+    #[test]
+    fn a_host_is_answered_for_by_the_issuers_that_it_is_asked_of() {
+        let fallbacks = BTreeMap::from([("acme".to_owned(), vec!["second".to_owned()])]);
+        let sockets = Sockets::new(None, fallbacks);
+        let hostname = Hostname::parse("a.example.org").expect("a hostname");
+        let asked = Asked { hostname, namespace: "alice".into() };
+        let (acme, foreign) = (IssuerRef::Named("acme".into()), IssuerRef::Named("foreign".into()));
+        let demanded =
+            |issuer: &IssuerRef| sockets.demanded(&asked, &[issuer]).map(|thumbprint| thumbprint.to_string());
+        sockets.demand(&"foreign".into(), "a.example.org", "theirs");
+        assert_eq!((demanded(&acme), demanded(&foreign).as_deref()), (None, Some("theirs")));
+        sockets.demand(&"acme".into(), "a.example.org", "first");
+        sockets.demand(&"foreign".into(), "a.example.org", "theirs again");
+        assert_eq!(demanded(&acme).as_deref(), Some("first"));
+        sockets.demand(&"second".into(), "a.example.org", "fallback");
+        assert_eq!(demanded(&acme).as_deref(), Some("fallback"));
+        sockets.release("fallback");
+        assert_eq!(demanded(&acme).as_deref(), Some("first"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod wishing;
 
 pub use admin::routes;
 pub use answers::{Answers, Follower};
-pub use authority::Authority;
+pub use authority::{Authority, AuthorityLimits};
 pub use cabinet::{Addressee, Cabinet, Present, issuer_of, usable};
 pub use desk::{Desk, DeskConfig, DeskError};
 pub use door::Door;
@@ -43,7 +43,9 @@ pub use lookout::{Lookout, Sockets, Where};
 pub use metrics::Figures;
 pub use report::{Check, Report, Row, limits, table, troubles};
 pub use responder::{Answered, Thumbprints, respond};
-pub use settings::{Credential, DnsSettings, ExternalAccount, IssuerSettings, Preflight, SettingsError, issuers_from};
+pub use settings::{
+    Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
+};
 pub use tenant::{TenantIssuers, of_tenant};
 pub use wish::{IssuerRef, Wish};
 pub use wishing::Wishing;

@@ -189,7 +189,7 @@ mod tests {
     async fn a_damaged_account_waits_and_what_is_mended_or_changed_is_seen() {
         let tmp = tempfile::tempdir().expect("a directory");
         let storage: Arc<dyn Storage> = Arc::new(Directory::open(tmp.path().join("acme")).expect("opened"));
-        let sockets = Arc::new(Sockets::new(None));
+        let sockets = Arc::new(Sockets::new(None, BTreeMap::new()));
         let bundle = tmp.path().join("roots.pem");
         std::fs::write(&bundle, roots()).expect("written");
         let settings = IssuerSettings {

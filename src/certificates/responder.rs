@@ -1,6 +1,6 @@
 //! Answers HTTP-01 challenges where Envoy is not ours: any replica answers any challenge of a known host.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::desk::Desk;
 use super::visitors;
 use crate::model::Hostname;
-use crate::translate::ChallengeAnswer;
+use crate::translate::{Asked, ChallengeAnswer};
 
 /// A question is a line, and so is its answer.
 const EXCHANGE: Duration = Duration::from_secs(10);
@@ -39,15 +39,19 @@ impl Thumbprints for Desk {
 
 /// How hosts are answered for, as the engine is told.
 #[derive(Default)]
-pub struct Answered(RwLock<HashMap<Hostname, Arc<str>>>);
+pub struct Answered(RwLock<HashMap<Hostname, BTreeMap<Arc<str>, Arc<str>>>>);
 
 impl Answered {
-    /// Takes in how a host is answered for from now on.
-    pub fn set(&self, host: &Hostname, answer: Option<&ChallengeAnswer>) {
+    /// Takes in how a host is answered for from now on, by who asks.
+    pub fn set(&self, asked: &Asked, answer: Option<&ChallengeAnswer>) {
         let mut all = self.0.write().expect("nobody panics while holding it");
+        let known = all.entry(asked.hostname.clone()).or_default();
         match answer {
-            Some(answer) => drop(all.insert(host.clone(), answer.thumbprint.clone())),
-            None => drop(all.remove(host)),
+            Some(answer) => drop(known.insert(asked.namespace.clone(), answer.thumbprint.clone())),
+            None => drop(known.remove(&asked.namespace)),
+        }
+        if known.is_empty() {
+            all.remove(&asked.hostname);
         }
     }
 }
@@ -55,7 +59,7 @@ impl Answered {
 impl Thumbprints for Answered {
     fn of(&self, host: &str) -> Option<Arc<str>> {
         let host = Hostname::parse(host).ok()?;
-        self.0.read().expect("nobody panics while holding it").get(&host).cloned()
+        self.0.read().expect("nobody panics while holding it").get(&host)?.values().next_back().cloned()
     }
 }
 
@@ -106,7 +110,8 @@ mod tests {
         let (stopper, stop) = watch::channel(false);
         let answered = Arc::new(Answered::default());
         let host = Hostname::parse("a.example.org").expect("a hostname");
-        answered.set(&host, Some(&ChallengeAnswer { port: 80, thumbprint: "thumb".into() }));
+        let asked = Asked { hostname: host, namespace: "t".into() };
+        answered.set(&asked, Some(&ChallengeAnswer { port: 80, thumbprint: "thumb".into() }));
         let responder = tokio::spawn(respond(listener, answered.clone(), stop));
         let path = "/.well-known/acme-challenge/0123456789abcdef";
         // Somebody who says nothing keeps nobody waiting.
@@ -119,7 +124,7 @@ mod tests {
         for (host, path) in [("b.example.org", path), ("a.example.org", "/"), ("", path)] {
             assert!(ask(address, host, path).await.starts_with("HTTP/1.1 404"), "{host} {path}");
         }
-        answered.set(&host, None);
+        answered.set(&asked, None);
         assert!(ask(address, "a.example.org", path).await.starts_with("HTTP/1.1 404"));
         stopper.send_replace(true);
         responder.await.expect("it ends");

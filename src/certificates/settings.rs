@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use acme::Denied;
+use ipnet::IpNet;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::translate::{INTERNAL_CA, SELF_SIGNED};
+use crate::translate::{INTERNAL_CA, IssuerAllow, SELF_SIGNED};
 
 /// Settings and credentials are small.
 const LARGEST: u64 = 1 << 20;
@@ -56,9 +57,31 @@ pub struct IssuerSettings {
     /// Issuers of the installation that are asked, in order, where this one cannot help.
     #[serde(default)]
     pub fallback: Vec<String>,
+    /// Which namespaces' listeners may ask it for which hostnames; without a rule, --issuers-for decides.
+    #[serde(default)]
+    pub allow: Vec<IssuerAllow>,
+    /// Private networks where authoritative name servers may be asked all the same.
+    #[serde(default)]
+    pub allowed_networks: Vec<Network>,
+    /// Where authoritative name servers are not asked; none: in private networks but for those allowed.
+    #[serde(skip)]
+    pub authorities: Option<Denied>,
     /// Where the directory is not reached, if whoever named it is not trusted with all addresses.
     #[serde(skip)]
     pub denied: Denied,
+}
+
+/// A network in CIDR notation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Network(pub IpNet);
+
+impl TryFrom<String> for Network {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("{text:?}: expected a network, as 10.0.0.0/8"))
+    }
 }
 
 /// What a finding of the pre-flight does.
@@ -316,6 +339,12 @@ impl IssuerSettings {
         all.into_iter().filter_map(Credential::path).collect()
     }
 
+    /// Where authoritative name servers are not asked.
+    pub(super) fn denied_authorities(&self) -> Denied {
+        let usual = || Denied::private().allowing(self.allowed_networks.iter().map(|network| network.0));
+        self.authorities.clone().unwrap_or_else(usual)
+    }
+
     /// Refuses what can be seen to be wrong without asking anybody.
     ///
     /// # Errors
@@ -410,6 +439,11 @@ mod tests {
             ("issuers: {le: {directory: letsencrypt, contacts: [me]}}", "issuers.le.contact: \"me\": expected mailto:"),
             ("issuers: {le: {directory: letsencrypt, dns: {}}}", "issuers.le.dns: 0 providers"),
             ("issuers: {le: {directory: letsencrypt, dnz: {}}}", "unknown field `dnz`"),
+            (
+                "issuers: {le: {directory: letsencrypt, allow: [{namespaces: [A], hostnames: [\"*\"]}]}}",
+                "namespace \"A\"",
+            ),
+            ("issuers: {le: {directory: letsencrypt, allow: [{namespaces: [a], hostnames: []}]}}", "at least one"),
             ("issuers: {internal-ca: {directory: letsencrypt}}", "and not internal-ca"),
         ] {
             let error = issuers_from(file(text).path()).expect_err(text).to_string();

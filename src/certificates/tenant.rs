@@ -23,6 +23,8 @@ pub struct TenantIssuers {
     pub http_port: u16,
     /// Where nothing is sent to that tenants name.
     pub denied: Denied,
+    /// Where no authoritative name servers of tenants' zones are asked.
+    pub authorities: Denied,
 }
 
 /// The wish of a TenantGateway. `credential` looks up a key of a Secret.
@@ -71,6 +73,8 @@ fn settings(
         dns_persist: false,
         tls_alpn_port: known.as_ref().and_then(|known| known.tls_alpn_port).filter(|_| acme.solver == Solver::Http01),
         fallback: Vec::new(),
+        allow: Vec::new(),
+        authorities: Some(tenants.authorities.clone()),
         denied,
         ..known.unwrap_or_default()
     }
@@ -146,7 +150,7 @@ mod tests {
 
     fn tenants(installed: BTreeMap<String, IssuerSettings>, http_port: u16) -> TenantIssuers {
         let denied = Denied::new(["169.254.0.0/16".parse().expect("a network")]);
-        TenantIssuers { installed, http_port, denied }
+        TenantIssuers { installed, http_port, authorities: denied.clone(), denied }
     }
 
     fn own(wish: &Wish) -> &IssuerSettings {
@@ -183,7 +187,7 @@ mod tests {
         let denied = tenants(BTreeMap::new(), 80);
         let made = of_tenant(&wish(Solver::Dns01(Provider::Rfc2136(block))), &denied, &|_, _| None);
         let settings = own(&made);
-        assert_eq!(settings.denied, denied.denied);
+        assert_eq!((&settings.denied, &settings.denied_authorities()), (&denied.denied, &denied.denied));
         let dns = settings.dns.clone().expect("DNS-01");
         assert_eq!(dns.rfc2136.expect("RFC 2136").denied, denied.denied);
     }

@@ -15,6 +15,9 @@ pub(super) enum NewPath {
     Whole(String),
 }
 
+/// A percent-encoded slash or backslash.
+const ESCAPED: &str = "%(?:2[Ff]|5[Cc])";
+
 /// The new path of a request that `matched`, `None` when it stays as it is.
 ///
 /// `ReplacePrefixMatch` works on whole path elements (the table in the Gateway API's `HTTPPathModifier`): `/foo` → `/`
@@ -23,6 +26,7 @@ pub(super) enum NewPath {
 pub(super) fn new_path(matched: &PathMatch, rewrite: &PathRewrite) -> Option<NewPath> {
     let (prefix, new) = match (rewrite, matched) {
         (PathRewrite::Full(path), _) => return Some(NewPath::Whole(absolute(path))),
+        (PathRewrite::PlainSlashes, _) => return Some(NewPath::Regex(replace(ESCAPED.to_owned(), "/"))),
         (PathRewrite::Prefix(_), PathMatch::Exact(_) | PathMatch::Regex(_)) => return None,
         (PathRewrite::Prefix(new), PathMatch::Prefix(prefix)) => {
             (prefix.trim_end_matches('/'), new.trim_end_matches('/'))

@@ -265,7 +265,7 @@ fn new_path(
     match path {
         Some(PathRewrite::Full(path)) => check(&format!("{field}.replaceFullPath"), path),
         Some(PathRewrite::Prefix(path)) => check(&format!("{field}.replacePrefixMatch"), path),
-        None => Ok(()),
+        Some(PathRewrite::PlainSlashes) | None => Ok(()),
     }
 }
 

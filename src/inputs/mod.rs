@@ -33,7 +33,8 @@ pub use grpcroute::GrpcRoute;
 pub use namespace::{HOST_LABEL, Namespace};
 pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
 pub use parameters::{
-    FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef, ServiceParameters, ServiceType,
+    EscapedSlashes, FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters, ParametersRef,
+    ServiceParameters, ServiceType,
 };
 pub use route::{BackendRef, Extent, Filters, Gate, ParentRef, Regexes, Route, RouteKind, RouteRule, Unsupported};
 pub use secret::{

@@ -30,9 +30,24 @@ pub struct GatewayParameters {
 pub struct Parameters {
     /// Which fleet serves.
     pub fleet: Option<FleetKind>,
+    /// What becomes of a request whose path has an escaped slash.
+    pub escaped_slashes: Option<EscapedSlashes>,
     /// The Service of each Gateway of a dedicated fleet.
     #[serde(default)]
     pub service: ServiceParameters,
+}
+
+/// What becomes of a request whose path has a slash or backslash that is percent-encoded: a backend that decodes it may
+/// take it for another path than routes do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub enum EscapedSlashes {
+    /// It is served as it is, as the Gateway API has it.
+    #[default]
+    Keep,
+    /// It is answered 400.
+    Reject,
+    /// The client is sent to the path with plain slashes (307).
+    Redirect,
 }
 
 /// A kind of fleet.
@@ -140,7 +155,10 @@ mod tests {
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
         let mut fields: Vec<&String> = schema.as_object().expect("fields").keys().collect();
         fields.sort();
-        assert_eq!(fields, ["fleet", "service"]);
+        assert_eq!(fields, ["escapedSlashes", "fleet", "service"]);
+        for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"escapedSlashes": slashes}))).expect("what the definition lists is understood");
+        }
         let service = &schema["service"]["properties"];
         assert_eq!(service.as_object().expect("fields").keys().collect::<Vec<_>>(), ["loadBalancerClass", "type"]);
         for fleet in schema["fleet"]["enum"].as_array().expect("values") {

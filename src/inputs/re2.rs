@@ -161,7 +161,18 @@ impl Checker<'_> {
         };
         match item {
             ClassSetItem::Empty(_) => Ok(0),
-            ClassSetItem::Literal(literal) => in_class(literal).map(|()| ranges(literal.c.is_ascii())),
+            ClassSetItem::Literal(literal) => {
+                in_class(literal)?;
+                // `[]-a]` and `[--a]` are ranges to RE2 and none to the parser.
+                let rest = self.text.get(literal.span.end.offset..).unwrap_or_default();
+                match rest.starts_with('-') && !rest.starts_with("-]") {
+                    true => Err(format!(
+                        "in a class {:?} before '-' begins a range: write \\- for the character",
+                        literal.c
+                    )),
+                    false => Ok(ranges(literal.c.is_ascii())),
+                }
+            }
             ClassSetItem::Range(range) => {
                 in_class(&range.start)?;
                 in_class(&range.end)?;
@@ -275,6 +286,7 @@ mod tests {
             "(?P<name>x)(?:y)",
             "(?<name_2>x)",
             "[]a]|[^]a]|[[:alpha:]_-]|[[:^digit:]]",
+            r"[-a][a-][\w-.][]-]",
             r"\p{Greek}\pL\P{Lu}\x41\bx\.\-",
             r"a{2,1000}",
             r"(a{10}){10}",
@@ -327,6 +339,8 @@ mod tests {
             "((a{10}){10}){11}",
             "(a{1000,}){2}",
             // What RE2 reads in another way.
+            "[--!]",
+            "[]-(]",
             "a{01}",
             "a{ 2 }",
             // Beyond bytes.

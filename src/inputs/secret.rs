@@ -24,6 +24,9 @@ pub struct Secret {
     pub name: ObjectName,
     /// The certificate in it, or why there is none.
     pub certificate: Result<Arc<Certificate>, SecretError>,
+    /// The certificate that was in it before, where there is none now that can be served: it is served on until it ends. It is
+    /// laid over by whoever saw both, never read.
+    pub last_good: Option<Arc<Certificate>>,
     /// Who issued the certificate, as annotations say: an issuer of ours, or [`CERT_MANAGER`].
     pub issued_by: Option<Arc<str>>,
     /// What else may be in it, if it is small: credentials of DNS providers.
@@ -106,17 +109,30 @@ impl Secret {
         let annotations = object.metadata.annotations.as_ref();
         let issued_by = certificate.as_ref().ok().and_then(|certificate| issued_by(annotations, certificate));
         let issued_by = issued_by.map(Arc::from);
-        Self { name: meta.name, certificate: certificate.map(Arc::new), issued_by, credentials }
+        Self { name: meta.name, certificate: certificate.map(Arc::new), last_good: None, issued_by, credentials }
     }
 
     /// A Secret with a certificate.
     pub fn with_certificate(name: ObjectName, certificate: Arc<Certificate>) -> Self {
-        Self { name, certificate: Ok(certificate), issued_by: None, credentials: None }
+        Self { name, certificate: Ok(certificate), last_good: None, issued_by: None, credentials: None }
     }
 
     /// A Secret in which there is no certificate, and why.
     pub fn without(name: ObjectName, why: SecretError) -> Self {
-        Self { name, certificate: Err(why), issued_by: None, credentials: None }
+        Self { name, certificate: Err(why), last_good: None, issued_by: None, credentials: None }
+    }
+
+    /// The certificate to serve at this time: the one that is in it, else the last good one.
+    pub fn usable(&self, now: SystemTime) -> Option<&Arc<Certificate>> {
+        let all = self.certificate.as_ref().ok().into_iter().chain(&self.last_good);
+        all.into_iter().find(|certificate| certificate.not_after > now)
+    }
+
+    /// The Secret that takes the place of `before`: where its own certificate cannot be served, the last good one goes on.
+    pub fn following(self, before: Option<&Secret>, now: SystemTime) -> Self {
+        let is_good = self.certificate.as_ref().is_ok_and(|certificate| certificate.not_after > now);
+        let last_good = before.and_then(|before| before.usable(now)).filter(|_| !is_good).cloned();
+        Self { last_good, ..self }
     }
 
     /// The text under a key of a Secret that is no certificate.

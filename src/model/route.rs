@@ -260,6 +260,8 @@ pub enum PathRewrite {
     Full(String),
     /// Instead of the matched prefix.
     Prefix(String),
+    /// The same path, with plain slashes in place of escaped ones.
+    PlainSlashes,
 }
 
 impl PathRewrite {
@@ -267,6 +269,7 @@ impl PathRewrite {
     pub fn text(&self) -> &str {
         match self {
             PathRewrite::Full(text) | PathRewrite::Prefix(text) => text,
+            PathRewrite::PlainSlashes => "",
         }
     }
 }

@@ -473,7 +473,7 @@ fn label(changes: &[Change]) -> String {
     let key = |change: &Change| match change {
         Change::Put(object) => object.key().to_string(),
         Change::Delete(key) => format!("{key} deleted"),
-        Change::Challenge(hostname, _) => format!("challenges of {hostname}"),
+        Change::Challenge(asked, _) => format!("challenges of {asked}"),
         Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
         Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),

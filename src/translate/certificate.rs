@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 
 use super::key::Verdict;
+use super::parent::Surroundings;
 use super::tls_options::{ISSUER, SELF_SIGNED, TlsOptions};
 use crate::inputs::{Kind, Listener, LocalRef, Meta};
 use crate::model::{Certificate, Hostname, ObjectName, Reason};
@@ -22,14 +23,28 @@ pub enum Served {
     Certificate(Arc<Certificate>),
     /// One that an issuer is to make. What is there meanwhile is served.
     Issued(Wish, Option<Arc<Certificate>>),
+    /// None is issued for this Secret: the issuer does not work for the listener's namespace and hostname. What is there
+    /// already is served.
+    NotAllowed(ObjectName, Option<Arc<Certificate>>),
 }
 
 impl Served {
+    /// The Secret that an issuer puts the certificate into, or would.
+    pub(super) fn secret(&self) -> Option<&ObjectName> {
+        match self {
+            Served::Issued(wish, _) => Some(&wish.secret),
+            Served::NotAllowed(secret, _) => Some(secret),
+            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
+        }
+    }
+
     /// The certificate, if there is one.
     pub fn certificate(&self) -> Option<&Arc<Certificate>> {
         match self {
-            Served::Certificate(certificate) | Served::Issued(_, Some(certificate)) => Some(certificate),
-            Served::None | Served::Missing(_) | Served::Issued(_, None) => None,
+            Served::Certificate(certificate)
+            | Served::Issued(_, Some(certificate))
+            | Served::NotAllowed(_, Some(certificate)) => Some(certificate),
+            Served::None | Served::Missing(_) | Served::Issued(_, None) | Served::NotAllowed(_, None) => None,
         }
     }
 }
@@ -53,9 +68,9 @@ pub(super) fn served(
     hostname: &Hostname,
     kind: Kind,
     meta: &Meta,
-    store: &Store,
-    now: SystemTime,
+    around: &Surroundings<'_>,
 ) -> (Served, Verdict) {
+    let Surroundings { store, settings, now } = *around;
     let references = listener.tls.as_ref().map(|tls| tls.certificates.as_slice()).unwrap_or_default();
     if references.is_empty() {
         let Some(issuer) = &options.issuer else {
@@ -75,8 +90,10 @@ pub(super) fn served(
         }
         let name = issued_secret_name(issuer, hostname);
         let secret = ObjectName::new(meta.name.namespace.clone(), name);
-        let held = store.secret(&secret).and_then(|secret| secret.certificate.as_ref().ok().cloned());
-        let held = held.filter(|certificate| certificate.not_after > now);
+        let held = store.secret(&secret).and_then(|secret| secret.usable(now).cloned());
+        if let Err(refused) = settings.issuers.check(issuer, &meta.name.namespace, hostname) {
+            return (Served::NotAllowed(secret, held), Err(refused));
+        }
         let wish = Wish { secret, hostname: hostname.clone(), issuer: issuer.clone() };
         return (Served::Issued(wish, held), Ok(()));
     }
@@ -86,7 +103,10 @@ pub(super) fn served(
         match resolve(reference, kind, meta, store, now) {
             Ok(certificate) if served.certificate().is_none() => served = Served::Certificate(certificate),
             Ok(_) => {}
-            Err(error) => {
+            Err(Unusable { error, last_good }) => {
+                if let Some(certificate) = last_good.filter(|_| served.certificate().is_none()) {
+                    served = Served::Certificate(certificate);
+                }
                 if served == Served::None
                     && error.0 == Reason::InvalidCertificateRef
                     && store.secret(&reference.name).is_none()
@@ -100,36 +120,53 @@ pub(super) fn served(
     (served, verdict)
 }
 
+/// Why what a reference leads to is not served.
+struct Unusable {
+    error: (Reason, String),
+    /// What was there before, and is served on.
+    last_good: Option<Arc<Certificate>>,
+}
+
 fn resolve(
     reference: &LocalRef,
     kind: Kind,
     meta: &Meta,
     store: &Store,
     now: SystemTime,
-) -> Result<Arc<Certificate>, (Reason, String)> {
+) -> Result<Arc<Certificate>, Unusable> {
     let name = &reference.name;
-    let invalid = |text: String| Err((Reason::InvalidCertificateRef, text));
+    let refused = |reason: Reason, text: String| Err(Unusable { error: (reason, text), last_good: None });
     if !reference.group.is_empty() || reference.kind != "Secret" {
         let (group, kind) = (&reference.group, &reference.kind);
         let text = format!("certificateRefs: {kind} {name} of group {group:?} is not supported, use a core Secret");
-        return invalid(text);
+        return refused(Reason::InvalidCertificateRef, text);
     }
     // Permission is decided before existence, so that nobody learns what another namespace holds.
     if !store.permits(kind, &meta.name.namespace, "Secret", name) {
         let text = format!("certificateRefs: Secret {name} is in another namespace and no ReferenceGrant permits it");
-        return Err((Reason::RefNotPermitted, text));
+        return refused(Reason::RefNotPermitted, text);
     }
     let Some(secret) = store.secret(name) else {
-        return invalid(format!("certificateRefs: Secret {name} does not exist"));
+        return refused(Reason::InvalidCertificateRef, format!("certificateRefs: Secret {name} does not exist"));
     };
-    match &secret.certificate {
-        Err(error) => invalid(format!("certificateRefs: Secret {name} {error}")),
-        Ok(certificate) if certificate.not_after <= now => {
+    let text = match &secret.certificate {
+        Ok(certificate) if certificate.not_after > now => return Ok(certificate.clone()),
+        Ok(certificate) => {
             let time = rfc3339(certificate.not_after);
-            invalid(format!("certificateRefs: the certificate in Secret {name} expired at {time}"))
+            format!("certificateRefs: the certificate in Secret {name} expired at {time}")
         }
-        Ok(certificate) => Ok(certificate.clone()),
-    }
+        Err(error) => format!("certificateRefs: Secret {name} {error}"),
+    };
+    let last_good = secret.usable(now).cloned();
+    let text = match &last_good {
+        Some(last) => format!(
+            "{text}; the certificate that was in it before is served until it ends at {}: put a certificate and the key \
+             that belongs to it into the Secret before then",
+            rfc3339(last.not_after)
+        ),
+        None => text,
+    };
+    Err(Unusable { error: (Reason::InvalidCertificateRef, text), last_good })
 }
 
 /// What browsers will find wrong with a certificate that is served for `hostname` (RFC 9525, 6.3).

@@ -4,10 +4,14 @@
 //! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and
 //! nothing else.
 //!
+//! Who asks is a namespace, and its challenges are answered only where a listener of that namespace has the host: the
+//! Gateway of another one proves nothing for it.
+//!
 //! TLS-ALPN-01 (RFC 8737) has one answerer for all names: every frontend that ends TLS leads connections to it that offer
 //! `acme-tls/1` alone, so that nothing is sent to Envoy for a challenge. What is passed through stays the backend's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,6 +30,29 @@ pub struct ChallengeAnswer {
     pub port: u16,
     /// Thumbprint of the account's key.
     pub thumbprint: Arc<str>,
+}
+
+/// What challenges are answered for: a host, asked for by a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Asked {
+    /// The host, an exact one.
+    pub hostname: Hostname,
+    /// The namespace that asks for its certificate.
+    pub namespace: Arc<str>,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.hostname, self.namespace)
+    }
+}
+
+/// How challenges are answered, and where answers stand.
+#[derive(Default)]
+pub(super) struct ChallengeAnswers {
+    answers: BTreeMap<Asked, ChallengeAnswer>,
+    /// The answer that stands for a host at a Gateway, or at what Gateways share.
+    placed: BTreeMap<(Hostname, ObjectName), ChallengeAnswer>,
 }
 
 impl FrontendState {
@@ -142,16 +169,30 @@ impl KnownHosts {
 impl Engine {
     /// The addresses at which an exact hostname is served.
     pub fn addresses_of(&self, host: &Hostname) -> BTreeSet<IpAddr> {
+        self.addresses_where(host, |_| true)
+    }
+
+    /// The addresses at which an account's HTTP-01 challenges of an exact hostname are answered.
+    pub fn addresses_of_challenge(&self, host: &Hostname, thumbprint: &str) -> BTreeSet<IpAddr> {
+        self.addresses_where(host, |gateway| {
+            let placed = self.challenges.placed.get(&(host.clone(), gateway.clone()));
+            placed.is_some_and(|answer| *answer.thumbprint == *thumbprint)
+        })
+    }
+
+    fn addresses_where(&self, host: &Hostname, is_meant: impl Fn(&ObjectName) -> bool) -> BTreeSet<IpAddr> {
         let claims = self.sni.get(host).map(Vec::as_slice).unwrap_or_default();
-        let frontends = claims.iter().filter_map(|(id, _)| self.frontends.get(id));
+        let frontends =
+            claims.iter().filter(|(id, _)| is_meant(&id.gateway)).filter_map(|(id, _)| self.frontends.get(id));
         frontends.flat_map(|frontend| frontend.addresses.iter().copied()).collect()
     }
 
-    /// Sets how the challenges of a host are answered.
-    pub(super) fn set_challenge(&mut self, host: Hostname, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
+    /// Sets how the challenges of a host are answered where a namespace has it.
+    pub(super) fn set_challenge(&mut self, asked: Asked, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
+        let host = asked.hostname.clone();
         let before = match &answer {
-            Some(answer) => self.challenges.insert(host.clone(), answer.clone()),
-            None => self.challenges.remove(&host),
+            Some(answer) => self.challenges.answers.insert(asked, answer.clone()),
+            None => self.challenges.answers.remove(&asked),
         };
         if before == answer {
             return;
@@ -160,19 +201,42 @@ impl Engine {
         let mut gateways: Vec<ObjectName> = claims.iter().map(|(id, _)| id.gateway.clone()).collect();
         gateways.dedup();
         for gateway in gateways {
-            if let Some(before) = before.as_ref().filter(|b| answer.as_ref().is_none_or(|a| a.port != b.port)) {
-                self.answer_at(FrontendId { gateway: gateway.clone(), port: before.port }, &host, None, dirty);
-            }
             self.place_challenge(&host, &gateway, dirty);
         }
     }
 
-    /// Brings a Gateway's answer for a host in line with whether it has the host.
+    /// Brings a Gateway's answer for a host in line with whose the host is there.
     pub(super) fn place_challenge(&mut self, host: &Hostname, gateway: &ObjectName, dirty: &mut Dirty) {
-        let Some(answer) = self.challenges.get(host).cloned() else { return };
-        let is_there = self.sni.get(host).is_some_and(|claims| claims.iter().any(|(id, _)| id.gateway == *gateway));
-        let id = FrontendId { gateway: gateway.clone(), port: answer.port };
-        self.answer_at(id, host, is_there.then_some(answer.thumbprint), dirty);
+        let place = (host.clone(), gateway.clone());
+        if self.challenges.answers.is_empty() && self.challenges.placed.is_empty() {
+            return;
+        }
+        let answer = self
+            .namespace_with(host, gateway)
+            .and_then(|namespace| self.challenges.answers.get(&Asked { hostname: host.clone(), namespace }).cloned());
+        let before = match &answer {
+            Some(answer) => self.challenges.placed.insert(place, answer.clone()),
+            None => self.challenges.placed.remove(&place),
+        };
+        if before == answer {
+            return;
+        }
+        let frontend = |port| FrontendId { gateway: gateway.clone(), port };
+        if let Some(before) = before.filter(|before| answer.as_ref().is_none_or(|answer| answer.port != before.port)) {
+            self.answer_at(frontend(before.port), host, None, dirty);
+        }
+        if let Some(answer) = answer {
+            self.answer_at(frontend(answer.port), host, Some(answer.thumbprint), dirty);
+        }
+    }
+
+    /// The namespace whose listener ends TLS for a host at a Gateway, or at what Gateways share. Where several have it, on
+    /// different ports, the one on port 443 counts, else the one on the lowest port.
+    fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<Arc<str>> {
+        let claims = self.sni.get(host)?.iter().filter(|(id, _)| id.gateway == *gateway);
+        let (id, _) = claims.min_by_key(|(id, _)| (id.port != 443, id.port))?;
+        let (listener, _) = self.frontends.get(id)?.winners.get(host)?;
+        Some(listener.parent.name().namespace.clone())
     }
 
     /// Sets who answers TLS-ALPN-01.

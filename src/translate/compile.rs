@@ -242,9 +242,7 @@ impl Engine {
             if claims.is_empty() {
                 self.sni.remove(hostname);
             }
-            if before.is_some() != content.is_some() {
-                self.place_challenge(hostname, &id.gateway, dirty);
-            }
+            self.place_challenge(hostname, &id.gateway, dirty);
             if before != content {
                 // Others may now share the name, or no longer.
                 dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
@@ -313,7 +311,10 @@ impl Engine {
             matches: m.clone(),
             rule: derive_port(&rule.rule, id.port, tls),
         };
-        ranked.into_iter().map(route).collect()
+        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let guard = self.escaped_slashes(listener).filter(|_| !routes.is_empty());
+        let guard = guard.map(|guard| Route { rule: derive_port(&guard.rule, id.port, tls), ..guard });
+        guard.into_iter().chain(routes).collect()
     }
 
     /// The route that takes a hostname whole.

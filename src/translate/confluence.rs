@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::certificate::issued_secret_name;
 use super::{
-    ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey, ServiceIntent,
-    Settings, Wish,
+    Asked, ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey,
+    ServiceIntent, Settings, Wish,
 };
 use crate::inputs::{Object, ObjectKey, Secret};
 use crate::limits::Limits;
@@ -322,11 +322,14 @@ fn event() -> impl Strategy<Value = Change> {
 
 fn challenge() -> impl Strategy<Value = Change> {
     let port = proptest::sample::select(vec![80, 80, 443, 8080]);
-    let answer = (pick(HOSTS), port, pick(&["", "one", "one", "two"])).prop_map(|(hostname, port, thumbprint)| {
-        let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
-        let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
-        Change::Challenge(hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname")), answer)
-    });
+    let thumbprint = pick(&["", "one", "one", "two"]);
+    let answer =
+        (pick(HOSTS), pick(NAMESPACES), port, thumbprint).prop_map(|(hostname, namespace, port, thumbprint)| {
+            let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
+            let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
+            let hostname = hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname"));
+            Change::Challenge(Asked { hostname, namespace: namespace.into() }, answer)
+        });
     let trouble = (pick(&["", "no luck"])).prop_map(|text| {
         let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
         Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
@@ -340,7 +343,10 @@ fn challenge() -> impl Strategy<Value = Change> {
 }
 
 fn parameters(fleet: &str) -> Object {
-    let spec = if fleet.is_empty() { json!({}) } else { json!({"fleet": fleet}) };
+    let spec = match fleet {
+        "" => json!({"escapedSlashes": "Reject"}),
+        fleet => json!({"fleet": fleet}),
+    };
     object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
 }
@@ -400,8 +406,8 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
             match change {
                 Change::Put(object) => last.insert(object.key(), Some(object.clone())),
                 Change::Delete(key) => last.insert(key.clone(), None),
-                Change::Challenge(hostname, _) => {
-                    told.insert(hostname.to_string(), change.clone());
+                Change::Challenge(asked, _) => {
+                    told.insert(asked.to_string(), change.clone());
                     continue;
                 }
                 Change::Awaited(secret, _) => {

@@ -25,7 +25,8 @@ impl Engine {
     /// Notes when a parent has to be evaluated again.
     pub(super) fn note_deadline(&mut self, key: &ParentKey, now: SystemTime) {
         let secrets = self.secrets_of.of(key).filter_map(|name| self.store.secret(name));
-        let certificates = secrets.filter_map(|secret| secret.certificate.as_ref().ok());
+        let certificates =
+            secrets.flat_map(|secret| secret.certificate.as_ref().ok().into_iter().chain(&secret.last_good));
         let times = certificates.flat_map(|certificate| [certificate.not_before, certificate.not_after]);
         let next = times.filter(|time| *time > now).min();
         self.set_deadline(key, next);
@@ -118,5 +119,28 @@ mod tests {
         assert_eq!(engine.next_deadline(), Some(at(30)));
         engine.apply(vec![Change::Delete(ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge")))], at(16));
         assert_eq!(engine.next_deadline(), None);
+    }
+
+    #[test]
+    fn the_last_good_certificate_is_served_until_it_ends() {
+        let mut engine = engine();
+        engine.apply(Vec::new(), at(10));
+        let Change::Put(Object::Secret(good)) = secret(10..20) else { unreachable!("it is a Secret") };
+        let bad = Secret::without(good.name.clone(), crate::inputs::SecretError::Mismatch);
+        let bad = bad.following(Some(&good), at(12));
+        let delta = engine.apply(vec![Change::Put(Object::Secret(bad.clone()))], at(12));
+        assert!(delta.resources.values().all(Option::is_some), "nothing is taken back: {:?}", delta.resources.keys());
+        let text = message(&engine);
+        assert!(
+            text.contains("does not match") && text.contains("served until it ends at 1970-01-01T00:00:20Z"),
+            "{text}"
+        );
+        // Another bad one in its place changes nothing.
+        let worse = Secret::without(good.name.clone(), crate::inputs::SecretError::Missing("tls.key"));
+        assert_eq!(worse.clone().following(Some(&bad), at(15)).last_good, bad.last_good);
+        assert_eq!(worse.following(Some(&bad), at(20)).last_good, None);
+        assert_eq!(engine.next_deadline(), Some(at(20)));
+        let delta = engine.apply(Vec::new(), at(20));
+        assert!(delta.resources.values().any(Option::is_none), "the secret is taken back");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{ChallengeAnswer, ObjectStatus, Ownable, Ownership, ServiceIntent, Wish};
+use super::{Asked, ChallengeAnswer, ObjectStatus, Ownable, Ownership, ServiceIntent, Wish};
 use crate::inputs::{Object, ObjectKey};
 use crate::model::{
     BackendId, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName,
@@ -17,8 +17,8 @@ pub enum Change {
     Put(Object),
     /// An object is gone.
     Delete(ObjectKey),
-    /// How the HTTP-01 challenges of an exact hostname are answered by the Gateways that have it.
-    Challenge(Hostname, Option<ChallengeAnswer>),
+    /// How the HTTP-01 challenges of an exact hostname are answered where a namespace has it.
+    Challenge(Asked, Option<ChallengeAnswer>),
     /// Which Service answers TLS-ALPN-01 challenges, of all names whose TLS ends here.
     TlsChallenges(Option<ServicePort>),
     /// Why there is no certificate yet for the Secret of a [`Wish`](super::Wish).

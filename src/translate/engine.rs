@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach::{self, Attachment, Handed, handed_out};
-use super::certificate::Served;
-use super::challenge::ChallengeAnswer;
+use super::challenge::ChallengeAnswers;
 use super::claims::claims_of;
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
@@ -28,7 +27,8 @@ use super::index::Index;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::limits::Quotas;
 use super::ownership::{Ownable, Recording, Register};
-use super::parent::{self, Parent};
+use super::parent::{self, Parent, Surroundings};
+use super::policy::IssuerPolicy;
 use super::resolve::{self, Resolution};
 use super::status::Reported;
 use super::wishes::Wished;
@@ -61,10 +61,12 @@ pub struct Settings {
     pub hold: u64,
     /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
     pub believes_creation_times: bool,
+    /// Who may ask which issuer for which hostnames.
+    pub issuers: IssuerPolicy,
 }
 
 impl Settings {
-    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none.
+    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none. Every listener may ask every issuer.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
         Self {
             controller: controller.to_owned(),
@@ -76,6 +78,7 @@ impl Settings {
             recording: Recording::Here,
             hold: 0,
             believes_creation_times: true,
+            issuers: IssuerPolicy::default(),
         }
     }
 }
@@ -105,8 +108,8 @@ pub struct Engine {
     pub(super) solved: Index<ListenerId, Hostname>,
     pub(super) resolved: BTreeMap<RouteKey, Resolution>,
     pub(super) sni: BTreeMap<Hostname, SniClaims>,
-    /// How the HTTP-01 challenges of hosts are answered.
-    pub(super) challenges: BTreeMap<Hostname, ChallengeAnswer>,
+    /// How the HTTP-01 challenges of hosts are answered, and where.
+    pub(super) challenges: ChallengeAnswers,
     /// Which certificates issuers are to make.
     pub(super) wished: Wished,
     /// Who answers TLS-ALPN-01.
@@ -179,7 +182,7 @@ impl Engine {
             solved: Index::default(),
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
-            challenges: BTreeMap::new(),
+            challenges: ChallengeAnswers::default(),
             wished: Wished::default(),
             tls_challenges: None,
             troubles: BTreeMap::new(),
@@ -271,7 +274,7 @@ impl Engine {
                 let replaced = self.store.delete(&key);
                 (key, replaced)
             }
-            Change::Challenge(hostname, answer) => return self.set_challenge(hostname, answer, dirty),
+            Change::Challenge(asked, answer) => return self.set_challenge(asked, answer, dirty),
             Change::TlsChallenges(service) => return self.set_tls_challenges(service, dirty),
             Change::Trouble(secret, text) => return self.set_trouble(secret, text, dirty),
             Change::Awaited(secret, by) => return self.set_awaited(secret, by, dirty),
@@ -351,18 +354,20 @@ impl Engine {
     /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
     fn evaluate(&mut self, key: &ParentKey, now: SystemTime, dirty: &mut Dirty) {
         self.counters.parents += 1;
+        let around = Surroundings { store: &self.store, settings: &self.settings, now };
         let new = match key {
             ParentKey::Gateway(name) => self
                 .store
                 .gateway(name)
                 .filter(|gateway| self.is_ours(&gateway.class))
-                .map(|gateway| parent::gateway(gateway, &self.store, &self.settings, now)),
+                .map(|gateway| parent::gateway(gateway, &around)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
-                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &self.store, now))
+                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &around))
             }),
         };
+        let new = self.within_limits(key, new, dirty);
         if let ParentKey::Gateway(name) = key {
             // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
             let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
@@ -372,7 +377,6 @@ impl Engine {
             self.bind(name, dirty);
             self.touch_rivals(name, dirty);
         }
-        let new = self.within_limits(key, new, dirty);
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key, now);
         let old = self.parents.get(key).cloned();
@@ -385,6 +389,7 @@ impl Engine {
             dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
         }
         self.touch_attached(key, old.as_ref(), new.as_ref(), dirty);
+        self.touch_slashes(old.as_ref(), new.as_ref(), dirty);
         match new {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
@@ -404,10 +409,7 @@ impl Engine {
         };
         let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
-        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| match &l.served {
-            Served::Issued(wish, _) => Some(wish.secret.clone()),
-            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
-        });
+        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| l.served.secret().cloned());
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
         for secret in held.difference(&wanted) {

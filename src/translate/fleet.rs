@@ -7,8 +7,8 @@ use super::engine::{Dirty, Engine, Settings};
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
 use crate::inputs::{
-    Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
-    ServiceType,
+    Address, EscapedSlashes, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef,
+    ServiceParameters, ServiceType,
 };
 use crate::model::{ObjectName, Reached, Reason};
 use crate::store::Store;
@@ -38,6 +38,8 @@ pub struct Reach {
     pub fleet: Fleet,
     /// By what Service, where by one.
     pub service: ServiceParameters,
+    /// What becomes of requests with escaped slashes.
+    pub escaped_slashes: EscapedSlashes,
 }
 
 impl Reach {
@@ -73,12 +75,13 @@ pub(super) fn reach(gateway: &Gateway, store: &Store, settings: &Settings) -> Re
     let said = [own, wide].map(Option::unwrap_or_default);
     let fleet = said.iter().find_map(|parameters| parameters.fleet);
     let fleet = offered(fleet, settings).map_err(invalid)?;
+    let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
     let [own, wide] = said.map(|parameters| parameters.service);
     let service = ServiceParameters {
         r#type: own.r#type.or(wide.r#type),
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
     };
-    Ok(Reach { fleet, service })
+    Ok(Reach { fleet, service, escaped_slashes })
 }
 
 /// The fleet of the Gateways of a class that do not say otherwise.
@@ -112,7 +115,7 @@ pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<Reached> {
 /// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
 /// `shared` is where the shared fleet is reached.
 pub(super) fn unusable(gateway: &Gateway, reach: &Reach, shared: &[Reached]) -> Option<String> {
-    let Reach { fleet, service } = reach;
+    let Reach { fleet, service, escaped_slashes: _ } = reach;
     let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
         Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),

@@ -211,8 +211,11 @@ impl Engine {
         dirty.frontends.insert(id.clone());
         dirty.services.insert(id.gateway.clone());
         dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
-        let listeners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners());
-        dirty.statuses.extend(listeners.map(|listener| listener.parent.object()));
+        for listener in self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners()) {
+            dirty.statuses.insert(listener.parent.object());
+            // Whose port it is decides who gets certificates.
+            dirty.wishing.insert(listener.parent.clone());
+        }
     }
 
     /// The addresses a Gateway is bound to, sorted.

@@ -230,3 +230,91 @@ impl Engine {
         Some(new)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+    use crate::store::Store;
+    use crate::translate::resolve::resolve;
+
+    /// What a route with these rules and hostnames is told: why it is invalid, and what of it is left out.
+    fn told(rules: &Value, hostnames: usize, limits: &Limits) -> (Option<Reason>, String) {
+        let names: Vec<String> = (0..hostnames).map(|index| format!("h{index}.example.org")).collect();
+        let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"namespace": "a", "name": "r"},
+            "spec": {"parentRefs": [{"name": "g"}], "hostnames": names, "rules": rules}});
+        let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
+        let resolved = resolve(&route, &Store::default(), limits);
+        let (reason, text) = resolved.invalid.unzip();
+        (reason, text.or(resolved.partial).unwrap_or_default())
+    }
+
+    fn regex(text: &str) -> Value {
+        json!({"matches": [{"path": {"type": "RegularExpression", "value": text}}]})
+    }
+
+    #[test]
+    fn what_one_rule_asks_for_too_much_is_told_with_limit_and_value() {
+        let header = json!({"type": "ResponseHeaderModifier",
+            "responseHeaderModifier": {"set": [{"name": "x-a", "value": "a".repeat(11)}]}});
+        let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "b", "port": 80}}});
+        let limits = Limits { max_header_value_length: 10, ..Limits::default() };
+        for (rule, expected) in [
+            (regex(&format!("/{}", "a".repeat(1024))), "has 1025 bytes, --max-regex-length is 1024"),
+            (regex("/(ab){1000}"), "--max-regex-size is 2000"),
+            (json!({"retry": {"attempts": 11}}), "retry.attempts is 11, --max-retry-attempts is 10"),
+            (
+                json!({"filters": [mirror, mirror, mirror]}),
+                "3 filters of type RequestMirror, --max-mirrors-per-rule is 2",
+            ),
+            (json!({"filters": [header]}), "header x-a has 11 bytes, --max-header-value-length is 10"),
+            (
+                json!({"backendRefs": [{"name": "b", "port": 80, "filters": [header]}]}),
+                "--max-header-value-length is 10",
+            ),
+        ] {
+            let (reason, text) = told(&json!([rule]), 1, &limits);
+            assert_eq!(reason, Some(Reason::UnsupportedValue), "{text}");
+            assert!(text.contains(expected), "{text}");
+            // The route's other rules are served.
+            let (reason, text) = told(&json!([rule, {"name": "good"}]), 1, &limits);
+            assert!(reason.is_none() && text.starts_with("Dropped Rule: ") && text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn regular_expressions_of_a_route_are_counted_over_its_rules() {
+        let limits = Limits { max_regexes_per_route: 2, ..Limits::default() };
+        let (reason, text) = told(&json!([regex("/a"), regex("/b"), regex("/c"), {"name": "good"}]), 1, &limits);
+        assert!(reason.is_none() && text.contains("rule 2: ") && !text.contains("rule 1: "), "{text}");
+        // Patterns of origins are compiled for each match.
+        let cors = json!({"type": "CORS", "cors": {"allowOrigins": ["https://*.a.org"]}});
+        let matches = json!([{"path": {"value": "/a"}}, {"path": {"value": "/b"}}, {"path": {"value": "/c"}}]);
+        let (reason, text) = told(&json!([{"matches": matches, "filters": [cors]}]), 1, &limits);
+        assert_eq!(reason, Some(Reason::UnsupportedValue), "{text}");
+    }
+
+    #[test]
+    fn what_a_route_is_in_envoy_is_counted_for_each_hostname() {
+        let matches: Vec<Value> = (0..64).map(|index| json!({"path": {"value": format!("/{index}")}})).collect();
+        let rules = json!([{"matches": matches}, {"matches": matches}]);
+        assert_eq!(told(&rules, 8, &Limits::default()).0, None);
+        let (reason, text) = told(&rules, 9, &Limits::default());
+        assert!(reason == Some(Reason::LimitReached) && text.contains("1152 matches"), "{text}");
+        let value = "a".repeat(4096);
+        let set: Vec<Value> = (0..16).map(|index| json!({"name": format!("x-{index}"), "value": value})).collect();
+        let filter = json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": set}});
+        let (reason, text) = told(&json!([{"matches": matches, "filters": [filter]}]), 1, &Limits::default());
+        assert!(reason == Some(Reason::LimitReached) && text.contains("--max-route-kib is 1024"), "{text}");
+    }
+
+    #[test]
+    fn messages_stay_short_whatever_is_written() {
+        let bad = regex(&format!("/{}**", "a".repeat(1000)));
+        let (_, text) = told(&Value::Array(vec![bad; 16]), 1, &Limits::default());
+        assert!(text.len() <= 4096, "{}", text.len());
+    }
+}

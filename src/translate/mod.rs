@@ -29,12 +29,14 @@ mod key;
 mod limits;
 mod ownership;
 mod parent;
+mod policy;
 mod precedence;
 mod quota;
 mod report;
 mod resolve;
 mod sans;
 mod settle;
+mod slashes;
 mod solver;
 mod status;
 mod tables;
@@ -43,7 +45,7 @@ mod wishes;
 
 pub use blame::Blame;
 pub use certificate::{Served, Wish};
-pub use challenge::ChallengeAnswer;
+pub use challenge::{Asked, ChallengeAnswer};
 pub use claims::Family;
 pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
@@ -56,6 +58,7 @@ pub(crate) use index::Index;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use ownership::{Ownable, Ownership, Recording};
 pub use parent::{Parent, ParentListener, Protocol};
+pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };

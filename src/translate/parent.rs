@@ -10,8 +10,8 @@ use super::fleet::{self, Fleet, Precedence, Reach};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::tls_options::{self, TlsSettings};
 use crate::inputs::{
-    Address, AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind, ServiceParameters,
-    TlsMode,
+    Address, AllowedRoutes, EscapedSlashes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind,
+    ServiceParameters, TlsMode,
 };
 use crate::model::{FrontendId, Hostname, ObjectName, Reason};
 use crate::store::Store;
@@ -129,8 +129,16 @@ impl Parent {
     }
 }
 
+/// What parents are evaluated against.
+pub(super) struct Surroundings<'a> {
+    pub(super) store: &'a Store,
+    pub(super) settings: &'a Settings,
+    pub(super) now: SystemTime,
+}
+
 /// Evaluates a Gateway. The caller has made sure that it is of our class.
-pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now: SystemTime) -> Parent {
+pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
+    let Surroundings { store, settings, .. } = *around;
     let reach = fleet::reach(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(text) = &gateway.unsupported {
@@ -145,35 +153,36 @@ pub(super) fn gateway(gateway: &Gateway, store: &Store, settings: &Settings, now
             _ => Ok(()),
         }
     };
-    let reach = reach.unwrap_or(Reach { fleet: settings.fleet, service: ServiceParameters::default() });
+    let reach = reach.unwrap_or(Reach {
+        fleet: settings.fleet,
+        service: ServiceParameters::default(),
+        escaped_slashes: EscapedSlashes::default(),
+    });
     let (place, precedence) = reach.place(gateway);
     let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
     let keeps_off = settings.envoys.is_some() && reach.fleet != Fleet::Dedicated;
     let stand = Stand { gateway: name, place, precedence, reach, unusable, keeps_off, admits };
-    parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, store, now)
+    parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, around)
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
-pub(super) fn listener_set(
-    set: &ListenerSet,
-    gateway: &Gateway,
-    base: &Parent,
-    store: &Store,
-    now: SystemTime,
-) -> Parent {
+pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, around: &Surroundings<'_>) -> Parent {
     let key = ParentKey::ListenerSet(set.meta.name.clone());
     let namespace = &set.meta.name.namespace;
-    let accepted =
-        if !gateway.allowed_listeners.admits(&base.stand.gateway.namespace, namespace, store.labels(namespace)) {
-            // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
-            Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
-        } else if base.accepted.is_err() {
-            Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
-        } else {
-            Ok(())
-        };
-    parent(key, &set.meta, base.stand.clone(), accepted, &set.listeners, store, now)
+    let accepted = if !gateway.allowed_listeners.admits(
+        &base.stand.gateway.namespace,
+        namespace,
+        around.store.labels(namespace),
+    ) {
+        // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
+        Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
+    } else if base.accepted.is_err() {
+        Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
+    } else {
+        Ok(())
+    };
+    parent(key, &set.meta, base.stand.clone(), accepted, &set.listeners, around)
 }
 
 fn parent(
@@ -182,11 +191,10 @@ fn parent(
     stand: Arc<Stand>,
     accepted: Verdict,
     listeners: &[Arc<Listener>],
-    store: &Store,
-    now: SystemTime,
+    around: &Surroundings<'_>,
 ) -> Parent {
     let kind = key.object().kind;
-    let mut listeners: Vec<ParentListener> = listeners.iter().map(|l| listener(l, kind, meta, store, now)).collect();
+    let mut listeners: Vec<ParentListener> = listeners.iter().map(|l| listener(l, kind, meta, around)).collect();
     for listener in listeners.iter_mut().filter(|_| stand.keeps_off) {
         if let Some(taken) = exposure::reserved(listener.port) {
             listener.accepted = listener.accepted.clone().and(Err(taken));
@@ -195,7 +203,7 @@ fn parent(
     Parent { key, generation: meta.generation, stand, created: meta.created, accepted, listeners }
 }
 
-fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: SystemTime) -> ParentListener {
+fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<'_>) -> ParentListener {
     let (protocol, mut accepted) = match &listener.unreadable {
         Some(why) => (None, Err((Reason::UnsupportedValue, why.to_string()))),
         None => protocol(listener),
@@ -217,11 +225,11 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, store: &Store, now: Sy
     let (kind_taken, mut resolved) = kind_taken(listener, protocol);
     let mut served = Served::None;
     if protocol.is_some_and(Protocol::terminates) {
-        let (found, verdict) = certificate::served(listener, &options, &hostname, kind, meta, store, now);
+        let (found, verdict) = certificate::served(listener, &options, &hostname, kind, meta, around);
         served = found;
         resolved = verdict.and(resolved);
     }
-    let warning = served.certificate().and_then(|held| certificate::warning(held, &hostname, now));
+    let warning = served.certificate().and_then(|held| certificate::warning(held, &hostname, around.now));
     ParentListener {
         name: listener.name.clone(),
         port: listener.port,

@@ -344,7 +344,7 @@ impl Engine {
                 let by = self.awaited.get(secret)?;
                 (secret, format!("Secret {secret} does not exist yet: its certificate is being issued by {by}"))
             }
-            Served::None | Served::Certificate(_) | Served::Issued(_, Some(_)) => return None,
+            Served::None | Served::Certificate(_) | Served::Issued(_, Some(_)) | Served::NotAllowed(..) => return None,
         };
         let trouble = self.troubles.get(secret).map(|trouble| format!(": {trouble}")).unwrap_or_default();
         Some(text + &trouble)

@@ -64,6 +64,7 @@ impl Engine {
             dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
             for (listener, _) in [before, winner].into_iter().flatten() {
                 self.note_gateway(&id.gateway, &listener, dirty);
+                dirty.wishing.insert(listener.parent.clone());
                 dirty.statuses.insert(listener.parent.object());
             }
             dirty.units.insert((id.clone(), hostname.clone()));

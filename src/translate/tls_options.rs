@@ -100,9 +100,14 @@ fn version(key: &str, value: &str) -> Result<TlsVersion, String> {
 
 fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
     let items: Vec<String> = value.split(',').map(|item| item.trim().to_owned()).collect();
-    match items.iter().find(|item| !known.contains(&item.as_str())) {
+    if let Some(item) = items.iter().find(|item| !known.contains(&item.as_str())) {
+        return Err(format!("tls.options {key}: {item:?} is not known: expected {}", known.join(", ")));
+    }
+    // Envoy refuses a Listener for a curve or signature algorithm that it is told twice.
+    let twice = |(index, item): &(usize, &String)| items[..*index].contains(item);
+    match items.iter().enumerate().find(twice) {
+        Some((_, item)) => Err(format!("tls.options {key}: {item:?} stands twice")),
         None => Ok(items),
-        Some(item) => Err(format!("tls.options {key}: {item:?} is not known: expected {}", known.join(", "))),
     }
 }
 
@@ -158,6 +163,9 @@ mod tests {
         assert_eq!((params.min, params.curves.len()), (Some(TlsVersion::V1_3), 2));
         assert!(check(&[("gatewright.io/tls-min-version", "1.1")]).is_err());
         assert!(check(&[("gatewright.io/tls-ciphers", "RC4")]).is_err());
+        assert!(
+            check(&[("gatewright.io/tls-curves", "X25519,P-256,X25519")]).is_err_and(|text| text.contains("twice"))
+        );
         assert!(check(&[("gatewright.io/tls-min-version", "1.3"), ("gatewright.io/tls-max-version", "1.2")]).is_err());
     }
 }

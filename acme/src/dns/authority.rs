@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::query::{QueryError, ask, question};
 use super::resolver::{Resolver, code_name};
 use crate::challenge::dns::{DnsError, DnsView, Seen, TxtRecord};
+use crate::denied::Denied;
 
 const PROVIDER: &str = "dns";
 /// As many CNAMEs in a row are followed.
@@ -34,6 +35,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(30);
 pub struct Authorities {
     resolver: Resolver,
     port: u16,
+    denied: Denied,
 }
 
 /// One address of an authoritative server, with the name to report it by.
@@ -46,13 +48,18 @@ struct Server {
 impl Authorities {
     /// Finds the servers through `resolver` and asks them on port 53.
     pub fn new(resolver: Resolver) -> Self {
-        Self { resolver, port: 53 }
+        Self { resolver, port: 53, denied: Denied::default() }
     }
 
     /// Asks them on another port, where a test or a split horizon has them.
     pub fn with_port(mut self, port: u16) -> Self {
         self.port = port;
         self
+    }
+
+    /// Asks none in these networks: whoever has a zone says where its servers are, and could lead us anywhere.
+    pub fn denying(self, denied: Denied) -> Self {
+        Self { denied, ..self }
     }
 
     /// The servers of the zone that holds `name`, below delegations that only they know of.
@@ -129,13 +136,21 @@ impl Authorities {
             (name, found)
         });
         let mut servers = Vec::new();
-        for (name, found) in join_all(looked).await {
+        let mut private = false;
+        for (name, mut found) in join_all(looked).await {
+            let before = found.len();
+            found.retain(|ip| !self.denied.holds(*ip));
+            private |= found.len() < before;
             servers.extend(found.into_iter().map(|ip| Server {
                 label: format!("{} ({ip})", plain(name)),
                 address: SocketAddr::new(ip, self.port),
             }));
         }
         servers.truncate(SERVER_LIMIT);
+        if servers.is_empty() && private {
+            let text = "are in private networks alone, which are not asked";
+            return Err(unavailable(format!("the name servers of {} {text}", plain(zone))));
+        }
         if servers.is_empty() {
             return Err(unavailable(format!("none of the name servers of {} has an address", plain(zone))));
         }

@@ -14,6 +14,8 @@ use crate::challenge::{ChallengeKind, DnsSolver, alpn, dns_label};
 use crate::failure::{Class, Failure};
 use crate::names::DnsName;
 
+/// Of what a CA takes for a name so much is told.
+const LONGEST_NAME: usize = 253;
 const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A challenge to be met.
@@ -34,7 +36,11 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bo
     let (saved, tasks) = futures::join!(run.save(), tasks(run, order));
     saved?;
     run.written = true;
-    let tasks = tasks?;
+    let tasks = match tasks {
+        Ok(tasks) => tasks,
+        Err(Trouble::Stranger(found)) => return Err(give_up(run, &found).await),
+        Err(Trouble::Failed(failure)) => return Err(failure),
+    };
     if let Some(solver) = run.issuer.config.solvers.dns.clone() {
         prepare_dns(run, &solver, &tasks).await?;
     }
@@ -64,8 +70,41 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bo
     Ok(!tasks.is_empty())
 }
 
-/// The open challenges, one for each name not proven yet.
-async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Failure> {
+/// Why there are no challenges to be met.
+enum Trouble {
+    /// The CA asks about a name that the order does not have.
+    Stranger(String),
+    Failed(Failure),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Ends an order about which the CA asks for a name that is not in it. Nothing is answered or written to DNS for such a name:
+/// it may be somebody else's.
+async fn give_up(run: &mut Run<'_>, found: &str) -> Failure {
+    let name = &run.issuer.config.name;
+    let asked = run.record.names.to_strings().join(", ");
+    let message = format!(
+        "{name}: the CA asks for a proof of {found:?}, which the order does not name: it names {asked}; nothing is \
+         answered, and the order is given up"
+    );
+    run.record.over = true;
+    run.record.url = None;
+    if let Err(error) = run.save().await {
+        tracing::warn!(issuer = name, %error, "the end of an order could not be written");
+    }
+    if let Err(error) = super::record::close(run.issuer, &run.record.id).await {
+        tracing::warn!(issuer = name, %error, "traces of an order stay for now");
+    }
+    Failure::new(Class::Bug, message)
+}
+
+/// The open challenges, one for each name not proven yet, of names that the order has (RFC 8555, 7.1.3).
+async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Trouble> {
     let thumbprint = run.account.thumbprint();
     let mut tries = 6;
     'again: loop {
@@ -79,10 +118,13 @@ async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Failure> {
                     tries -= 1;
                     continue 'again;
                 }
-                Err(error) => return Err(run.failed(&error)),
+                Err(error) => return Err(run.failed(&error).into()),
             };
-            let name = DnsName::parse(&authorization.identifier().to_string())
-                .map_err(|e| Failure::new(Class::Bug, format!("the CA authorizes another name: {e}")))?;
+            let found = authorization.identifier().to_string();
+            let name = DnsName::parse(&found).ok().filter(|name| run.record.names.contains(name));
+            let Some(name) = name else {
+                return Err(Trouble::Stranger(found.chars().take(LONGEST_NAME).collect()));
+            };
             match authorization.status {
                 AuthorizationStatus::Valid => continue,
                 AuthorizationStatus::Pending => {}
@@ -94,7 +136,7 @@ async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Failure> {
                 let list = offered.iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
                 let ours = run.issuer.config.solvers.kinds().iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
                 let message = format!("the CA proves {name} by {list}; configured are {ours}");
-                return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]));
+                return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]).into());
             };
             let challenge = authorization
                 .challenges

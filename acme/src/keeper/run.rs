@@ -1,13 +1,12 @@
 //! The keeper at work: plans again whenever something changes, and carries out what the plan says.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::job::{Going, Job};
@@ -69,16 +68,20 @@ impl Keeper {
                 let now = Timestamp::now();
                 wishes.mark_unchanged();
                 let wanted = self.with_holds(wishlist.read().values(), now);
+                busy.retain(|id, flight| {
+                    let is_wanted = |id| wanted.binary_search_by(|wish| wish.id.cmp(id)).is_ok();
+                    let serves = flight.serves.iter().any(is_wanted);
+                    if !serves {
+                        going.give_up(id);
+                        doubts.claim(&flight.issuer, id);
+                    }
+                    serves
+                });
                 let held = self.held();
                 let (budgets, progress) = (self.budgets(), self.progress());
                 let steps = self.decide(&wanted, &held, &progress, &budgets, now);
                 let (gone, look_again) = doubts.gone(&progress, &wanted, &busy, start);
                 for (issuer, id) in gone {
-                    if busy.get(&id).is_some_and(|flight| flight.issuer == issuer)
-                        && let Some(flight) = busy.remove(&id)
-                    {
-                        flight.abort.abort();
-                    }
                     giving_up.push(self.give_up(issuer, id));
                 }
                 let is_busy = |order: &&Order<'_>| {
@@ -111,12 +114,10 @@ impl Keeper {
                 next_plan = next_plan.min(look_again.unwrap_or(next_plan));
                 soonest = Instant::now() + start.elapsed() * (PART - 1);
             }
-            while going.count() < self.at_once
-                && let Some(job) = queue.pop_front()
-            {
-                let (id, serves) = (job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
-                let issuer = job.serves[0].issuer.clone();
-                busy.insert(id, Flight { issuer, serves, abort: going.begin(self, job, Timestamp::now()) });
+            while let Some(job) = going.admit(&mut queue, self.at_once) {
+                let serves = job.serves.iter().map(|w| w.id.clone()).collect();
+                busy.insert(job.id.clone(), Flight { issuer: job.serves[0].issuer.clone(), serves });
+                going.begin(self, job, Timestamp::now());
             }
             tokio::select! {
                 Some((id, result)) = going.next() => {
@@ -154,7 +155,6 @@ impl Keeper {
 struct Flight {
     issuer: String,
     serves: Vec<CertificateId>,
-    abort: AbortHandle,
 }
 
 /// Orders that somebody wanted, and whether anybody still does; by issuer.
@@ -167,6 +167,11 @@ struct Doubts {
 }
 
 impl Doubts {
+    /// Somebody wanted an order.
+    fn claim(&mut self, issuer: &str, id: &CertificateId) {
+        self.claimed.insert((issuer.to_owned(), id.clone()));
+    }
+
     /// The orders that are to be given up, and when to look at the others again. A name that goes and comes back at once, as
     /// when it is renamed or moved to another file, keeps its order.
     fn gone(
@@ -176,25 +181,18 @@ impl Doubts {
         busy: &BTreeMap<CertificateId, Flight>,
         now: Instant,
     ) -> (Vec<(String, CertificateId)>, Option<Instant>) {
-        if busy.is_empty() && progress.underway.values().all(BTreeMap::is_empty) {
-            *self = Self::default();
+        if progress.underway.values().all(BTreeMap::is_empty) {
+            self.since.clear();
             return (Vec::new(), None);
         }
-        let wishes: HashSet<&CertificateId> = wanted.iter().map(|w| &w.id).collect();
         let key = |issuer: &str, id: &CertificateId| (issuer.to_owned(), id.clone());
         let unclaimed = progress.unclaimed(wanted).into_iter();
         let mut doubtful: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
         let all = progress.underway.iter().flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
         self.claimed.extend(all.filter(|order| !doubtful.contains(order)));
-        // What goes on is let to its end while it serves anybody.
+        // What goes on is let to its end: it serves somebody still.
         for (id, flight) in busy {
-            let order = key(&flight.issuer, id);
-            self.claimed.insert(order.clone());
-            if flight.serves.iter().any(|id| wishes.contains(id)) {
-                doubtful.remove(&order);
-            } else {
-                doubtful.insert(order);
-            }
+            doubtful.remove(&key(&flight.issuer, id));
         }
         self.since.retain(|order, _| doubtful.contains(order));
         for order in doubtful.into_iter().filter(|order| self.claimed.contains(order)) {

@@ -323,3 +323,29 @@ fn a_certificate_that_just_came_is_not_renewed_for_reasons_that_the_next_one_wou
         }
     }
 }
+
+#[test]
+fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
+    let of = |tenant: &str, host: String| {
+        let names = Names::parse([host]).expect("a name");
+        let id = CertificateId::of(tenant, &names);
+        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..wish("x.example") }
+    };
+    let mut wanted: Vec<Wanted> = (0..1_000).map(|i| of("mallory", format!("a{i}.mallory.example"))).collect();
+    wanted.extend([of("zoe", "z.zoe.example".to_owned()), of("alice", "www.alice.example".to_owned())]);
+    wanted.sort_by(|a, b| a.id.cmp(&b.id));
+    let orders = |budgets: &Budgets| -> Vec<String> {
+        let steps = plan(&wanted, &[], budgets, at(0));
+        let order = |step: &Step<'_>| match step {
+            Step::Issue(order) => Some(order.serves[0].tenant.clone()),
+            _ => None,
+        };
+        steps.iter().filter_map(order).collect()
+    };
+    let all = orders(&Budgets::new());
+    let mut first = all[..3].to_vec();
+    first.sort();
+    assert_eq!((first, all.len()), (["alice", "mallory", "zoe"].map(str::to_owned).to_vec(), 1_002));
+    let scarce = orders(&lets_encrypt());
+    assert!(scarce.len() < 1_000 && scarce.contains(&"alice".to_owned()) && scarce.contains(&"zoe".to_owned()));
+}

@@ -10,7 +10,7 @@ use tokio::time::{Instant as Clock, timeout};
 use xds::Cache;
 
 use super::*;
-use crate::certificates::TenantIssuers;
+use crate::certificates::{AuthorityLimits, TenantIssuers};
 use crate::inputs::{EXPOSES, MANAGED_BY, MANAGER};
 use crate::kubernetes::claims::Told as Recorded;
 use crate::kubernetes::issuance::Trade;
@@ -39,8 +39,10 @@ impl Site {
         let envoys = Some(ObjectName::new("ours", "envoy"));
         let settings = Settings { fleet: Fleet::Shared, envoys, ..Settings::new(CONTROLLER, Vec::new()) };
         let live = Live::in_cluster(settings, tenancy, Cache::new(), xds::View::new("shared"));
-        let issuers = TenantIssuers { installed: BTreeMap::new(), http_port: 80, denied: acme::Denied::default() };
-        let trade = Trade { namespace: "ours".into(), issuers, at_once: 1, places: mpsc::channel(1).0 };
+        let denied = acme::Denied::default();
+        let issuers = TenantIssuers { installed: BTreeMap::new(), http_port: 80, authorities: denied.clone(), denied };
+        let authority = AuthorityLimits::default();
+        let trade = Trade { namespace: "ours".into(), issuers, authority, at_once: 1, places: mpsc::channel(1).0 };
         let issuance = Issuance::new(client.clone(), trade, watch::channel(None).1);
         let replica = Replica { namespace: "ours".into(), identity: "one".into(), pod: None };
         let cluster = Cluster::new(client.clone(), CONTROLLER, replica, live, issuance);

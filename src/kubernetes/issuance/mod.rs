@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::lease::{Term, leads};
-use crate::certificates::{Answered, Answers, Desk, Follower, Present, TenantIssuers, Where, Wishing};
+use crate::certificates::{Answered, Answers, AuthorityLimits, Desk, Follower, Present, TenantIssuers, Where, Wishing};
 use crate::model::ObjectName;
 use crate::pipeline::Pipeline;
 use crate::translate::Change;
@@ -30,6 +30,8 @@ pub struct Trade {
     pub namespace: String,
     /// The ACME issuers of the installation, by name, and what holds for those of tenants.
     pub issuers: TenantIssuers,
+    /// For which domains there are internal CAs.
+    pub authority: AuthorityLimits,
     /// How many orders may be on their way at a time.
     pub at_once: usize,
     /// Who knows where hosts are served.
@@ -152,9 +154,9 @@ impl Issuance {
 
     fn answers(&mut self) -> Vec<Change> {
         let changes = self.follower.changes().into_iter();
-        let told = changes.map(|(host, answer)| {
-            self.answered.set(&host, answer.as_ref());
-            Change::Challenge(host, answer)
+        let told = changes.map(|(asked, answer)| {
+            self.answered.set(&asked, answer.as_ref());
+            Change::Challenge(asked, answer)
         });
         told.collect()
     }

@@ -87,7 +87,7 @@ async fn try_open(
 ) -> Result<(Arc<ObjectStorage>, Arc<Desk>), String> {
     let storage = ObjectStorage::open(client.clone(), &trade.namespace, term.clone()).await;
     let storage = Arc::new(storage.map_err(|error| error.to_string())?);
-    let authority = Authority::stored(storage.clone(), Timestamp::now()).await?;
+    let authority = Authority::stored(storage.clone(), Timestamp::now()).await?.within(trade.authority.clone());
     let config = DeskConfig {
         storage: storage.clone(),
         authority: Arc::new(authority),

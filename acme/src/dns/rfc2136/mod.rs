@@ -121,10 +121,11 @@ impl Rfc2136 {
         let server = self.address().await?;
         let answer = over_tcp(server, &bytes, ANSWER_LIMIT)
             .await
-            .map_err(|error| self.unavailable(format!("{}: {error}", self.nameserver)))?;
-        let parsed = Message::from_vec(&answer).map_err(|_| protocol("the answer is not DNS".to_owned()))?;
+            .map_err(|error| self.silent(|| format!("{}: {error}", self.nameserver)))?;
+        let parsed = Message::from_vec(&answer);
+        let parsed = parsed.map_err(|_| self.silent(|| "the answer is not DNS".to_owned()))?;
         if parsed.id != message.id || parsed.message_type != MessageType::Response {
-            return Err(protocol("the answer is to another question".to_owned()));
+            return Err(self.silent(|| "the answer is to another question".to_owned()));
         }
         match self.key.verify(&answer, &mac, seconds()) {
             Ok(()) => Ok(parsed),
@@ -136,10 +137,19 @@ impl Rfc2136 {
         let looked = timeout(ANSWER_LIMIT, self.denied.look_up(&self.nameserver)).await;
         let found = match looked {
             Ok(Ok(found)) => found,
-            Ok(Err(error)) => return Err(self.unavailable(format!("resolving {}: {error}", self.nameserver))),
-            Err(_) => return Err(self.unavailable(format!("resolving {}: no answer in time", self.nameserver))),
+            Ok(Err(error)) => return Err(self.silent(|| format!("resolving {}: {error}", self.nameserver))),
+            Err(_) => return Err(self.silent(|| format!("resolving {}: no answer in time", self.nameserver))),
         };
         found.first().copied().ok_or_else(|| self.unavailable(format!("{} has no address", self.nameserver)))
+    }
+
+    /// There is no answer of a name server. One that a tenant names is told about in one way whatever is there: nobody finds
+    /// out by us what listens where.
+    fn silent(&self, why: impl FnOnce() -> String) -> DnsError {
+        self.unavailable(match self.denied.is_empty() {
+            true => why(),
+            false => format!("{} is not reached, or is no name server", self.nameserver),
+        })
     }
 
     fn unsigned(&self, name: &str, why: Unsigned, code: ResponseCode) -> DnsError {

@@ -1,0 +1,300 @@
+//! Who may have a certificate: mallory asks issuers for names that are not hers.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use acme::client::Roots;
+use anyhow::{Context, Result, bail, ensure};
+use e2e::echo::Echo;
+use e2e::gatewright::Gatewright;
+use e2e::pebble::{Options, Pebble};
+use e2e::probe::{Probe, roots_of};
+use e2e::testca::TestCa;
+use e2e::world::free_port;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::site::{LIMIT, service};
+
+const CHALLENGE: &str = "/.well-known/acme-challenge/0123456789abcdefghij";
+
+/// Pebble, a CA that can be told to misbehave, and the program over manifests of two tenants with Gateways of their own.
+struct House {
+    pebble: Pebble,
+    other: TestCa,
+    program: Option<Gatewright>,
+    manifests: TempDir,
+    state: TempDir,
+    alice: Echo,
+    mallory: Echo,
+    https: u16,
+    rules: Vec<&'static str>,
+}
+
+/// A Gateway with HTTPS listeners on a port: name, hostname, issuer.
+fn gateway(namespace: &str, port: u16, listeners: &[(&str, &str, &str)]) -> String {
+    let listeners: String = listeners.iter().map(|(name, host, issuer)| listener(name, host, port, issuer)).collect();
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: edge, namespace: {namespace}}}\n\
+         spec:\n  gatewayClassName: ours\n  allowedListeners: {{namespaces: {{from: All}}}}\n  listeners:\n{listeners}---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: web, namespace: {namespace}}}\n\
+         spec:\n  parentRefs: [{{name: edge}}]\n  rules: [{{backendRefs: [{{name: web, port: 80}}]}}]\n---\n"
+    )
+}
+
+fn listener(name: &str, host: &str, port: u16, issuer: &str) -> String {
+    format!(
+        "  - {{name: {name}, hostname: \"{host}\", protocol: HTTPS, port: {port}, \
+         tls: {{options: {{gatewright.io/issuer: {issuer}}}}}}}\n"
+    )
+}
+
+/// A ListenerSet of mallory's at a Gateway of alice's.
+fn listener_set(port: u16, host: &str, issuer: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{name: more, namespace: mallory}}\n\
+         spec:\n  parentRef: {{name: edge, namespace: alice}}\n  listeners:\n{}---\n",
+        listener("evil", host, port, issuer)
+    )
+}
+
+impl House {
+    /// Alice's `alice.example.com` is served with a certificate of Pebble's.
+    async fn open(rules: &[&'static str]) -> Result<Self> {
+        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let mut house = Self {
+            pebble: Pebble::start(&Options::default()).await?,
+            other: TestCa::start().await?,
+            program: None,
+            manifests,
+            state,
+            alice: Echo::start("alice").await?,
+            mallory: Echo::start("mallory").await?,
+            https: free_port()?,
+            rules: rules.to_vec(),
+        };
+        let Roots::Pem(ca) = house.pebble.roots() else { bail!("Pebble's roots are in PEM") };
+        fs::write(house.state.path().join("pebble.pem"), ca)?;
+        fs::write(
+            house.state.path().join("issuers.yaml"),
+            format!("issuers:\n  other: {{directory: \"{}\", agreeToTerms: true}}\n", house.other.directory()),
+        )?;
+        house.save(
+            "base.yaml",
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: ours}\n\
+             spec: {controllerName: gatewright.io/gateway-controller}\n",
+        )?;
+        let services = service("alice", house.alice.address()) + &service("mallory", house.mallory.address());
+        house.save("services.yaml", &services)?;
+        house.save("alice.yaml", &gateway("alice", house.https, &[("web", "alice.example.com", "acme")]))?;
+        house.start()?;
+        house.alice_is_served().await?;
+        Ok(house)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.program = None;
+        let text = |path: PathBuf| path.display().to_string();
+        let (dir, private) = (text(self.manifests.path().into()), text(self.state.path().into()));
+        let (ca, issuers) = (text(self.state.path().join("pebble.pem")), text(self.state.path().join("issuers.yaml")));
+        let (directory, port) = (self.pebble.directory(), self.pebble.http_port.to_string());
+        let envoy = text(e2e::envoy::binary()?.canonicalize()?);
+        let mut args = vec!["standalone", &dir, "--state-dir", &private, "--envoy", &envoy, "--issuers", &issuers];
+        args.extend(["--acme-directory", &directory, "--acme-ca-bundle", &ca, "--acme-agree-to-terms"]);
+        args.extend(["--acme-http-port", &port]);
+        args.extend(self.rules.iter().flat_map(|rule| ["--issuer-allow", rule]));
+        self.program = Some(Gatewright::start(&args)?);
+        Ok(())
+    }
+
+    fn save(&self, name: &str, text: &str) -> Result<()> {
+        let new = self.manifests.path().join(format!(".{name}.new"));
+        fs::write(&new, text)?;
+        fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
+    }
+
+    fn output(&self) -> String {
+        self.program.as_ref().map(Gatewright::output).unwrap_or_default()
+    }
+
+    fn ask(&self, args: &[&str]) -> Result<String> {
+        let private = self.state.path().display().to_string();
+        let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Alice's host answers over TLS with Pebble's certificate and from her backend.
+    async fn alice_is_served(&self) -> Result<()> {
+        let roots = roots_of(&self.pebble.issuing_root(0).await?)?;
+        let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.https)), "alice.example.com").roots(roots);
+        let until = Instant::now() + LIMIT;
+        loop {
+            let answer = crate::site::named(&probe).await;
+            match answer {
+                Ok(name) if name == "alice" => return Ok(()),
+                Ok(name) => bail!("{name} answers for alice"),
+                Err(error) if Instant::now() > until => bail!("alice: {error:#}\n{}", self.output()),
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Waits until a condition of some object has a message with all these words, and returns the statuses.
+    async fn told(&self, words: &[&str]) -> Result<String> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let text = self.ask(&["status", "-o", "json"])?;
+            let statuses: Value = serde_json::from_str(&text).unwrap_or_default();
+            let mut messages = Vec::new();
+            collect(&statuses, &mut messages);
+            if messages.iter().any(|message| words.iter().all(|word| message.contains(word))) {
+                return Ok(text);
+            }
+            ensure!(Instant::now() < until, "nothing says {words:?}:\n{text}\n{}", self.output());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The rows of `certs`, by their first host.
+    fn rows(&self) -> Result<Vec<Value>> {
+        let report: Value = serde_json::from_str(&self.ask(&["certs", "-o", "json"])?)?;
+        Ok(report["certificates"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// What port 80 answers to a challenge for a host: the thumbprint of an account.
+    async fn thumbprint(&self, host: &str) -> Result<Option<String>> {
+        let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, self.pebble.http_port));
+        let answer = Probe::http(plain, host).path(CHALLENGE).send().await?;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        Ok((answer.status == 200).then(|| text.split_once('.').map(|(_, thumbprint)| thumbprint.to_owned())).flatten())
+    }
+}
+
+/// Every reason and message of every condition.
+fn collect(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let (Some(reason), Some(message)) = (fields.get("reason"), fields.get("message")) {
+                into.push(format!("{} {}", reason.as_str().unwrap_or_default(), message.as_str().unwrap_or_default()));
+            }
+            fields.values().for_each(|field| collect(field, into));
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, into)),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Pebble"]
+async fn an_issuer_gives_nothing_to_whom_nobody_allowed_it() -> Result<()> {
+    let rules = ["acme=alice:alice.example.com", "internal-ca=alice:*.example.com"];
+    let mut house = House::open(&rules).await?;
+    let orders = house.pebble.orders();
+    ensure!(orders == 1, "{orders} orders for alice");
+    let before = house.thumbprint("alice.example.com").await?.context("alice's challenges are answered")?;
+    for round in 0..2 {
+        for host in ["*.corp.example", "alice.example.com", "kubernetes.default.svc"] {
+            for issuer in ["acme", "other", "internal-ca"] {
+                // A Gateway of her own on another port, and a ListenerSet at alice's.
+                let own = gateway("mallory", free_port()?, &[("evil", host, issuer)]);
+                let through = listener_set(free_port()?, host, issuer);
+                for text in [own, through] {
+                    house.save("mallory.yaml", &text)?;
+                    let refusal = format!("issuer {issuer} does not issue certificates for {host}");
+                    house.told(&["HostnameNotAllowed", &refusal, "namespace mallory", "--issuer-allow"]).await?;
+                    let rows = house.rows()?;
+                    let hers =
+                        rows.iter().find(|row| row["secret"].as_str().is_some_and(|s| s.starts_with("mallory/")));
+                    ensure!(hers.is_none(), "{issuer} is asked for {host}: {hers:?}");
+                }
+            }
+        }
+        house.alice_is_served().await?;
+        ensure!(house.thumbprint("alice.example.com").await? == Some(before.clone()), "another account answers");
+        ensure!(house.pebble.orders() == orders, "{} orders in round {round}", house.pebble.orders());
+        ensure!(house.other.counts().orders.is_empty(), "{:?}", house.other.counts());
+        if round == 0 {
+            house.start()?;
+            house.alice_is_served().await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Pebble"]
+async fn another_namespace_does_not_have_a_host_proven_where_it_is_not_served() -> Result<()> {
+    // Whoever wrote the rules trusted everybody with every name.
+    let house = House::open(&["acme=*:*", "other=*:*"]).await?;
+    let before = house.thumbprint("alice.example.com").await?.context("alice's challenges are answered")?;
+    // On another port, where the name is free; Gateways of the same age are told apart by name, and alice's goes first.
+    house.save("mallory.yaml", &gateway("mallory", free_port()?, &[("evil", "alice.example.com", "other")]))?;
+    let until = Instant::now() + LIMIT;
+    loop {
+        let rows = house.rows()?;
+        let hers = rows.iter().find(|row| row["secret"].as_str().is_some_and(|s| s.starts_with("mallory/")));
+        // It was tried, and alice's Gateway answered for alice alone meanwhile.
+        if house.other.counts().orders.contains_key("alice.example.com")
+            || hers.is_some_and(|row| row["lastError"].is_string())
+        {
+            break;
+        }
+        ensure!(Instant::now() < until, "nothing is tried: {rows:?}\n{}", house.output());
+        ensure!(house.thumbprint("alice.example.com").await? == Some(before.clone()), "another account answers");
+        sleep(Duration::from_millis(50)).await;
+    }
+    ensure!(house.thumbprint("alice.example.com").await? == Some(before), "another account answers");
+    house.alice_is_served().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Pebble"]
+async fn a_listener_that_lost_its_hostname_or_its_port_has_nothing_ordered() -> Result<()> {
+    let house = House::open(&["acme=*:*"]).await?;
+    let orders = house.pebble.orders();
+    // The hostname, at alice's Gateway; and the port, by a Gateway of her own.
+    house.save("mallory.yaml", &listener_set(house.https, "alice.example.com", "acme"))?;
+    house.told(&["HostnameConflict"]).await?;
+    house.save("mallory.yaml", &gateway("mallory", house.https, &[("evil", "mallory.example.com", "acme")]))?;
+    house.told(&["PortUnavailable"]).await?;
+    let hers =
+        |rows: &[Value]| rows.iter().any(|row| row["secret"].as_str().is_some_and(|s| s.starts_with("mallory/")));
+    ensure!(!hers(&house.rows()?), "{:?}", house.rows()?);
+    ensure!(house.pebble.orders() == orders);
+    // A port that is free: there it is issued.
+    house.save("mallory.yaml", &gateway("mallory", free_port()?, &[("evil", "mallory.example.com", "acme")]))?;
+    let until = Instant::now() + LIMIT;
+    while !hers(&house.rows()?) {
+        ensure!(Instant::now() < until, "{:?}\n{}", house.rows()?, house.output());
+        sleep(Duration::from_millis(50)).await;
+    }
+    house.alice_is_served().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Pebble"]
+async fn a_ca_that_asks_about_a_name_of_somebody_else_gets_no_answer() -> Result<()> {
+    let house = House::open(&["acme=alice:alice.example.com", "other=mallory:mallory.example.com"]).await?;
+    let before = house.thumbprint("alice.example.com").await?.context("alice's challenges are answered")?;
+    house.other.behave(|ca| ca.foreign = Some("alice.example.com".to_owned()));
+    house.save("mallory.yaml", &gateway("mallory", free_port()?, &[("evil", "mallory.example.com", "other")]))?;
+    let until = Instant::now() + LIMIT;
+    loop {
+        let rows = house.rows()?;
+        let hers = rows.iter().find(|row| row["hosts"][0] == "mallory.example.com");
+        if let Some(error) = hers.and_then(|row| row["lastError"].as_str()) {
+            ensure!(error.contains("which the order does not name"), "{error}");
+            break;
+        }
+        ensure!(Instant::now() < until, "{rows:?}\n{}", house.output());
+        sleep(Duration::from_millis(50)).await;
+    }
+    ensure!(house.other.counts().challenges == 0, "{:?}", house.other.counts());
+    ensure!(house.thumbprint("alice.example.com").await? == Some(before), "another account answers");
+    house.alice_is_served().await
+}

@@ -1,0 +1,340 @@
+//! What the program takes for a regular expression, Envoy takes as well: compared on many that are made at random.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use e2e::gatewright::Gatewright;
+use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use serde_json::{Value, json};
+
+use crate::told::{http_route, manifest};
+
+/// How many are made.
+const EXPRESSIONS: usize = 2000;
+/// Seed of the first; every run makes the same.
+const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A generator of texts that look like RE2, most of them valid.
+struct Maker(u64);
+
+impl Maker {
+    fn below(&mut self, most: usize) -> usize {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap_or(0) % most
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    fn atom(&mut self, depth: usize) -> String {
+        match self.below(if depth == 0 { 6 } else { 10 }) {
+            0 | 1 => self
+                .one(&["a", "k", "Z", "0", "/", "-", "_", " ", "}", "]", ",", "=", "é", "中", "\t", "#", "&"])
+                .to_owned(),
+            2 => self
+                .one(&[".", "^", "$", "\\b", "\\B", "\\A", "\\z", "\\Z", "\\<", "\\b{start}", "\\C", "\\G"])
+                .to_owned(),
+            3 => self
+                .one(&[
+                    "\\d",
+                    "\\D",
+                    "\\w",
+                    "\\W",
+                    "\\s",
+                    "\\S",
+                    "\\.",
+                    "\\-",
+                    "\\_",
+                    "\\%",
+                    "\\@",
+                    "\\/",
+                    "\\n",
+                    "\\t",
+                    "\\v",
+                    "\\a",
+                    "\\x41",
+                    "\\x7f",
+                    "\\xff",
+                    "\\x{e9}",
+                    "\\x{100}",
+                    "\\x{10ffff}",
+                    "\\u0041",
+                    "\\U00000041",
+                    "\\0",
+                    "\\01",
+                    "\\1",
+                    "\\e",
+                    "\\Qa\\E",
+                    "\\ ",
+                    "\\é",
+                    "\\h",
+                    "\\R",
+                    "\\X",
+                    "\\<",
+                ])
+                .to_owned(),
+            4 => {
+                let name = self.one(&[
+                    "L",
+                    "Lu",
+                    "LC",
+                    "Cn",
+                    "Cs",
+                    "Zs",
+                    "Any",
+                    "any",
+                    "Greek",
+                    "greek",
+                    "Latin",
+                    "Han",
+                    "Nd",
+                    "sc=Greek",
+                    "^L",
+                    "Script_Extensions=Greek",
+                    "Alphabetic",
+                    "Emoji",
+                    "M",
+                    "Co",
+                    "Xx",
+                    "C",
+                    "Cherokee",
+                ]);
+                match self.below(4) {
+                    0 => format!("\\p{{{name}}}"),
+                    1 => format!("\\P{{{name}}}"),
+                    2 => format!("\\p{}", self.one(&["L", "N", "l", "Z", "C", "X"])),
+                    _ => format!("[\\p{{{name}}}x]"),
+                }
+            }
+            5 => self.class(),
+            6 | 7 => format!("({})", self.many(depth - 1)),
+            8 => format!(
+                "(?{}{})",
+                self.one(&[
+                    ":", "P<a>", "P<b_1>", "P<a.b>", "P<é>", "P<1>", "P<a[0]>", "<c>", "i:", "is-m:", "U:", "x:", "u:",
+                    "R:", "=", "!", "<=", "#", ">", "i-:", "ii:", "P=a", "s-U:",
+                ]),
+                self.many(depth - 1)
+            ),
+            _ => self
+                .one(&["(?i)", "(?s)", "(?m)", "(?U)", "(?-s)", "(?im-sU)", "(?x)", "(?)", "()", "(?:)", "(|a)"])
+                .to_owned(),
+        }
+    }
+
+    fn class(&mut self) -> String {
+        let mut text = self.one(&["[", "[^", "[]", "[^]", "[-", "[^-"]).to_owned();
+        for _ in 0..=self.below(4) {
+            text += self.one(&[
+                "a",
+                "a-z",
+                "0-9",
+                "z-a",
+                "é",
+                "é-ü",
+                "\\d",
+                "\\W",
+                "\\pL",
+                "\\p{Cn}",
+                "[:alpha:]",
+                "[:^digit:]",
+                "[:foo:]",
+                "[:word:]",
+                "&&",
+                "--",
+                "~~",
+                "[b]",
+                "\\n",
+                "\\]",
+                "\\x41-\\x5a",
+                "\\x80-\\xff",
+                "\\x{100}-\\x{200}",
+                "a-\\d",
+                "-",
+                "^",
+                "\\b",
+                ".",
+                "$",
+                "\\-",
+                "a-b-c",
+                "\\x{ff}",
+                "|",
+                "(",
+                "&",
+                "~",
+                ":",
+            ]);
+        }
+        text + self.one(&["]", "]", "]", "]", "-]"])
+    }
+
+    fn repeated(&mut self, depth: usize) -> String {
+        let mut text = self.atom(depth);
+        while self.below(3) == 0 {
+            text += self.one(&[
+                "*",
+                "+",
+                "?",
+                "*?",
+                "+?",
+                "??",
+                "{2}",
+                "{2,}",
+                "{2,5}",
+                "{0}",
+                "{0,1}",
+                "{10}",
+                "{32}",
+                "{100}",
+                "{1000}",
+                "{1001}",
+                "{,5}",
+                "{01}",
+                "{ 2}",
+                "{2, 3}",
+                "{5,2}",
+                "{}",
+                "{a}",
+                "{1,1000}",
+                "{3}?",
+                "{999,1000}",
+                "{0,}",
+            ]);
+        }
+        text
+    }
+
+    fn many(&mut self, depth: usize) -> String {
+        let mut text = String::new();
+        for _ in 0..=self.below(3) {
+            text += &self.repeated(depth);
+            if self.below(6) == 0 {
+                text += "|";
+            }
+        }
+        text
+    }
+}
+
+fn expressions() -> Vec<String> {
+    let mut maker = Maker(SEED);
+    let mut all = BTreeSet::new();
+    while all.len() < EXPRESSIONS {
+        let text = maker.many(3);
+        if (1..=1024).contains(&text.len()) {
+            all.insert(text);
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// The expressions that the program gives to Envoy.
+fn taken(all: &[String]) -> Result<BTreeSet<String>> {
+    let dir = tempfile::tempdir()?;
+    let mut documents = vec![
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "ours"},
+            "spec": {"controllerName": "gatewright.io/gateway-controller"}}),
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "edge", "namespace": "infra"}, "spec": {"gatewayClassName": "ours",
+            "listeners": [{"name": "http", "protocol": "HTTP", "port": 80,
+                "allowedRoutes": {"namespaces": {"from": "All"}}}]}}),
+    ];
+    // A namespace of its own for each: they do not share its limits.
+    for (index, text) in all.iter().enumerate() {
+        let rules = json!([{"matches": [{"path": {"type": "RegularExpression", "value": text}}]}]);
+        documents.push(http_route(&format!("n{index}"), "r", &[format!("h{index}.example.org")], &rules));
+    }
+    let file = dir.path().join("all.yaml");
+    fs::write(&file, manifest(&documents))?;
+    let output = Gatewright::run(&["translate", &file.display().to_string(), "-o", "json"])?;
+    let told: Value = serde_json::from_slice(&output.stdout).context("the translation")?;
+    let mut found = BTreeSet::new();
+    collect(&told["resources"], &mut found);
+    Ok(all.iter().filter(|text| found.contains(*text)).cloned().collect())
+}
+
+/// Every `safe_regex` in a document.
+fn collect(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for key in ["safe_regex", "safeRegex"] {
+                found.extend(fields.get(key).and_then(|field| field["regex"].as_str()).map(str::to_owned));
+            }
+            fields.values().for_each(|field| collect(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+        _ => {}
+    }
+}
+
+/// What Envoy says of a route table with all of these, if it refuses it.
+fn refused(texts: &[&String]) -> Result<Option<String>> {
+    let route = |text: &&String| json!({"match": {"safe_regex": {"regex": text}}, "direct_response": {"status": 200}});
+    let routes: Vec<Value> = texts.iter().map(route).collect();
+    let manager = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "x",
+        "route_config": {"name": "x", "virtual_hosts": [{"name": "x", "domains": ["*"], "routes": routes}]},
+        "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
+    });
+    let dir = tempfile::tempdir()?;
+    // Limits of expressions are those of our own bootstrap.
+    let ours = bootstrap(&BootstrapOptions {
+        node_id: "x".to_owned(),
+        node_cluster: "x".to_owned(),
+        ads: AdsServer::Pipe(dir.path().join("xds")),
+        admin: Admin::Pipe(dir.path().join("admin")),
+        ready: None,
+        max_heap_bytes: 1 << 30,
+        max_connections: 100,
+    });
+    let config = json!({
+        "node": ours["node"], "layered_runtime": ours["layered_runtime"],
+        "static_resources": {"listeners": [{"name": "l", "address": {"pipe": {"path": dir.path().join("l")}},
+            "filter_chains": [{"filters": [{"name": "hcm", "typed_config": manager}]}]}]},
+    });
+    let file = dir.path().join("envoy.json");
+    fs::write(&file, config.to_string())?;
+    let output = Command::new(e2e::envoy::binary()?)
+        .args(["--mode", "validate", "--log-level", "error", "--use-dynamic-base-id", "--config-path"])
+        .arg(&file)
+        .output()
+        .context("running Envoy")?;
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((!output.status.success()).then_some(log))
+}
+
+/// The first of these that Envoy refuses, with what it says.
+fn culprit<'a>(texts: &[&'a String]) -> Result<Option<(&'a String, String)>> {
+    let Some(log) = refused(texts)? else { return Ok(None) };
+    if let [only] = texts {
+        return Ok(Some((only, log)));
+    }
+    let (left, right) = texts.split_at(texts.len() / 2);
+    match culprit(left)? {
+        Some(found) => Ok(Some(found)),
+        None => culprit(right),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn what_is_taken_envoy_takes() -> Result<()> {
+    let all = expressions();
+    let taken = taken(&all)?;
+    println!("{} of {} are taken", taken.len(), all.len());
+    ensure!(taken.len() > all.len() / 10, "only {} of {} are taken", taken.len(), all.len());
+    ensure!(taken.len() < all.len() * 9 / 10, "nothing much is refused: {} of {}", taken.len(), all.len());
+    ensure!(refused(&[&"a**".to_owned()])?.is_some(), "Envoy refuses what is wrong");
+    if let Some((text, log)) = culprit(&taken.iter().collect::<Vec<_>>())? {
+        anyhow::bail!("{text:?} is taken, and Envoy says: {log}");
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! What the running program tells of its objects, and what it and its Envoy cost.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep};
+
+use crate::site::{LIMIT, Site};
+
+/// An HTTPRoute as JSON, which says every character of a text.
+pub(crate) fn http_route(namespace: &str, name: &str, hostnames: &[String], rules: &Value) -> Value {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"parentRefs": [{"name": "edge", "namespace": "infra"}], "hostnames": hostnames, "rules": rules},
+    })
+}
+
+/// Documents as the text of one manifest.
+pub(crate) fn manifest(documents: &[Value]) -> String {
+    documents.iter().map(|document| format!("{document}\n---\n")).collect()
+}
+
+impl Site {
+    /// The statuses of all objects.
+    pub(crate) fn statuses(&self) -> Result<Vec<Value>> {
+        let (_, text) = self.ask(&["status", "-o", "json"])?;
+        let told: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+        Ok(told["items"].as_array().context("a list")?.clone())
+    }
+
+    /// The conditions of a route at its first parent, as `Type=Status Reason: message`.
+    pub(crate) fn conditions(&self, namespace: &str, name: &str) -> Result<Vec<String>> {
+        let statuses = self.statuses()?;
+        let its = |item: &&Value| item["metadata"]["namespace"] == namespace && item["metadata"]["name"] == name;
+        let item = statuses.iter().filter(|item| item["kind"] == "HTTPRoute").find(its);
+        let conditions = item.and_then(|item| item["status"]["parents"][0]["conditions"].as_array());
+        let text = |condition: &Value| {
+            let of = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            format!("{}={} {}: {}", of("type"), of("status"), of("reason"), of("message"))
+        };
+        Ok(conditions.into_iter().flatten().map(text).collect())
+    }
+
+    /// Waits until a route is told something with this text.
+    pub(crate) async fn told(&self, namespace: &str, name: &str, text: &str) -> Result<String> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let conditions = self.conditions(namespace, name)?;
+            if let Some(condition) = conditions.iter().find(|condition| condition.contains(text)) {
+                return Ok(condition.clone());
+            }
+            if Instant::now() > until {
+                bail!("{namespace}/{name} is not told {text:?}: {conditions:#?}\n{}", self.program.output());
+            }
+            sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until every condition of a namespace's routes holds and none has this text of somebody else's.
+    pub(crate) async fn says_nothing_of(&self, namespace: &str, text: &str) -> Result<()> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let statuses = self.statuses()?;
+            let own: Vec<&Value> = statuses.iter().filter(|item| item["metadata"]["namespace"] == namespace).collect();
+            let told = serde_json::to_string(&own)?;
+            if !own.is_empty() && !told.contains(text) && !told.contains("\"False\"") {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                bail!("{namespace} is told: {told}");
+            }
+            sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Asks the admin socket for a path: the status line and the body.
+    pub(crate) async fn admin(&self, path: &str) -> Result<String> {
+        let mut stream = UnixStream::connect(self.state.path().join("admin.sock")).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// Memory of the Envoy, in bytes.
+    pub(crate) fn envoy_resident(&self) -> Result<u64> {
+        for entry in std::fs::read_dir("/proc")? {
+            let path = entry?.path();
+            let Ok(status) = std::fs::read_to_string(path.join("status")) else { continue };
+            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            if field("PPid:") == Some(self.program.pid().to_string().as_str()) {
+                let resident = field("VmRSS:").and_then(|text| text.strip_suffix(" kB")).context("VmRSS")?;
+                return Ok(resident.trim().parse::<u64>()? * 1024);
+            }
+        }
+        bail!("the program has no Envoy")
+    }
+}
