@@ -349,7 +349,13 @@ impl Classic {
             chains: [("chain".into(), chain)].into(),
             gate: [(hostname.clone(), "chain".into())].into(),
         };
-        Frontend { id: self.id(), addresses: vec![Ipv4Addr::LOCALHOST.into()], port: self.id().port, kind }
+        Frontend {
+            id: self.id(),
+            addresses: vec![Ipv4Addr::LOCALHOST.into()],
+            port: self.id().port,
+            cdn_id: "bench".into(),
+            kind,
+        }
     }
 
     fn encode(&self) -> xds::Resource {
@@ -359,6 +365,7 @@ impl Classic {
             id: self.id(),
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
             port: self.id().port,
+            cdn_id: "bench".into(),
             kind,
         });
         let hostname = Hostname::any();

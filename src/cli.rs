@@ -1,6 +1,9 @@
 //! The command line: what can be said, and the help that teaches it. Nothing is done here.
 
+mod claims;
+mod edge;
 mod issuer_use;
+mod names;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,11 +13,14 @@ use acme::Denied;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
+pub use self::claims::{Claims, ClaimsVerb};
+pub use self::names::{Names, Unlabelled};
 use crate::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
 use crate::limits::Limits;
 
+pub use self::edge::{Edge, Ready};
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
@@ -53,12 +59,16 @@ pub enum Command {
     Status(Status),
     /// Print every certificate: issuer, end, what happens next and when, the last error, what is left of limits
     Certs(Certs),
+    /// Show who owns which hostname on shared addresses, and release one
+    Claims(Claims),
     /// Follow a URL through the running program, up to the first link that fails
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere
     Bootstrap(Bootstrap),
     /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
     Drain(Drain),
+    /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1
+    Ready(Ready),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
@@ -153,6 +163,18 @@ pub struct Tenants {
     /// between namespaces; 0: it is free at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub names: Names,
+}
+
+/// Which endpoints are used.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Endpoints {
+    /// Networks in which no endpoint of a Service is used, besides link-local and multicast addresses, metadata services of
+    /// clouds and Envoy's own listeners: those of nodes, for example (docs/security.md)
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub denied_endpoint_networks: Vec<IpNet>,
 }
 
 /// Who of several claimants of a hostname has it.
@@ -200,6 +222,9 @@ pub struct Standalone {
     pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -207,6 +232,9 @@ pub struct Standalone {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub internal_ca: InternalCa,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub edge: Edge,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
@@ -283,6 +311,9 @@ pub struct Controller {
     /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub tenant_allowed_networks: Vec<IpNet>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
     /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
     /// here [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
@@ -294,6 +325,9 @@ pub struct Controller {
     /// between namespaces; 0: it is free at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub names: Names,
     /// The class of Gateways whose TenantGateway has an empty gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
@@ -315,6 +349,9 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub internal_ca: InternalCa,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub edge: Edge,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -347,6 +384,9 @@ pub struct Translate {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
@@ -383,6 +423,9 @@ pub struct Lint {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
 }
 
 /// `status`
@@ -480,7 +523,7 @@ pub struct Explain {
 Example:
   gatewright bootstrap > bootstrap.json && envoy -c bootstrap.json
   gatewright bootstrap --xds gatewright-xds.gatewright-system.svc:18000 --tls-dir /tls \\
-    --envoy-admin /run/admin.sock --ready 0.0.0.0:19003 --memory-limit 2147483648 --file /run/bootstrap.json")]
+    --envoy-admin /run/admin.sock --memory-limit 2147483648 --file /run/bootstrap.json")]
 pub struct Bootstrap {
     /// The Envoy's name in statuses and logs
     #[arg(long, default_value = "envoy")]
@@ -494,8 +537,9 @@ pub struct Bootstrap {
     /// Directory with the Envoy's tls.crt, tls.key and ca.crt
     #[arg(long, value_name = "DIR", requires = "xds")]
     pub tls_dir: Option<PathBuf>,
-    /// Where it says over HTTP that it is ready, at /ready, for a readiness probe: once its first configuration has come, and
-    /// until it drains. No Gateway can have that port [default: nowhere]
+    /// Where it says over HTTP that it is ready, at /ready, for a load balancer that asks so: once its first configuration has
+    /// come, and until it drains. No Gateway can have that port, and who reaches it can use it up: in a pod `gatewright
+    /// ready` is the better probe [default: nowhere]
     #[arg(long, value_name = "ADDRESS", requires = "xds")]
     pub ready: Option<SocketAddr>,
     /// What its container may use, in bytes: close below nine tenths of it on the heap it takes no more requests

@@ -31,7 +31,7 @@ use crate::model::ObjectName;
 use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Fleet, Recording, Settings, Unlisted};
+use crate::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -119,11 +119,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         recording: Recording::Elsewhere,
         hold: u64::from(options.hostname_hold) * 3600,
         issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
+        endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
-    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone());
+    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
@@ -193,6 +194,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
+    let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
@@ -227,6 +229,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 cluster.settle(now(&term));
+            }
+            changed = unknown.changed() => {
+                changed.context("the cache is gone")?;
+                let total = *unknown.borrow_and_update();
+                cluster.asked_in_vain(total);
             }
             Some(ask) = questions.recv() => answer(&mut cluster, ask, now(&term)),
             _ = beats.tick() => {}
@@ -273,6 +280,8 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
         },
+        unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
+        reserved: options.names.reserved(),
         certificates,
         directories: match options.tenant_acme_directories {
             cli::TenantDirectories::Any => None,
@@ -307,6 +316,8 @@ fn answer(cluster: &mut Cluster, ask: Ask, term: Term) {
         What::Explain(question) => {
             serde_json::to_string(&cluster.live().explain(&question)).expect("strings and booleans")
         }
+        What::Owners => cluster.live().owners().to_string(),
+        What::Release(what) => cluster.release(what, term).err().unwrap_or_default(),
         What::Clients => cluster.live().clients().to_string(),
         What::Metrics => cluster.metrics(term),
         What::Ready if cluster.serving() => "true".to_owned(),

@@ -1,4 +1,4 @@
-//! The end of an Envoy in a pod: it serves on while it is taken out of whatever leads to it, then lets its connections end,
+//! Beside an Envoy in a pod: whether it is ready, and its end: it serves on while it is taken out of whatever leads to it, then lets its connections end,
 //! and then ends.
 //!
 //! Envoy itself ends at once when it is told to (SIGTERM), with whatever is under way. A pod that is deleted is told so
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::cli;
@@ -39,6 +39,21 @@ pub async fn drain(options: cli::Drain) -> Result<bool> {
             Ok(false)
         }
     }
+}
+
+/// Whether Envoy is ready, as its admin interface says: a probe of a pod that needs no port, which strangers could use up.
+///
+/// # Errors
+/// When it is not, or does not answer in time; it says which.
+pub async fn ready(options: cli::Ready) -> Result<bool> {
+    let cli::Ready { envoy_admin, patience } = options;
+    let asked = ask(&envoy_admin, "/ready");
+    let admin = envoy_admin.display();
+    timeout(Duration::from_secs(patience), asked)
+        .await
+        .with_context(|| format!("Envoy at {admin} did not answer within {patience} s"))?
+        .with_context(|| format!("Envoy at {admin} is not ready"))?;
+    Ok(true)
 }
 
 /// Has connections end, and Envoy when there are none any more, or after `patience`.

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use crate::inputs::{Object, ObjectKey};
-use crate::model::{Condition, ObjectName, Status};
+use crate::model::{Condition, ObjectName, Reason, Status};
 use crate::pipeline::{Pipeline, Written};
+use crate::publish;
 use crate::tenancy::{self, GATEWAY_LABEL};
-use crate::translate::{Change, Settings};
+use crate::translate::{Change, RouteKey, Settings};
 
 /// Something that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +28,7 @@ pub struct Finding {
 pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings, now: SystemTime) -> Vec<Finding> {
     let given: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
-    pipeline.apply(objects.into_iter().map(Change::Put).collect(), now);
+    let outcome = pipeline.apply(objects.into_iter().map(Change::Put).collect(), now);
     let mut found: BTreeMap<(ObjectKey, String), BTreeSet<String>> = BTreeMap::new();
     let mut add = |object: &ObjectKey, reason: &str, message: &str| {
         // Derived objects are nobody's to mend.
@@ -43,6 +44,12 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
     }
     for (key, (reason, message)) in engine.unresolved() {
         add(&key.object(), reason.as_str(), message);
+    }
+    for withheld in publish::checked(&mut publish::update(&outcome.delta), |_, _| None) {
+        let route = withheld.part.as_ref().and_then(|part| RouteKey::of_envoy_route(&part.route));
+        if let Some(route) = route {
+            add(&route.object(), Reason::Invalid.as_str(), &withheld.text);
+        }
     }
     let tenancy = pipeline.tenancy();
     for (namespace, gateway) in tenancy.dangling() {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use gatewright::certificates::{self, Check, Report};
-use gatewright::cli::{self, CertsVerb, Cli, Command, Document, Output};
+use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Output};
 use gatewright::envoy::Admin;
 use gatewright::inputs::Object;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
@@ -62,6 +62,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Lint(options) => lint(&options),
         Command::Status(options) => runtime()?.block_on(status(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
+        Command::Claims(options) => runtime()?.block_on(claims(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
         Command::Bootstrap(cli::Bootstrap {
             node,
@@ -92,6 +93,7 @@ fn perform(command: Command) -> Result<bool> {
             print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)
         }
         Command::Drain(options) => runtime()?.block_on(drain::drain(options)),
+        Command::Ready(options) => runtime()?.block_on(drain::ready(options)),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "gatewright", &mut io::stdout());
             Ok(true)
@@ -146,9 +148,12 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
 
 fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
-    let issuers = options.issuer_use.rules_alone(Unlisted::Everybody);
-    let settings =
-        Settings { issuers, limits: options.limits, ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]) };
+    let settings = Settings {
+        endpoints: run::endpoint_policy(&options.endpoints),
+        issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
+        limits: options.limits,
+        ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()])
+    };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
     let place = |path: &Path, line: usize| (path.display().to_string(), line);
@@ -185,8 +190,12 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     for problem in &problems {
         warn!("{problem}");
     }
-    let issuers = options.issuer_use.rules_alone(Unlisted::Everybody);
-    let settings = Settings { issuers, limits: options.limits, ..Settings::new(CONTROLLER, options.addresses.clone()) };
+    let settings = Settings {
+        endpoints: run::endpoint_policy(&options.endpoints),
+        issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
+        limits: options.limits,
+        ..Settings::new(CONTROLLER, options.addresses.clone())
+    };
     let tenancy = run::tenancy_settings(&options.tenants);
     let told =
         offline::translate(objects, settings, tenancy, SystemTime::now()).context("rendering what Envoy would get")?;
@@ -290,6 +299,29 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
                 shown = Some(report);
                 tokio::time::sleep(WATCH).await;
             }
+        }
+    }
+}
+
+async fn claims(options: &cli::Claims) -> Result<bool> {
+    let socket = socket(options.admin.as_deref(), &options.state())?;
+    if let Some(ClaimsVerb::Release { what }) = &options.verb {
+        tell(&socket, &format!("/owners/release?what={}", encoded(what))).await?;
+        writeln!(io::stdout(), "{what} is released: see gatewright claims for who has it now")?;
+        return Ok(true);
+    }
+    let told: Value = serde_json::from_str(&ask(&socket, "/owners").await?)?;
+    match options.output {
+        Output::Yaml => print(&told, Document::Yaml),
+        Output::Json => print(&told, Document::Json),
+        Output::Table => {
+            let mut rows = vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
+            for row in told.as_array().into_iter().flatten() {
+                let text = |field: &str| row[field].as_str().unwrap_or("-").to_owned();
+                rows.push(["what", "namespace", "protocol", "since", "released"].map(text));
+            }
+            io::stdout().write_all(table(&rows).as_bytes())?;
+            Ok(true)
         }
     }
 }

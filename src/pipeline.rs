@@ -16,7 +16,7 @@ use crate::model::ObjectName;
 use crate::tenancy::{
     self, Brought, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, Tenancy, names, tenant_of,
 };
-use crate::translate::{Change, Delta, Engine, RouteKey, Settings};
+use crate::translate::{Change, Delta, Engine, Ownable, RouteKey, Settings};
 
 /// Where desired objects go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Pipeline {
     withheld: BTreeMap<ObjectName, ListenerSet>,
     /// TenantGateways whose Gateway is ours: there hostnames have to be granted.
     governed: BTreeSet<ObjectName>,
+    /// What tenancy is to be told of the record of ownership.
+    owned: Vec<tenancy::Change>,
 }
 
 /// What changes lead to.
@@ -64,6 +66,7 @@ impl Pipeline {
             theirs: BTreeSet::new(),
             withheld: BTreeMap::new(),
             governed: BTreeSet::new(),
+            owned: Vec::new(),
         }
     }
 
@@ -114,14 +117,28 @@ impl Pipeline {
             }
         }
         self.ask_for_secrets(&batch, &mut asked);
+        asked.extend(std::mem::take(&mut self.owned));
         let decided = self.tenancy.apply(asked);
         if self.written == Written::Here {
             self.take_back(&decided, &mut batch);
         }
         self.tell_who_issues(&decided, &mut batch);
         self.lay_grants(&decided, &mut batch);
-        let delta = self.engine.apply(batch.facts.into_iter().chain(batch.changes.into_values()).collect(), now);
+        let facts = batch.facts.into_iter();
+        let recorded: Vec<Ownable> = facts.as_slice().iter().filter_map(recorded).cloned().collect();
+        let delta = self.engine.apply(facts.chain(batch.changes.into_values()).collect(), now);
+        for what in recorded.iter().chain(delta.records.keys()) {
+            self.tell_owner(what);
+        }
         Outcome { delta, tenancy: decided }
+    }
+
+    /// Tells tenancy which namespace owns a hostname on the addresses that Gateways share: of several TenantGateways whose
+    /// claimants ask for it, that namespace's has it.
+    fn tell_owner(&mut self, what: &Ownable) {
+        let Ownable::Hostname(hostname) = what else { return };
+        let owner = self.engine.owner(what).filter(|owner| owner.released.is_none());
+        self.owned.push(tenancy::Change::Owned(hostname.clone(), owner.map(|owner| owner.namespace.clone())));
     }
 
     /// What a change of an object tells tenancy.
@@ -335,11 +352,8 @@ impl Pipeline {
         }
         let verdict = self.tenancy.verdict(&Claimant::from(&set).key, &tenant);
         let granted = |listener: &crate::inputs::Listener| {
-            listener.protocol == "HTTP"
-                || listener
-                    .hostname
-                    .as_ref()
-                    .is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
+            let hostname = listener.hostname.as_ref();
+            hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
         };
         let listeners: Vec<_> = set.listeners.iter().filter(|listener| granted(listener)).cloned().collect();
         if listeners.len() == set.listeners.len() {
@@ -378,6 +392,14 @@ impl Batch {
             Some(key) => drop(self.changes.insert(key, change)),
             None => self.facts.push(change),
         }
+    }
+}
+
+/// What a change of the record of ownership is about.
+fn recorded(change: &Change) -> Option<&Ownable> {
+    match change {
+        Change::Recorded(what, _) => Some(what),
+        _ => None,
     }
 }
 

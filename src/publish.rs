@@ -4,20 +4,31 @@ use std::sync::Arc;
 
 use xds::{Kind, Part, Resource as Encoded, Update};
 
-use crate::envoy::{self, ResourceName};
-use crate::model::ClusterId;
+use crate::envoy::{self, Edge, ResourceName};
+use crate::model::{ClusterId, Frontend};
 use crate::translate::{Delta, Resource, ResourceKey};
 
 /// Encodes what changed.
 pub fn update(delta: &Delta) -> Update {
+    update_within(delta, &Edge::DEFAULT)
+}
+
+/// The same within an operator's limits of connections.
+pub fn update_within(delta: &Delta, edge: &Edge) -> Update {
     let mut update = Update::default();
     for (key, resource) in &delta.resources {
         match resource {
-            Some(resource) => update.upserts.push(encode(resource)),
+            Some(resource) => update.upserts.push(encode_within(resource, edge)),
             None => update.removals.push(name(key)),
         }
     }
     update
+}
+
+/// Listeners alone.
+pub fn listeners(frontends: &[Frontend], edge: &Edge) -> Update {
+    let made = |frontend: &Frontend| Encoded::new(frontend.resource_name(), &envoy::listener_within(frontend, edge));
+    Update { upserts: frontends.iter().map(made).collect(), removals: Vec::new() }
 }
 
 /// A resource, or a part of one, that is not sent because Envoy would refuse it.
@@ -70,8 +81,12 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
 
 /// One resource as it is sent.
 pub fn encode(resource: &Resource) -> Encoded {
+    encode_within(resource, &Edge::DEFAULT)
+}
+
+fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
     match resource {
-        Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster(cluster)),
+        Resource::Cluster(cluster) => Encoded::new(cluster.resource_name(), &envoy::cluster_within(cluster, edge)),
         // The addresses are kept once, however many clusters lead to one Service port.
         Resource::Endpoints(endpoints) => {
             let endpoints = endpoints.clone();
@@ -84,7 +99,7 @@ pub fn encode(resource: &Resource) -> Encoded {
         }
         Resource::Scope(scope) => Encoded::new(scope.resource_name(), &envoy::scope(scope)),
         Resource::Table(table) => Encoded::new(table.resource_name(), &envoy::table(table)),
-        Resource::Frontend(frontend) => Encoded::new(frontend.resource_name(), &envoy::listener(frontend)),
+        Resource::Frontend(frontend) => Encoded::new(frontend.resource_name(), &envoy::listener_within(frontend, edge)),
     }
 }
 
@@ -107,7 +122,7 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 mod tests {
     use super::*;
     use crate::model::{
-        Cluster, Endpoints, Frontend, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
+        Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
     };
 
     /// What breaks a constraint is replaced alone, and the rest of its table is sent.
@@ -154,8 +169,13 @@ mod tests {
         let virtual_host = VirtualHost { hostname: host.clone(), routes: Vec::new() };
         let scope = Scope { frontend: id.clone(), listener: Some(host.clone()), virtual_host };
         let table = TableId { frontend: id.clone(), listener: None };
-        let frontend =
-            Frontend { id: id.clone(), addresses: Vec::new(), port: 443, kind: FrontendKind::Http { table } };
+        let frontend = Frontend {
+            id: id.clone(),
+            addresses: Vec::new(),
+            port: 443,
+            cdn_id: "".into(),
+            kind: FrontendKind::Http { table },
+        };
         let endpoints = Endpoints { cluster: cluster.id(), addresses: [].into() };
         for (key, resource) in [
             (ResourceKey::Endpoints(cluster.id()), Resource::Endpoints(endpoints)),

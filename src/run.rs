@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,7 +32,7 @@ use crate::standalone::{
 };
 use crate::tasks::{ended, join};
 use crate::tenancy;
-use crate::translate::{Change, Protocol, Settings, Unlisted};
+use crate::translate::{Change, EndpointPolicy, Protocol, Settings, Unlisted};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -67,6 +67,18 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
     })
 }
 
+/// Which addresses endpoints may have beside an Envoy that is no pod.
+pub fn endpoint_policy(options: &cli::Endpoints) -> EndpointPolicy {
+    EndpointPolicy { denied: options.denied_endpoint_networks.clone(), ..EndpointPolicy::default() }
+}
+
+/// What tells this installation from others: the machine, and where the program keeps its state there.
+fn installation(dir: &Path) -> Arc<str> {
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    format!("{} {}", machine.trim(), dir.display()).into()
+}
+
 /// How TenantGateways are carried out by this program.
 pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
     tenancy::Settings {
@@ -77,6 +89,8 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
         },
+        unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
+        reserved: options.names.reserved(),
         ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
         ..tenancy::Settings::default()
     }
@@ -104,6 +118,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         issuers,
         believes_creation_times: false,
         hold: u64::from(options.tenants.hostname_hold) * 3600,
+        endpoints: endpoint_policy(&options.endpoints),
+        installation: installation(dir.path()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
     let (places, mut places_asked) = mpsc::channel::<Where>(16);
@@ -124,7 +140,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let owned: Vec<Change> = owned.into_iter().map(|(what, owner)| Change::Recorded(what, Some(owner))).collect();
     let tenancy_http_port = tenancy.ports.http;
     let mut site = Site {
-        live: Live::new(settings, tenancy, cache.clone(), view.clone()),
+        live: Live::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
         book,
         known,
         owners,
@@ -199,7 +215,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
     // Envoys of the user this runs as.
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
-    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()));
+    let limits = xds::Limits { on_demand_secrets: options.edge.envoy_certificates, ..Default::default() };
+    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
     tasks.spawn(async move {
         let stopped = async move {
             // An error means that whoever could stop us is gone.
@@ -232,6 +249,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
+    let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let patience = tokio::time::sleep(PATIENCE);
     tokio::pin!(patience);
@@ -252,7 +270,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 changed.context("the cache is gone")?;
                 site.settle();
             }
-            Some(ask) = questions.recv() => site.answer(ask),
+            changed = unknown.changed() => {
+                changed.context("the cache is gone")?;
+                let total = *unknown.borrow_and_update();
+                if let Some(line) = site.live.asked_in_vain(total, site.start.elapsed()) {
+                    warn!("{line}");
+                }
+            }
+            Some(ask) = questions.recv() => site.answer(ask)?,
             Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
                 let engine = site.live.engine();
                 let addresses = match thumbprint {
@@ -354,6 +379,9 @@ impl Site {
 
     /// Does what time asks for: certificates begin and cease to be valid.
     fn tend(&mut self) -> Result<()> {
+        if let Some(line) = self.live.tend(self.start.elapsed()) {
+            info!("{line}");
+        }
         let now = SystemTime::now();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;
@@ -398,8 +426,16 @@ impl Site {
         Ok(())
     }
 
-    fn answer(&mut self, ask: Ask) {
+    fn answer(&mut self, ask: Ask) -> Result<()> {
         let text = match ask.what {
+            What::Owners => self.live.owners().to_string(),
+            What::Release(what) => match self.live.engine().owner(&what) {
+                Some(_) => {
+                    self.apply(vec![Change::Recorded(what, None)])?;
+                    String::new()
+                }
+                None => format!("{what} has no owner"),
+            },
             What::Status => self.live.statuses(Timestamp::now()).to_string(),
             What::Explain(question) => {
                 serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
@@ -410,6 +446,7 @@ impl Site {
         };
         // Whoever asked may be gone.
         let _ = ask.answer.send(text);
+        Ok(())
     }
 
     /// Fetches every page and prints the table. `Ok(false)` when one did not come.

@@ -1,15 +1,20 @@
 //! What we have seen: every object, and indexes from what objects refer to back to who refers to it.
 
+mod reserved;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::inputs::{
     EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Object, ObjectKey,
     ReferenceGrant, Route, RouteKind, Secret, Service,
 };
-use crate::model::ObjectName;
+use crate::model::{ObjectName, ServicePort};
 use crate::sharing::Sharing;
 use crate::translate::{Index, ParentKey, RouteKey};
+
+pub(crate) use self::reserved::{Holder, Reserved};
 
 /// The objects, by kind and name.
 #[derive(Default)]
@@ -39,6 +44,8 @@ pub struct Store {
     /// Routes and parents that refer into another namespace, by that namespace: what a ReferenceGrant there touches.
     pub(crate) routes_across: Index<Arc<str>, RouteKey>,
     pub(crate) parents_across: Index<Arc<str>, ParentKey>,
+    /// Addresses that tenants' endpoints may not have, with whose they are.
+    reserved: Reserved,
 }
 
 macro_rules! replace {
@@ -53,6 +60,16 @@ macro_rules! replace {
 }
 
 impl Store {
+    /// A store of a cluster in which this namespace is the installation's.
+    pub(crate) fn in_cluster(home: Option<Arc<str>>) -> Self {
+        Self { reserved: Reserved::new(home), ..Self::default() }
+    }
+
+    /// Addresses that endpoints of tenants may not have.
+    pub(crate) fn reserved(&self) -> &Reserved {
+        &self.reserved
+    }
+
     /// Lets an object that is to be taken in refer to what is held already.
     pub(crate) fn share(&mut self, object: &mut Object) {
         self.sharing.object(object);
@@ -91,13 +108,15 @@ impl Store {
                 Replaced::default()
             }
             Object::Service(o) => {
-                let (old, _) = replace!(self.services, o.meta.name.clone(), o);
-                Replaced { exposure: old.and_then(|old| old.exposure.clone()), ..Replaced::default() }
+                let (old, new) = replace!(self.services, o.meta.name.clone(), o);
+                let reserved = self.reserved.service(old.as_deref(), Some(&new));
+                Replaced { exposure: old.and_then(|old| old.exposure.clone()), reserved, ..Replaced::default() }
             }
             Object::EndpointSlice(o) => {
                 let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
                 self.index_slice(old.as_deref(), Some(&new));
-                Replaced { service: old.and_then(|old| old.service.clone()), ..Replaced::default() }
+                let reserved = self.reserved.slice(old.as_deref(), Some(&new));
+                Replaced { service: old.and_then(|old| old.service.clone()), reserved, ..Replaced::default() }
             }
             Object::Secret(o) => {
                 replace!(self.secrets, o.name.clone(), o);
@@ -153,12 +172,14 @@ impl Store {
             }
             Kind::Service => {
                 let old = self.services.remove(name)?;
-                Replaced { exposure: old.exposure.clone(), ..Replaced::default() }
+                let reserved = self.reserved.service(Some(&old), None);
+                Replaced { exposure: old.exposure.clone(), reserved, ..Replaced::default() }
             }
             Kind::EndpointSlice => {
                 let old = self.slices.remove(name)?;
                 self.index_slice(Some(&old), None);
-                Replaced { service: old.service.clone(), ..Replaced::default() }
+                let reserved = self.reserved.slice(Some(&old), None);
+                Replaced { service: old.service.clone(), reserved, ..Replaced::default() }
             }
             Kind::Secret => {
                 self.secrets.remove(name)?;
@@ -274,6 +295,11 @@ impl Store {
         self.namespaces.get(namespace).map_or(&NONE, |namespace| &namespace.labels)
     }
 
+    /// The UID of a namespace, where it has one.
+    pub(crate) fn uid(&self, namespace: &str) -> Option<&str> {
+        self.namespaces.get(namespace).map(|namespace| &*namespace.uid).filter(|uid| !uid.is_empty())
+    }
+
     /// A GatewayClass by name.
     pub fn class(&self, name: &str) -> Option<&Arc<GatewayClass>> {
         self.classes.get(&ObjectName::new("", name))
@@ -357,6 +383,8 @@ pub(crate) struct Replaced {
     pub(crate) service: Option<ObjectName>,
     /// What was recorded in a Service of ours.
     pub(crate) exposure: Option<Box<Exposure>>,
+    /// Addresses that are reserved from now on, or no longer.
+    pub(crate) reserved: Vec<IpAddr>,
 }
 
 fn of_namespace<'a, V>(
@@ -382,6 +410,17 @@ pub(crate) fn reached(parent: &ParentKey, gate: Option<&crate::inputs::Gate>) ->
         }
         _ => vec![parent.clone()],
     }
+}
+
+/// Every Service port that a route's backends and mirrors name.
+pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
+    let port = |name: &ObjectName, port: Option<u16>| Some(ServicePort { service: name.clone(), port: port? });
+    route.rules.iter().flat_map(move |rule| {
+        let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
+        let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
+        let backends = rule.backends.iter().filter_map(move |b| port(&b.target.name, b.port));
+        backends.chain(mirrors.iter().filter_map(move |(target, number, _)| port(&target.name, *number)))
+    })
 }
 
 /// Every object that a route's backends and mirrors name.

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
-use xds::{Cache, Certificates, Server, ServerTls, TlsError, View, Views};
+use xds::{Cache, Certificates, Limits, Server, ServerTls, TlsError, View, Views};
 
 use super::XDS_NAME;
 use crate::cli;
@@ -47,7 +47,8 @@ impl Xds {
         info!("xDS at {}", listener.local_addr()?);
         let views = Views::new();
         views.allow(keys::FLEET, self.view);
-        let server = Server::new(self.cache, Certificates::new(views));
+        let limits = Limits { on_demand_secrets: self.options.edge.envoy_certificates, ..Default::default() };
+        let server = Server::new(self.cache, Certificates::new(views)).with_limits(limits);
         let mut stopped = stop.clone();
         let serving = server.serve_tls(listener, tls.clone(), async move {
             // An error means that whoever could stop us is gone.

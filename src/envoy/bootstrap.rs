@@ -130,6 +130,8 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             { "name": "gatewright", "static_layer": {
                 "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
                 "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
+                "overload.premature_reset_total_stream_count": limits::PREMATURE_RESETS,
+                "overload.premature_reset_min_stream_lifetime_seconds": limits::PREMATURE_RESET_SECONDS,
             } },
             // What an operator sets by hand over the admin interface.
             { "name": "admin", "admin_layer": {} },
@@ -230,12 +232,31 @@ fn excluded_stats() -> Value {
     ])
 }
 
+/// What Envoy does as its heap fills, mildest first: it waits less for clients that do nothing, keeps fewer connections, gives
+/// up the streams that hold the most, and only then takes nothing new.
 fn overload_manager(max_heap_bytes: u64, max_connections: u32) -> Value {
-    let when = |heap: f64| json!([{ "name": "envoy.resource_monitors.fixed_heap", "threshold": { "value": heap } }]);
+    const HEAP: &str = "envoy.resource_monitors.fixed_heap";
+    let when = |heap: f64| json!([{ "name": HEAP, "threshold": { "value": heap } }]);
+    let between = |from: f64, to: f64| json!([{ "name": HEAP, "scaled": { "scaling_threshold": from, "saturation_threshold": to } }]);
+    let action =
+        |name: &str, triggers: Value| json!({ "name": format!("envoy.overload_actions.{name}"), "triggers": triggers });
+    let mut reduce_timeouts = action("reduce_timeouts", between(0.80, 0.95));
+    let timer = |timer: &str, least: &str| json!({ "timer": timer, "min_timeout": least });
+    reduce_timeouts["typed_config"] = json!({
+        "@type": "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
+        "timer_scale_factors": [
+            timer("HTTP_DOWNSTREAM_CONNECTION_IDLE", "2s"),
+            timer("HTTP_DOWNSTREAM_STREAM_IDLE", "5s"),
+            timer("TRANSPORT_SOCKET_CONNECT", "2s"),
+            timer("HTTP_DOWNSTREAM_CONNECTION_MAX", "60s"),
+            timer("HTTP_DOWNSTREAM_STREAM_FLUSH", "2s"),
+        ],
+    });
     json!({
         "refresh_interval": "0.25s",
+        "buffer_factory_config": { "minimum_account_to_track_power_of_two": limits::TRACKED_STREAM_POWER },
         "resource_monitors": [
-            { "name": "envoy.resource_monitors.fixed_heap", "typed_config": {
+            { "name": HEAP, "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
                 "max_heap_size_bytes": max_heap_bytes.to_string(),
             } },
@@ -245,8 +266,14 @@ fn overload_manager(max_heap_bytes: u64, max_connections: u32) -> Value {
             } },
         ],
         "actions": [
-            { "name": "envoy.overload_actions.shrink_heap", "triggers": when(0.95) },
-            { "name": "envoy.overload_actions.stop_accepting_requests", "triggers": when(0.98) },
+            reduce_timeouts,
+            action("close_idle_http_connections", when(0.88)),
+            action("shrink_heap", when(0.90)),
+            action("disable_http_keepalive", when(0.92)),
+            action("reset_high_memory_stream", between(0.92, 0.98)),
+            action("stop_accepting_connections", when(0.96)),
+            action("stop_accepting_requests", when(0.98)),
+            action("reject_incoming_connections", when(0.99)),
         ],
     })
 }

@@ -22,30 +22,31 @@ use super::connection_manager::{self, Routes};
 use super::name::keyed;
 use super::proto::{ads, any, extension, seconds};
 use super::secret::tls_parameters;
-use super::{REFUSED, limits};
+use super::{Edge, REFUSED, limits};
 use crate::model::{
     CertificateSource, Chain, ChainName, FrontendId, Handler, TableId, Target, Termination, WeightedTarget,
 };
 
 /// The chain of a plain-HTTP frontend.
-pub(super) fn plain(frontend: &FrontendId, table: &TableId) -> FilterChain {
+pub(super) fn plain(frontend: &FrontendId, cdn_id: &str, table: &TableId, edge: &Edge) -> FilterChain {
     FilterChain {
         name: "http".to_owned(),
-        filters: vec![connection_manager::filter(frontend, Routes::Plain(table))],
+        filters: vec![connection_manager::filter(frontend, cdn_id, Routes::Plain(table), edge)],
         ..Default::default()
     }
 }
 
 /// A chain of a TLS frontend.
-pub(super) fn tls(frontend: &FrontendId, name: &ChainName, chain: &Chain) -> FilterChain {
+pub(super) fn tls(frontend: &FrontendId, cdn_id: &str, name: &ChainName, chain: &Chain, edge: &Edge) -> FilterChain {
     let Chain { tls, handler } = chain;
     let filters = match handler {
         Handler::Scopes { listener, elsewhere } => {
-            vec![connection_manager::filter(frontend, Routes::Scopes { listener: listener.as_ref(), elsewhere })]
+            let routes = Routes::Scopes { listener: listener.as_ref(), elsewhere };
+            vec![connection_manager::filter(frontend, cdn_id, routes, edge)]
         }
-        Handler::Table(table) => vec![connection_manager::filter(frontend, Routes::Table(table))],
-        Handler::TcpBySni => vec![cluster_by_sni(frontend), tcp_proxy(frontend, to(REFUSED))],
-        Handler::Tcp(targets) => vec![tcp_proxy(frontend, weighted(targets))],
+        Handler::Table(table) => vec![connection_manager::filter(frontend, cdn_id, Routes::Table(table), edge)],
+        Handler::TcpBySni => vec![cluster_by_sni(frontend), tcp_proxy(frontend, to(REFUSED), edge)],
+        Handler::Tcp(targets) => vec![tcp_proxy(frontend, weighted(targets), edge)],
     };
     FilterChain {
         name: name.to_string(),
@@ -133,10 +134,10 @@ fn cluster_by_sni(frontend: &FrontendId) -> Filter {
     )
 }
 
-fn tcp_proxy(frontend: &FrontendId, cluster: ClusterSpecifier) -> Filter {
+fn tcp_proxy(frontend: &FrontendId, cluster: ClusterSpecifier, edge: &Edge) -> Filter {
     let proxy = TcpProxy {
         stat_prefix: frontend.to_string(),
-        idle_timeout: seconds(limits::IDLE_SECONDS),
+        idle_timeout: seconds(edge.tcp_idle_seconds),
         cluster_specifier: Some(cluster),
         ..Default::default()
     };

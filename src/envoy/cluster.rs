@@ -16,8 +16,8 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
     http_protocol_options::{ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
 };
 
-use super::limits;
 use super::proto::{ads, any, seconds, socket, uint};
+use super::{Edge, limits};
 use crate::model::{self, AppProtocol};
 
 /// Name of the cluster that never has an endpoint: whoever is sent there is reset. It stands in the bootstrap, and an
@@ -28,10 +28,15 @@ pub const REFUSED: &str = "gatewright/refused";
 ///
 /// Clusters are the memory floor of an Envoy, so there is nothing in one that a default says as well.
 pub fn cluster(cluster: &model::Cluster) -> Cluster {
+    cluster_within(cluster, &Edge::DEFAULT)
+}
+
+/// The same within an operator's limits.
+pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
     let name = cluster.name();
     match cluster {
-        model::Cluster::Backend(id) => reached(name, id.protocol),
-        model::Cluster::Sni { port: Some(_), .. } => reached(name, AppProtocol::Tcp),
+        model::Cluster::Backend(id) => reached(name, id.protocol, edge),
+        model::Cluster::Sni { port: Some(_), .. } => reached(name, AppProtocol::Tcp, edge),
         model::Cluster::Sni { port: None, .. } => refused(name),
     }
 }
@@ -47,7 +52,7 @@ fn refused(name: String) -> Cluster {
     }
 }
 
-fn reached(name: String, protocol: AppProtocol) -> Cluster {
+fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
     Cluster {
         name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -58,9 +63,11 @@ fn reached(name: String, protocol: AppProtocol) -> Cluster {
         lb_policy: LbPolicy::LeastRequest.into(),
         circuit_breakers: Some(CircuitBreakers {
             thresholds: vec![Thresholds {
-                max_connections: uint(limits::UPSTREAM_CONNECTIONS),
-                max_pending_requests: uint(limits::UPSTREAM_REQUESTS),
-                max_requests: uint(limits::UPSTREAM_REQUESTS),
+                // A backend that is slow or silent holds no more than these of what all tenants share: memory and file
+                // descriptors of the Envoy. What comes on top is answered 503, of this backend alone.
+                max_connections: uint(edge.backend_connections),
+                max_pending_requests: uint(edge.backend_connections),
+                max_requests: uint(edge.backend_connections),
                 max_retries: uint(limits::UPSTREAM_RETRIES),
                 ..Default::default()
             }],

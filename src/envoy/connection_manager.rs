@@ -6,6 +6,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     header_value_option::HeaderAppendAction, http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::Filter;
+use envoy_types::pb::envoy::extensions::filters::http::cdn_loop::v3::CdnLoopConfig;
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
@@ -30,7 +31,7 @@ use super::chain::network_filter;
 use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{ResourceName, cors, limits, misdirected};
+use super::{Edge, ResourceName, cors, limits, misdirected};
 use crate::model::{Elsewhere, FrontendId, Hostname, TableId};
 
 /// The header that carries frontend and host to the choice of the scope. Like [`LISTENER_HEADER`] it is overwritten
@@ -56,8 +57,14 @@ const OWN_OR_OTHER: &str = "%CEL(request.host == connection.requested_server_nam
                             size(request.host) == size(connection.requested_server_name) && \
                             request.host.matches('[A-Z]') ? 'own' : 'other')%";
 
+/// So many times a request may have passed through this installation before: once, so that a backend may be a proxy that
+/// asks for another host of it.
+const PASSES: u32 = 1;
+
 /// Envoy has it in lower case.
 const SNI: &str = "%REQUESTED_SERVER_NAME%";
+
+const CDN_LOOP: &str = "envoy.filters.http.cdn_loop";
 
 /// Where a connection manager finds its routes.
 pub(super) enum Routes<'a> {
@@ -75,7 +82,7 @@ pub(super) enum Routes<'a> {
 }
 
 /// The network filter "HTTP". The same for all chains of a frontend but for the routes and the early header.
-pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
+pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, edge: &Edge) -> Filter {
     let plain = matches!(routes, Routes::Plain(_));
     let (route_specifier, early, local_replies) = match routes {
         Routes::Plain(table) => (rds(table), Vec::new(), None),
@@ -91,9 +98,12 @@ pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
         route_specifier: Some(route_specifier),
         early_header_mutation_extensions: early,
         local_reply_config: local_replies,
-        http_filters: http_filters(plain),
+        http_filters: http_filters(plain, cdn_id),
         common_http_protocol_options: Some(HttpProtocolOptions {
-            idle_timeout: seconds(limits::IDLE_SECONDS),
+            idle_timeout: seconds(edge.idle_seconds),
+            max_connection_duration: (edge.max_connection_seconds > 0)
+                .then(|| seconds(edge.max_connection_seconds))
+                .flatten(),
             max_headers_count: uint(limits::HEADERS_COUNT),
             headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
             ..Default::default()
@@ -112,6 +122,8 @@ pub(super) fn filter(frontend: &FrontendId, routes: Routes<'_>) -> Filter {
         request_timeout: seconds(0),
         request_headers_timeout: seconds(limits::REQUEST_HEADERS_SECONDS),
         stream_idle_timeout: seconds(limits::STREAM_IDLE_SECONDS),
+        // A connection that is too old ends with an answer that says so, in place of between two requests.
+        http1_safe_max_connection_duration: true,
         // No `server` header and no `via` of our own: neither tells anybody what runs here.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         use_remote_address: boolean(true),
@@ -173,11 +185,13 @@ fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtension
 }
 
 /// The filters. What they do, routes say.
-fn http_filters(plain: bool) -> Vec<HttpFilter> {
+fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
+    // Ends what goes in circles, with 502, by whatever way it comes back.
+    let cdn_loop = CdnLoopConfig { cdn_id: cdn_id.to_owned(), max_allowed_occurrences: PASSES };
     let challenge = plain.then(|| http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()));
     let router = Router { suppress_envoy_headers: true, ..Default::default() };
-    challenge
-        .into_iter()
+    std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
+        .chain(challenge)
         .chain([http_filter(cors::FILTER, &Cors {}), http_filter("envoy.filters.http.router", &router)])
         .collect()
 }
@@ -198,7 +212,8 @@ mod tests {
     use crate::envoy::testdata::{frontend, host};
 
     fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
-        let Some(ConfigType::TypedConfig(config)) = filter(&frontend(port), routes).config_type else {
+        let Some(ConfigType::TypedConfig(config)) = filter(&frontend(port), "test", routes, &Edge::DEFAULT).config_type
+        else {
             panic!("a configuration")
         };
         HttpConnectionManager::decode(config.value.as_slice()).expect("a connection manager")
@@ -220,7 +235,7 @@ mod tests {
         let table = TableId { frontend: frontend(80), listener: None };
         let wild = TableId { frontend: frontend(443), listener: Some(host("*.example.org")) };
         let names = |m: HttpConnectionManager| m.http_filters.into_iter().map(|f| f.name).collect::<Vec<_>>();
-        assert_eq!(names(manager(80, Routes::Plain(&table)))[0], HEADER_TO_METADATA);
+        assert_eq!(names(manager(80, Routes::Plain(&table)))[..2], [CDN_LOOP, HEADER_TO_METADATA]);
         assert_eq!(names(manager(443, Routes::Table(&wild))), names(manager(443, scopes())));
     }
 }

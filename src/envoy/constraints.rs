@@ -5,8 +5,6 @@
 //! `UPDATE=1 cargo test -p gatewright constraints`. The check walks the encoded bytes once and decodes nothing, so that
 //! its price is a small part of encoding them.
 
-#[cfg(test)]
-mod generate;
 mod rule;
 mod wire;
 
@@ -153,6 +151,9 @@ fn broken(message: &Message, field: &str, text: String) -> Broken {
 fn short(name: &str) -> String {
     name.rsplit('.').next().unwrap_or(name).to_owned()
 }
+
+#[cfg(test)]
+mod generate;
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,7 @@ const ROOTS: &[&str] = &[
     "envoy.config.listener.v3.Listener",
     "envoy.config.route.v3.RouteConfiguration",
     "envoy.config.route.v3.ScopedRouteConfiguration",
+    "envoy.extensions.filters.http.cdn_loop.v3.CdnLoopConfig",
     "envoy.extensions.filters.http.cors.v3.Cors",
     "envoy.extensions.filters.http.cors.v3.CorsPolicy",
     "envoy.extensions.filters.http.header_to_metadata.v3.Config",

@@ -1,5 +1,5 @@
-//! Every number of ours in one place. What a listener holds must not change later: a changed listener field drains
-//! every connection of that listener.
+//! Every number of ours in one place; those that an operator sets are in [`super::Edge`]. What a listener holds must not
+//! change later: a changed listener field drains every connection of that listener.
 //!
 //! Source: Envoy's edge best practices (`configuration/best_practices/edge`).
 
@@ -14,8 +14,6 @@ pub(super) const CLIENT_HELLO_SECONDS: u64 = 5;
 pub(super) const ACCEPTS_PER_EVENT: u32 = 1;
 /// Time for a client to send its request's headers.
 pub(super) const REQUEST_HEADERS_SECONDS: u64 = 10;
-/// Time a downstream connection may have no request.
-pub(super) const IDLE_SECONDS: u64 = 3600;
 /// Time a stream may have no bytes.
 pub(super) const STREAM_IDLE_SECONDS: u64 = 300;
 /// Largest request headers.
@@ -30,10 +28,13 @@ pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Time to connect to an endpoint.
 pub(super) const CONNECT_SECONDS: u64 = 5;
-/// Connections to one cluster; Envoy's default of 1,024 is a surprise at the edge, where one cluster may hold every
-/// WebSocket there is.
-pub(super) const UPSTREAM_CONNECTIONS: u32 = 65_536;
-/// Requests in flight, or waiting for a connection, to one cluster.
-pub(super) const UPSTREAM_REQUESTS: u32 = 65_536;
 /// Retries in flight to one cluster; Envoy's default is 3, which turns a user's retry policy off under load.
 pub(super) const UPSTREAM_RETRIES: u32 = 1024;
+/// The smallest buffers of a stream that Envoy tracks, as a power of two: 32 KiB, one connection's buffer. Under memory
+/// pressure it resets the streams that hold the most, in steps of twice as much each.
+pub(super) const TRACKED_STREAM_POWER: u32 = 15;
+/// Streams of one HTTP/2 connection, reset by the client within [`PREMATURE_RESET_SECONDS`], after which Envoy ends the
+/// connection if they are more than half of all. These are Envoy's defaults, said here so that another Envoy has them too.
+pub(super) const PREMATURE_RESETS: u32 = 500;
+/// A stream that was reset before this age counts as reset prematurely.
+pub(super) const PREMATURE_RESET_SECONDS: u32 = 1;

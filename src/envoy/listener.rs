@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::listener::v3::{
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 
 use super::proto::{any, seconds, socket, uint};
-use super::{ResourceName, chain, gate, limits};
+use super::{Edge, ResourceName, chain, gate, limits};
 use crate::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
@@ -14,13 +14,18 @@ use crate::model::{Frontend, FrontendKind};
 /// Only its filter chains and its matcher ever change, and Envoy takes such a change in place, without touching the
 /// connections of unchanged chains. Every other field is a constant: a change there drains all connections.
 pub fn listener(frontend: &Frontend) -> Listener {
-    let Frontend { id, addresses, port, kind } = frontend;
+    listener_within(frontend, &Edge::DEFAULT)
+}
+
+/// The same within an operator's limits.
+pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
+    let Frontend { id, addresses, port, cdn_id, kind } = frontend;
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port));
     let (filter_chains, filter_chain_matcher, listener_filters) = match kind {
-        FrontendKind::Http { table } => (vec![chain::plain(id, table)], None, Vec::new()),
+        FrontendKind::Http { table } => (vec![chain::plain(id, cdn_id, table, edge)], None, Vec::new()),
         FrontendKind::Tls { chains, gate } => {
             let mut filter_chains: Vec<FilterChain> =
-                chains.iter().map(|(name, chain)| chain::tls(id, name, chain)).collect();
+                chains.iter().map(|(name, chain)| chain::tls(id, cdn_id, name, chain, edge)).collect();
             if filter_chains.is_empty() {
                 // Envoy takes no listener without a chain; the port stays bound and closes what comes.
                 filter_chains.push(chain::closed());
@@ -76,6 +81,7 @@ mod tests {
             id: frontend(443),
             addresses: vec!["127.0.0.1".parse().expect("an address"), "::1".parse().expect("an address")],
             port: 443,
+            cdn_id: "test".into(),
             kind: FrontendKind::Tls { chains, gate },
         })
     }
@@ -100,7 +106,7 @@ mod tests {
     fn a_frontend_without_chains_keeps_its_port_and_closes() {
         let kind = FrontendKind::Tls { chains: BTreeMap::new(), gate: BTreeMap::new() };
         let addresses = vec!["127.0.0.1".parse().expect("an address")];
-        let made = listener(&Frontend { id: frontend(443), addresses, port: 443, kind });
+        let made = listener(&Frontend { id: frontend(443), addresses, port: 443, cdn_id: "test".into(), kind });
         assert_eq!(made.filter_chains.len(), 1);
         assert!(made.filter_chain_matcher.is_none());
     }
@@ -109,7 +115,7 @@ mod tests {
     fn plain_http_has_one_chain_and_inspects_no_tls() {
         let kind = FrontendKind::Http { table: TableId { frontend: frontend(80), listener: None } };
         let addresses = vec!["127.0.0.1".parse().expect("an address")];
-        let made = listener(&Frontend { id: frontend(80), addresses, port: 443, kind });
+        let made = listener(&Frontend { id: frontend(80), addresses, port: 443, cdn_id: "test".into(), kind });
         assert_eq!(made.filter_chains.len(), 1);
         assert!(made.listener_filters.is_empty() && made.filter_chains[0].transport_socket.is_none());
     }

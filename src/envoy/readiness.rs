@@ -1,4 +1,4 @@
-//! How a kubelet asks an Envoy whether it is ready: a listener of its own that leads to `/ready` of the admin interface and
+//! How a load balancer asks an Envoy over HTTP whether it is ready: a listener of its own that leads to `/ready` of the admin interface and
 //! nowhere else. Nobody answers until the first clusters and listeners have come, as Envoy opens no listener before; then it
 //! is 200, and 503 while Envoy drains.
 
@@ -10,8 +10,10 @@ use super::limits;
 
 /// What the listener and its cluster are called.
 const NAME: &str = "gatewright-ready";
-/// Connections at a time: whoever reaches the pod's address reaches it.
-const CONNECTIONS: u32 = 32;
+/// Connections at a time. Whoever reaches the address reaches it: a connection has one request, and a second to make it,
+/// so that holding all of these takes as many new ones every second.
+const CONNECTIONS: u32 = 1024;
+const PATIENCE: &str = "1s";
 
 /// The cluster that leads to the admin interface, at its address.
 pub(super) fn cluster(admin: &Value) -> Value {
@@ -44,12 +46,12 @@ pub(super) fn listener(at: SocketAddr) -> Value {
                 "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
                 "stat_prefix": NAME,
                 "codec_type": "HTTP1",
-                "request_timeout": "5s",
-                "request_headers_timeout": "5s",
-                "common_http_protocol_options": { "idle_timeout": "10s" },
+                "request_timeout": PATIENCE,
+                "request_headers_timeout": PATIENCE,
+                "common_http_protocol_options": { "idle_timeout": PATIENCE, "max_requests_per_connection": 1 },
                 "normalize_path": true,
                 "route_config": { "name": NAME, "virtual_hosts": [{ "name": NAME, "domains": ["*"], "routes": [
-                    { "match": { "path": "/ready", "headers": get }, "route": { "cluster": NAME, "timeout": "5s" } },
+                    { "match": { "path": "/ready", "headers": get }, "route": { "cluster": NAME, "timeout": PATIENCE } },
                 ] }] },
                 "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",

@@ -79,6 +79,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
     super::listener(&Frontend {
         id: frontend(443),
         port: 443,
+        cdn_id: "test".into(),
         addresses: vec!["127.0.0.1".parse().expect("an address")],
         kind: FrontendKind::Tls {
             chains: [("https".into(), https)].into(),

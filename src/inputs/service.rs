@@ -20,6 +20,8 @@ pub struct Service {
     pub external_name: bool,
     /// Where it is reached: at its load balancer, where it has one, else within the cluster.
     pub reached: Vec<Reached>,
+    /// Its addresses within the cluster, which the API server gives out: no two Services, and no pod, have one.
+    pub cluster_ips: Box<[IpAddr]>,
     /// What is to be known of one that we made for a Gateway.
     pub exposure: Option<Box<Exposure>>,
 }
@@ -40,6 +42,8 @@ impl Service {
         let exposure = Exposure::read(&object);
         let reached = object.spec.as_ref().map(|spec| reached(&object, spec)).unwrap_or_default();
         let spec = object.spec.unwrap_or_default();
+        // A headless Service has the text None there.
+        let cluster_ips = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
         let mut ports = Vec::new();
         for port in spec.ports.unwrap_or_default() {
             if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
@@ -52,7 +56,8 @@ impl Service {
             let number = super::gateway::port(port.port, "spec.ports.port")?;
             ports.push(ServicePortSpec { name: Arc::from(port.name.unwrap_or_default()), port: number, protocol });
         }
-        Ok(Self { meta, ports, external_name: spec.type_.as_deref() == Some("ExternalName"), reached, exposure })
+        let external_name = spec.type_.as_deref() == Some("ExternalName");
+        Ok(Self { meta, ports, external_name, reached, cluster_ips, exposure })
     }
 }
 

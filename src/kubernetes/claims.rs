@@ -185,6 +185,8 @@ pub struct Claims {
     complete: bool,
     /// What is to be recorded anew, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Entry>>,
+    /// What an operator takes out of the record, until it is gone from there.
+    released: BTreeSet<Entry>,
     queue: Queue<String>,
     tasks: JoinSet<Written>,
     told: BTreeMap<String, String>,
@@ -204,6 +206,7 @@ impl Claims {
             shards: BTreeMap::new(),
             complete: false,
             asked: BTreeMap::new(),
+            released: BTreeSet::new(),
             queue: Queue::default(),
             tasks: JoinSet::new(),
             told: BTreeMap::new(),
@@ -288,6 +291,12 @@ impl Claims {
         }
     }
 
+    /// Takes an entry out of the record, whatever is to be recorded of it.
+    pub(super) fn release(&mut self, entry: Entry) {
+        self.queue.want(entry.shard(), Instant::now());
+        self.released.insert(entry);
+    }
+
     /// Begins the writes whose turn has come; those of replicas that may not write are forgotten, and asked for again when
     /// they may.
     pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, known: Known) {
@@ -325,7 +334,11 @@ impl Claims {
             (owner.is_some() || is_there).then(|| (entry.key(), json!(owner.map(|owner| entry.value(&owner)))))
         };
         let asked = self.asked.get(name).into_iter().flatten().filter(|entry| known.covers(entry));
-        let data: serde_json::Map<String, Value> = held.chain(asked.filter_map(line)).collect();
+        let there_yet = |entry: &&Entry| there.is_some_and(|shard| shard.records.contains_key(*entry));
+        self.released.retain(|entry| entry.shard() != name || there_yet(&entry));
+        let released =
+            self.released.iter().filter(|entry| entry.shard() == name).map(|entry| (entry.key(), Value::Null));
+        let data: serde_json::Map<String, Value> = held.chain(asked.filter_map(line)).chain(released).collect();
         let version = there.map(|shard| shard.version.clone()).filter(|version| !version.is_empty());
         (!data.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "data": data}))
     }

@@ -363,9 +363,19 @@ impl Cluster {
 
     /// Does what time asks for: certificates begin and cease to be valid.
     pub fn tend(&mut self, term: Term) {
+        if let Some(line) = self.live.tend(self.started.elapsed()) {
+            info!("{line}");
+        }
         self.look_at_credentials();
         if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
             self.apply(Vec::new(), term);
+        }
+    }
+
+    /// Takes in how many names Envoys of this replica asked for that nobody has.
+    pub fn asked_in_vain(&mut self, total: u64) {
+        if let Some(line) = self.live.asked_in_vain(total, self.started.elapsed()) {
+            warn!("{line}");
         }
     }
 

@@ -45,8 +45,9 @@ pub fn clipped(mut message: String) -> String {
 macro_rules! reasons {
     ($($name:ident),* $(,)?) => {
         /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy, which
-        /// it leaves to implementations: ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname,
-        /// LimitReached, ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable.
+        /// it leaves to implementations: EndpointNotPermitted, ForeignObject, HostnameNotAllowed, HostnameRequired,
+        /// InvalidHostname, LimitReached, ListenerLimitReached, ListenerSetParentRequired, NameCollision and
+        /// WildcardNotIssuable.
         #[allow(missing_docs, reason = "the names are the specification's")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $($name),* }
@@ -66,6 +67,7 @@ reasons!(
     AddressNotUsable,
     BackendNotFound,
     CertificateLimitReached,
+    EndpointNotPermitted,
     ForeignObject,
     HostnameConflict,
     HostnameNotAllowed,

@@ -37,6 +37,8 @@ pub struct Frontend {
     pub addresses: Vec<IpAddr>,
     /// The port to bind: the Gateway's own, or the one that a Service leads to.
     pub port: u16,
+    /// By what name this installation knows requests that it has passed on before (`CDN-Loop`, RFC 8586).
+    pub cdn_id: Arc<str>,
     /// What is spoken there.
     pub kind: FrontendKind,
 }

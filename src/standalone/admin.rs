@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header as field};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, header};
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::heartbeat::Heartbeat;
-use crate::translate::Question;
+use crate::translate::{Ownable, Question};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// 50,000 objects with their conditions fit.
@@ -42,6 +42,10 @@ pub enum What {
     Explain(Question),
     /// What each Envoy has, in JSON.
     Clients,
+    /// Who owns what on addresses that namespaces share, in JSON.
+    Owners,
+    /// That something is to be taken out of that record.
+    Release(Ownable),
     /// The metrics, in OpenMetrics text.
     Metrics,
     /// Whether everything is there that has to be: `true`, `false`, or what is waited for.
@@ -99,6 +103,8 @@ pub async fn serve(
         .route("/livez", get(async move || live(&heartbeat)))
         .route("/readyz", get(ready))
         .route("/explain", get(explain))
+        .route("/owners", get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, What::Owners).await) }))
+        .route("/owners/release", post(release))
         .with_state(asks)
         .merge(others);
     let stopped = async move {
@@ -171,6 +177,23 @@ async fn ready(State(asks): State<Asks>) -> Response {
 struct Asked {
     url: String,
     method: String,
+}
+
+#[derive(Deserialize)]
+struct Released {
+    what: String,
+}
+
+async fn release(State(asks): State<Asks>, Query(released): Query<Released>) -> Response {
+    let what = match Ownable::named(&released.what) {
+        Ok(what) => what,
+        Err(text) => return (StatusCode::BAD_REQUEST, text).into_response(),
+    };
+    match put(&asks, What::Release(what)).await {
+        Ok(text) if text.is_empty() => ().into_response(),
+        Ok(text) => (StatusCode::CONFLICT, text).into_response(),
+        Err(status) => status.into_response(),
+    }
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {

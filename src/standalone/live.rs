@@ -10,15 +10,19 @@ use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
 
+use crate::envoy::Edge;
 use crate::inputs::{Kind, ObjectKey};
 use crate::metrics::{self, Program};
 use crate::model::{Condition, ObjectName, SecretName, Status};
 use crate::pipeline::{Outcome, Pipeline, Written};
 use crate::programmed::{Fleet, Refused};
+use crate::publish;
+use crate::standalone::flood::Flood;
 use crate::statuses::{Context, documents};
 use crate::tenancy;
 use crate::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent, Settings,
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Ownable, Ownership, Question, ResourceKey, RouteKey,
+    ServiceIntent, Settings,
 };
 
 use refusals::{Refusals, place, refusals};
@@ -34,6 +38,8 @@ pub struct Live {
     cache: Cache,
     view: View,
     controller: String,
+    edge: Edge,
+    flood: Flood,
     /// The last publication that touched a Gateway.
     published: BTreeMap<ObjectName, Generation>,
     generation: Generation,
@@ -96,6 +102,8 @@ impl Live {
             pipeline,
             cache,
             view,
+            edge: Edge::DEFAULT,
+            flood: Flood::default(),
             published: BTreeMap::new(),
             generation: 0,
             since: BTreeMap::new(),
@@ -113,6 +121,13 @@ impl Live {
             known: (0, Refusals::new()),
             refused: None,
         }
+    }
+
+    /// The same with an operator's limits of connections.
+    #[must_use]
+    pub fn within(mut self, edge: Edge) -> Self {
+        self.edge = edge;
+        self
     }
 
     /// What owns hostnames and what is served, to be looked at.
@@ -183,6 +198,29 @@ impl Live {
             }
         }
         Ok(lines)
+    }
+
+    /// Takes in how many names were asked for in all that nobody has. Returns what people should know at once.
+    pub fn asked_in_vain(&mut self, total: u64, at: Duration) -> Option<String> {
+        if !self.flood.asked(total, at) {
+            return None;
+        }
+        self.generation = self.cache.publish(&self.view, self.tls_listeners(true));
+        Some("clients ask for many names that nobody has: listeners name every host for a while".to_owned())
+    }
+
+    /// Does what time asks for. Returns what people should know at once.
+    pub fn tend(&mut self, at: Duration) -> Option<String> {
+        if !self.flood.ends(at) {
+            return None;
+        }
+        self.generation = self.cache.publish(&self.view, self.tls_listeners(false));
+        Some("listeners name hosts by their parent domains again".to_owned())
+    }
+
+    fn tls_listeners(&self, listed: bool) -> xds::Update {
+        let frontends = self.engine().tls_frontends(listed);
+        publish::listeners(&frontends, &self.edge)
     }
 
     /// Notes which state the generation has that was just published.
@@ -402,6 +440,18 @@ impl Live {
             told.links.push(Link { what: "envoys", ok: refused.is_none() && all > 0 && done == all, text });
         }
         told
+    }
+
+    /// Who owns what on addresses that namespaces share, as the record has it.
+    pub fn owners(&self) -> Value {
+        let row = |(what, owner): (&Ownable, &Ownership)| {
+            let time = |seconds: u64| i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
+            json!({
+                "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
+                "since": time(owner.since / 1000), "released": owner.released.and_then(time),
+            })
+        };
+        Value::Array(self.engine().record().map(row).collect())
     }
 
     /// What each Envoy has.

@@ -5,6 +5,7 @@ mod check;
 mod claim_book;
 mod demo;
 mod echo;
+mod flood;
 mod live;
 mod private_dir;
 mod supervisor;

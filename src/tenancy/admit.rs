@@ -1,6 +1,7 @@
 //! Which hostnames a claimant may ask for at all.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -98,11 +99,29 @@ impl Tenancy {
             || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
     }
 
-    /// Whether a hostname is below the one that the claimant's namespace is for.
+    /// Whether a hostname that was served is below the one that the claimant's namespace is for. Which namespaces a
+    /// TenantGateway attached that cannot be carried out now nobody knows: those that were served stay.
     fn is_below(&self, key: &ClaimKey, hostname: &Hostname) -> bool {
         let namespace = &key.name.namespace;
         let host = self.namespaces.get(namespace).and_then(|there| there.labels.get(HOST_LABEL));
         host.map_or(!namespace.starts_with("tenant-"), |host| within(hostname, &lower_case(host)))
+    }
+
+    /// Whether a namespace without a label of its own may have the hostnames of a TenantGateway: it is the TenantGateway's,
+    /// or attached by it.
+    fn is_trusted(&self, namespace: &Arc<str>, tenant: &ObjectName) -> bool {
+        let attached = || {
+            let given = self.given.get(tenant);
+            given.is_some_and(|given| given.spec.attached_namespaces.iter().any(|attached| **attached == **namespace))
+        };
+        self.settings.unlabelled || *namespace == tenant.namespace || attached()
+    }
+
+    /// Whom a hostname is reserved for, if it is: somebody else than this namespace.
+    fn is_reserved(&self, namespace: &str, hostname: &Hostname) -> bool {
+        let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
+        let reserved = names.find_map(|name| self.settings.reserved.get(&name));
+        reserved.is_some_and(|only| only.as_deref() != Some(namespace))
     }
 
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &Valid) -> Option<Finding> {
@@ -118,9 +137,15 @@ impl Tenancy {
             Some(host) if !within(hostname, &host) => {
                 return not_allowed(format!("{hostname} is not {host} or below it"));
             }
+            _ if self.is_reserved(namespace, hostname) => {
+                return not_allowed(format!("{hostname} is reserved by the installation (--reserved-hostname)"));
+            }
             // Absence means denial where a label is what allows.
-            None if namespace.starts_with("tenant-") => {
-                return not_allowed(format!("{hostname}: the namespace has no label {HOST_LABEL}"));
+            None if !self.is_trusted(namespace, &valid.object.name) => {
+                return not_allowed(format!(
+                    "{hostname}: namespace {namespace} has no label {HOST_LABEL}: set it to the domain that it may publish, \
+                     or name the namespace in attachedNamespaces of the TenantGateway"
+                ));
             }
             _ => {}
         }

@@ -38,6 +38,8 @@ pub struct Claimant {
     pub parents: Arc<[ParentRef]>,
     /// Its hostnames.
     pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
+    /// Those that a ListenerSet has on plain HTTP alone: nobody makes it a listener for TLS or a certificate.
+    pub plain: Vec<Hostname>,
 }
 
 impl ClaimKey {
@@ -104,6 +106,7 @@ impl From<&Route> for Claimant {
             challenge: route.challenge,
             parents: route.parents.clone(),
             hostnames: route.hostnames.clone(),
+            plain: Vec::new(),
         }
     }
 }
@@ -116,11 +119,12 @@ impl From<&GrpcRoute> for Claimant {
             challenge: false,
             parents: route.parents.clone(),
             hostnames: route.hostnames.clone(),
+            plain: Vec::new(),
         }
     }
 }
 
-/// A ListenerSet claims the hostnames of its TLS listeners of the Gateway that it extends.
+/// A ListenerSet claims the hostnames of all its listeners of the Gateway that it extends, those for plain HTTP as well.
 impl From<&ListenerSet> for Claimant {
     fn from(set: &ListenerSet) -> Self {
         let parent = set.parent.as_ref().map(|gateway| ParentRef {
@@ -131,12 +135,17 @@ impl From<&ListenerSet> for Claimant {
             section: None,
             port: None,
         });
+        let of = |plain: bool| set.listeners.iter().filter(move |listener| (listener.protocol == "HTTP") == plain);
+        let secure: Vec<&Hostname> = of(false).filter_map(|listener| listener.hostname.as_ref().ok()).collect();
+        let plain = of(true).filter_map(|listener| listener.hostname.as_ref().ok());
+        let plain = plain.filter(|hostname| !secure.contains(hostname)).cloned().collect();
         Self {
             key: ClaimKey { kind: ClaimKind::ListenerSet, name: set.meta.name.clone() },
             generation: set.meta.generation,
             challenge: false,
             parents: parent.into_iter().collect(),
-            hostnames: set.listeners.iter().filter(|l| l.protocol != "HTTP").map(|l| l.hostname.clone()).collect(),
+            hostnames: set.listeners.iter().map(|listener| listener.hostname.clone()).collect(),
+            plain,
         }
     }
 }

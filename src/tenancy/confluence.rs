@@ -50,6 +50,7 @@ pub(super) fn gone(change: Change) -> Change {
         Change::Existing(key, _) => Change::Existing(key, None),
         Change::Secret(name, _) => Change::Secret(name, None),
         Change::Keyed(name, _) => Change::Keyed(name, false),
+        Change::Owned(name, _) => Change::Owned(name, None),
         Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("these do not go"),
     }
 }
@@ -67,7 +68,7 @@ pub(super) fn family(spec: Value) -> Vec<Change> {
         namespace("tenant-a", "tenant-a", "a.org"),
         namespace("tenant-a-b", "tenant-a", "b.a.org"),
         namespace("tenant-a-c", "tenant-a", "a.org"),
-        namespace("cozy-x", "tenant-a", ""),
+        namespace("cozy-x", "tenant-a", "a.org"),
         tenant("tenant-a", spec),
     ]
 }
@@ -374,6 +375,7 @@ proptest! {
                 Change::Keyed(name, _) => format!("k{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
+                Change::Owned(name, _) => format!("o{name}"),
                 Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) => unreachable!("none is made"),
             };
             last.insert(id, change.clone());

@@ -23,6 +23,11 @@ pub struct Settings {
     pub claims: Precedence,
     /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
     pub ports: Ports,
+    /// Whether namespaces without the label that tells their hostnames publish any, beside the TenantGateway's own and those
+    /// that it attaches.
+    pub unlabelled: bool,
+    /// Hostnames that one namespace alone may have, or nobody.
+    pub reserved: BTreeMap<Hostname, Option<Arc<str>>>,
     /// The class of Gateways whose TenantGateway names none.
     pub class: String,
     /// The namespace whose challenge routes may attach to port 80.
@@ -41,6 +46,8 @@ impl Default for Settings {
             directories: None,
             claims: Precedence::Smallest,
             ports,
+            unlabelled: false,
+            reserved: BTreeMap::new(),
             class: "cilium".to_owned(),
             cert_manager_namespace: "cozy-cert-manager".to_owned(),
             solver: None,
@@ -160,6 +167,8 @@ pub enum Change {
     Keyed(ObjectName, bool),
     /// Whether ListenerSets can be written.
     ListenerSets(bool),
+    /// Which namespace owns a hostname on the addresses that Gateways share.
+    Owned(Hostname, Option<Arc<str>>),
     /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start.
     Recorded(Hostname, Option<Record>),
 }

@@ -105,6 +105,8 @@ pub struct Tenancy {
     /// What is known of every hostname that is asked for, or has a listener.
     pub(super) hosts: Hosts,
     pub(super) records: BTreeMap<Hostname, Record>,
+    /// Which namespace owns a hostname on the addresses that Gateways share.
+    pub(super) owned: BTreeMap<Hostname, Arc<str>>,
     /// What is to be recorded, where somebody else keeps the record.
     pub(super) proposed: BTreeMap<Hostname, Option<Record>>,
     /// Counts calls, for the order of records.
@@ -174,6 +176,7 @@ impl Tenancy {
             claims: Claims::default(),
             hosts: Hosts::default(),
             records: BTreeMap::new(),
+            owned: BTreeMap::new(),
             proposed: BTreeMap::new(),
             now: 0,
             with_sets: BTreeMap::new(),
@@ -299,6 +302,7 @@ impl Tenancy {
             Change::Secret(name, brought) => self.take_secret(name, brought, dirty),
             Change::Keyed(name, ours) => self.take_key(name, ours, dirty),
             Change::Recorded(hostname, record) => self.take_record(hostname, record, dirty),
+            Change::Owned(hostname, owner) => self.take_owner(hostname, owner, dirty),
             Change::ListenerSets(can) => {
                 self.settings.listener_sets = can;
                 // Whoever waits for room may have it now.

@@ -180,6 +180,12 @@ impl Tenancy {
             let text = format!("metadata.namespace: there is no Namespace {namespace}: add it");
             return Err(("NamespaceNotFound", text));
         };
+        let suffix = psl::suffix(apex.as_str().as_bytes());
+        if suffix.is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == apex.as_str().as_bytes()) {
+            let text =
+                format!("spec.apex: {apex} is a public suffix, below which others register domains: use one of yours");
+            return Err(("ApexNotAllowed", text));
+        }
         match labels.get(HOST_LABEL) {
             None if namespace.starts_with("tenant-") => {
                 let text = format!("namespace {namespace} has no label {HOST_LABEL}: set it to the tenant's apex");

@@ -100,7 +100,9 @@ impl Tenancy {
         let changed = (held.contested, &held.keeper) != (contested, &keeper);
         (held.contested, held.keeper) = (contested, keeper.clone());
         let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
-        let by_set = held.ranks().filter(of_sets).any(|rank| Some(rank.namespace()) == owner.as_ref());
+        // A listener of a ListenerSet for plain HTTP leaves TLS to ours.
+        let mut secured = held.bids.iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
+        let by_set = secured.any(|bid| Some(bid.rank.namespace()) == owner.as_ref());
         let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
         let counted = std::mem::replace(&mut held.with_set, with_set) != with_set;
         let placed = held.place.is_some();

@@ -52,7 +52,8 @@ impl Tenancy {
         };
         match claimant.key.kind {
             ClaimKind::HttpRoute => claimant.naming(tenant).any(reaches),
-            ClaimKind::TlsRoute | ClaimKind::ListenerSet => true,
+            ClaimKind::ListenerSet => !claimant.plain.contains(hostname),
+            ClaimKind::TlsRoute => true,
             ClaimKind::GrpcRoute => false,
         }
     }

@@ -10,7 +10,7 @@ use super::claims::ClaimId;
 use super::delta::{Precedence, Record};
 use super::engine::{Dirty, Standing, Tenancy};
 use super::held::Name;
-use crate::model::{Hostname, HostnameError};
+use crate::model::{Hostname, HostnameError, ObjectName};
 
 impl Tenancy {
     /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
@@ -40,6 +40,23 @@ impl Tenancy {
         if self.settings.claims == Precedence::Recorded && before.as_ref() != self.records.get(&hostname) {
             dirty.names.insert(Name(hostname));
         }
+    }
+
+    /// Takes in which namespace owns a hostname on the addresses that Gateways share.
+    pub(super) fn take_owner(&mut self, hostname: Hostname, owner: Option<Arc<str>>, dirty: &mut Dirty) {
+        let before = match &owner {
+            Some(owner) => self.owned.insert(hostname.clone(), owner.clone()),
+            None => self.owned.remove(&hostname),
+        };
+        if before != owner {
+            dirty.names.insert(Name(hostname));
+        }
+    }
+
+    /// Whether a TenantGateway's namespace owns a hostname, or the most specific wildcard over it that somebody owns.
+    pub(super) fn owns(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
+        let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
+        names.find_map(|name| self.owned.get(&name)).is_some_and(|owner| *owner == tenant.namespace)
     }
 
     /// Where a claimant stands. What nobody had before is claimed now.

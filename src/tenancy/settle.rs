@@ -11,7 +11,8 @@ impl Tenancy {
     /// Decides who owns a hostname: one namespace, through every TenantGateway where it claims it.
     ///
     /// Of several claimants the first wins, unless the owner of a wildcard over the name stands before it, in the same
-    /// TenantGateway: who has `*.b.example.org` there has `x.b.example.org` as well.
+    /// TenantGateway: who has `*.b.example.org` there has `x.b.example.org` as well. Of several TenantGateways whose Gateways
+    /// share addresses, the one that has it keeps it.
     pub(super) fn settle(&mut self, name: &Name, dirty: &mut Dirty) {
         self.counters.hosts += 1;
         let hosts: SmallVec<[HostId; 2]> = self.hosts.named(&name.0).collect();
@@ -25,8 +26,10 @@ impl Tenancy {
             let standings = held.ranks().map(|rank| self.stand(name, rank)).filter(holds);
             bids.extend(standings.map(|standing| (standing, *id)));
         }
-        // Through which TenantGateway makes no difference to who is first.
-        bids.sort_by(|a, b| a.0.cmp(&b.0));
+        // Through which TenantGateway makes no difference to who is first, unless one of them has the name already where
+        // several share addresses.
+        let elsewhere = |id: HostId| !self.owns(&self.hosts[id].host.tenant, &name.0);
+        bids.sort_by(|a, b| (elsewhere(a.1), &a.0).cmp(&(elsewhere(b.1), &b.0)));
         let winner: Option<Arc<str>> = bids.first().map(|(standing, _)| standing.rank.namespace().clone());
         let winner = self.record(name, winner, dirty);
         for id in hosts {

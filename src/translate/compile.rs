@@ -271,6 +271,20 @@ impl Engine {
         }
     }
 
+    /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
+    /// are hosts: for times in which clients ask for many names that nobody has.
+    pub fn tls_frontends(&self, listed: bool) -> Vec<Frontend> {
+        let made = self.frontends.iter().filter_map(|(id, state)| {
+            let mut frontend = self.frontend(id)?;
+            let FrontendKind::Tls { gate, .. } = &mut frontend.kind else { return None };
+            if listed {
+                gate.clone_from(state.gate.all());
+            }
+            Some(frontend)
+        });
+        made.collect()
+    }
+
     fn frontend(&self, id: &FrontendId) -> Option<Frontend> {
         let frontend = self.frontends.get(id)?;
         let is_used = !frontend.winners.is_empty() || frontend.is_plain() && !frontend.challenges.is_empty();
@@ -288,7 +302,8 @@ impl Engine {
                 FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
             }
         };
-        Some(Frontend { id: id.clone(), addresses: frontend.addresses.clone(), port: frontend.port, kind })
+        let (addresses, cdn_id) = (frontend.addresses.clone(), self.behind.cdn_id());
+        Some(Frontend { id: id.clone(), addresses, port: frontend.port, cdn_id, kind })
     }
 
     /// The routes that serve a hostname through a listener, in order of precedence.

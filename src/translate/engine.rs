@@ -18,8 +18,9 @@ use super::challenge::ChallengeAnswers;
 use super::claims::claims_of;
 use super::counters::Counters;
 use super::delta::{Change, Delta, ResourceKey};
+use super::denied::EndpointPolicy;
 use super::emit::Emitted;
-use super::endpoints::PortState;
+use super::endpoints::Behind;
 use super::exposure::ServiceIntent;
 use super::fleet::Fleet;
 use super::frontend_state::FrontendState;
@@ -63,6 +64,10 @@ pub struct Settings {
     pub believes_creation_times: bool,
     /// Who may ask which issuer for which hostnames.
     pub issuers: IssuerPolicy,
+    /// Which addresses endpoints may have.
+    pub endpoints: EndpointPolicy,
+    /// What tells this installation from others; in a cluster its Namespace does.
+    pub installation: Arc<str>,
 }
 
 impl Settings {
@@ -79,6 +84,8 @@ impl Settings {
             hold: 0,
             believes_creation_times: true,
             issuers: IssuerPolicy::default(),
+            endpoints: EndpointPolicy::default(),
+            installation: Arc::default(),
         }
     }
 }
@@ -121,8 +128,7 @@ pub struct Engine {
     pub(super) emitted: HashMap<ResourceKey, Emitted>,
     pub(super) digest: u64,
     pub(super) backends: BTreeMap<BackendId, usize>,
-    pub(super) leads: HashMap<ClusterId, ServicePort>,
-    pub(super) ports: BTreeMap<ServicePort, PortState>,
+    pub(super) behind: Behind,
     pub(super) reported: BTreeMap<ObjectKey, Reported>,
     /// The Services that Gateways of the dedicated fleet are to have, and who has which port of the Envoys.
     pub(super) exposed: BTreeMap<ObjectName, ServiceIntent>,
@@ -164,8 +170,9 @@ impl Engine {
         Self {
             quotas: Quotas::new(&settings.limits),
             register: Register::new(settings.recording, settings.hold),
+            store: Store::in_cluster(settings.envoys.as_ref().map(|envoys| envoys.namespace.clone())),
+            behind: Behind::new(&settings.installation),
             settings,
-            store: Store::default(),
             parents: BTreeMap::new(),
             parents_by_secret: Index::default(),
             secrets_of: Index::default(),
@@ -190,8 +197,6 @@ impl Engine {
             emitted: HashMap::new(),
             digest: 0,
             backends: BTreeMap::new(),
-            leads: HashMap::new(),
-            ports: BTreeMap::new(),
             reported: BTreeMap::new(),
             exposed: BTreeMap::new(),
             taken: Index::default(),
@@ -283,6 +288,7 @@ impl Engine {
         };
         let Some(replaced) = replaced else { return };
         self.note_extent(&key, dirty);
+        self.touch_addresses(&replaced.reserved, dirty);
         let name = &key.name;
         match key.kind {
             Kind::Namespace => {
@@ -291,6 +297,7 @@ impl Engine {
                 dirty.attachments.extend(self.store.routes_in(namespace));
                 // A label may let it have names below somebody else's wildcard.
                 dirty.owned.extend(self.register.denied(namespace).cloned());
+                self.touch_namespace(namespace, dirty);
             }
             Kind::GatewayClass => {
                 self.touch_class(name, dirty);

@@ -123,10 +123,10 @@ impl Engine {
         let mut refusal = format!("no Gateway of ours listens on port {}", question.port);
         for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(&f.addresses)) {
             if self.rival(id).is_some() {
-                refusal = format!("an older Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
+                refusal = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
                 continue;
             }
-            let Some((hostname, _, protocol)) = frontend.owner(host) else {
+            let Some((hostname, listener, protocol)) = frontend.owner(host) else {
                 let names: Vec<_> = frontend.winners.keys().take(5).map(ToString::to_string).collect();
                 refusal = format!(
                     "no listener of gateway {} on port {} matches {host} (it has {})",
@@ -136,6 +136,13 @@ impl Engine {
                 );
                 continue;
             };
+            if hostname != host && self.is_of_another(id, host, listener) {
+                refusal = format!(
+                    "{host} belongs to another namespace than listener {:?} for {hostname} on port {}: it is kept from it",
+                    listener.name, id.port
+                );
+                continue;
+            }
             if (protocol == Protocol::Http) == question.tls {
                 refusal = format!("port {} of gateway {} speaks {protocol:?}", id.port, id.gateway);
                 continue;
@@ -208,11 +215,17 @@ impl Engine {
                         return;
                     };
                     told.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
-                    let endpoints = self.addresses_behind(&backend.port);
+                    let (endpoints, refused) = self.permitted(&backend.port);
                     if endpoints.is_empty() {
                         told.fail(
                             "endpoints",
-                            format!("Service {} has no ready endpoints: answered 503", backend.port),
+                            match refused.first() {
+                                None => format!("Service {} has no ready endpoints: answered 503", backend.port),
+                                Some((address, why)) => format!(
+                                    "Service {}: nothing is sent to its endpoint {address} ({why}): answered 503",
+                                    backend.port
+                                ),
+                            },
                         );
                         return;
                     }

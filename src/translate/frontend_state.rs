@@ -191,6 +191,7 @@ impl Engine {
             }
             let old = held.iter().map(|ip| (*ip, held_port));
             for socket in old.chain(wanted.iter().map(|ip| (*ip, port))) {
+                self.touch_socket(socket.0, dirty);
                 let rivals: Vec<_> = self.sockets.of(&socket).cloned().collect();
                 for rival in rivals {
                     self.touch_frontend(&rival.1, dirty);

@@ -64,6 +64,11 @@ impl Gate {
         &self.shown
     }
 
+    /// Every entry, also where a wider one says the same.
+    pub(super) fn all(&self) -> &BTreeMap<Hostname, ChainName> {
+        &self.entries
+    }
+
     /// The chains that are in use.
     pub(super) fn chains(&self) -> impl Iterator<Item = (&ChainName, &Chain)> {
         self.chains.iter().map(|(name, (chain, _))| (name, chain))

@@ -8,7 +8,7 @@
 //! the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,24 @@ struct Line {
 }
 
 impl Ownable {
+    /// What people call it: a hostname, `*` for what nobody has, a port, or an address and a port.
+    ///
+    /// # Errors
+    /// When it is none of these.
+    pub fn named(text: &str) -> Result<Self, String> {
+        if text == "*" {
+            return Ok(Ownable::Hostname(Hostname::any()));
+        }
+        if let Ok(socket) = text.parse::<SocketAddr>() {
+            return Ok(Ownable::Socket(socket.ip(), socket.port()));
+        }
+        if let Ok(port) = text.parse::<u16>() {
+            return Ok(Ownable::Port(port));
+        }
+        let refused = |error| format!("{error}; expected a hostname, *, a port, or an address and a port");
+        Hostname::parse(text).map(Ownable::Hostname).map_err(refused)
+    }
+
     /// A line of the record.
     pub fn line(&self, owner: Option<&Ownership>) -> String {
         let (mut hostname, mut address, mut port) = (None, None, None);

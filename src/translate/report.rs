@@ -286,6 +286,7 @@ impl Engine {
         let route = self.store.route(key)?;
         let resolved = self.resolved.get(key)?;
         let attachments = self.attachments.get(key)?;
+        let references = resolved.references.clone().and_then(|()| self.endpoints_verdict(route));
         let mut parents = Vec::new();
         // A grant may reach several parents by one reference: it is accepted where one of them takes it.
         for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b) {
@@ -298,7 +299,7 @@ impl Engine {
             let is_accepted = accepted.is_ok();
             let mut conditions = vec![
                 condition("Accepted", accepted, Reason::Accepted),
-                condition("ResolvedRefs", resolved.references.clone(), Reason::ResolvedRefs),
+                condition("ResolvedRefs", references.clone(), Reason::ResolvedRefs),
             ];
             if let (true, Some(text)) = (is_accepted, &resolved.partial) {
                 conditions.push(Condition {
@@ -374,6 +375,11 @@ impl Engine {
             }
             Reason::ProtocolConflict => {
                 format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
+            }
+            _ if self.owned_by_another(&parent.key, place, &listener.hostname) && listener.hostname.is_any() => {
+                "another namespace has every name that nobody else has on this address: the first one keeps that; give \
+                 this listener a hostname"
+                    .to_owned()
             }
             _ if self.owned_by_another(&parent.key, place, &listener.hostname) => {
                 format!(

@@ -100,6 +100,11 @@ impl Engine {
         self.register.proposed().get(what).map(Option::as_ref)
     }
 
+    /// Who is recorded to own something.
+    pub fn owner(&self, what: &Ownable) -> Option<&Ownership> {
+        self.register.owner(what)
+    }
+
     /// What is recorded.
     pub fn record(&self) -> impl Iterator<Item = (&Ownable, &Ownership)> {
         self.register.records().iter()
@@ -107,6 +112,10 @@ impl Engine {
 
     /// Takes in what is recorded.
     pub(super) fn take_record(&mut self, what: Ownable, owner: Option<Ownership>, dirty: &mut Dirty) {
+        if owner.is_none() && self.settings.recording == Recording::Here {
+            // Whoever takes it out of the record has it taken out of what is written.
+            dirty.delta.records.insert(what.clone(), None);
+        }
         if self.register.take(what.clone(), owner) {
             self.touch_owned(&what, dirty);
         }
@@ -166,7 +175,7 @@ impl Engine {
                     dirty.frontends.insert(id);
                 }
             }
-            Ownable::Socket(ip, port) => self.touch_socket(*ip, *port, dirty),
+            Ownable::Socket(ip, port) => self.touch_socket_owners(*ip, *port, dirty),
         }
     }
 
@@ -180,7 +189,7 @@ impl Engine {
         }
     }
 
-    fn touch_socket(&self, ip: IpAddr, port: u16, dirty: &mut Dirty) {
+    fn touch_socket_owners(&self, ip: IpAddr, port: u16, dirty: &mut Dirty) {
         for (_, id) in self.sockets.of(&(ip, port)) {
             self.touch_frontend(id, dirty);
         }
@@ -279,5 +288,244 @@ impl Engine {
     pub(super) fn owned_by_another(&self, parent: &ParentKey, place: &ObjectName, hostname: &Hostname) -> bool {
         let owner = self.register.owner(&Ownable::Hostname(hostname.clone()));
         is_shared(place) && owner.is_none_or(|owner| owner.namespace != parent.name().namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::translate::{Change, Fleet, Resource, ResourceKey, Settings, StatusBody};
+
+    const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+    /// Namespaces that share a fleet, seen by one program, at a time that goes on.
+    struct Site {
+        engine: Engine,
+        now: SystemTime,
+    }
+
+    impl Site {
+        fn new(recording: Recording) -> Self {
+            let addresses = vec![IpAddr::from([127, 0, 0, 1])];
+            let settings = Settings { fleet: Fleet::Shared, recording, hold: 3600, ..Settings::new("c", addresses) };
+            let mut site = Self { engine: Engine::new(settings), now: UNIX_EPOCH + Duration::from_secs(1_000_000) };
+            site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
+                "spec": {"controllerName": "c"}}));
+            site
+        }
+
+        fn apply(&mut self, changes: Vec<Change>) {
+            self.now += Duration::from_secs(1);
+            self.engine.apply(changes, self.now);
+        }
+
+        fn put(&mut self, value: Value) {
+            self.apply(vec![put(value)]);
+        }
+
+        /// Records what is proposed, as whoever keeps the record does.
+        fn keep(&mut self) -> usize {
+            let proposals = self.engine.record_proposals();
+            let all: Vec<Change> =
+                proposals.map(|(what, owner)| Change::Recorded(what.clone(), owner.cloned())).collect();
+            let count = all.len();
+            self.apply(all);
+            count
+        }
+
+        /// Who is served under a hostname on a port, by the namespace of its listener.
+        fn served(&self, port: u16, host: &str) -> Option<String> {
+            let winner = self.engine.frontends.get(&shared_frontend(port))?.winners.get(&name(host))?;
+            Some(winner.0.parent.name().namespace.to_string())
+        }
+
+        /// The reason of `Accepted` of a Gateway's first listener.
+        fn told(&self, namespace: &str) -> &'static str {
+            let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
+            let status = self.engine.status(&key).expect("it has a status");
+            let StatusBody::Gateway(status) = status.body else { panic!("a Gateway's") };
+            status.listeners[0].conditions[0].reason.as_str()
+        }
+    }
+
+    fn put(value: Value) -> Change {
+        Change::Put(Object::parse(value).expect("an object"))
+    }
+
+    fn name(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
+    fn gateway(namespace: &str, created: u8, listeners: &[(&str, u16, &str)]) -> Value {
+        let listener = |(index, (protocol, port, host)): (usize, &(&str, u16, &str))| {
+            let mut listener = json!({"name": format!("l{index}"), "protocol": protocol, "port": port});
+            if !host.is_empty() {
+                listener["hostname"] = json!(host);
+            }
+            if *protocol == "TLS" {
+                listener["tls"] = json!({"mode": "Passthrough"});
+            }
+            listener
+        };
+        let listeners: Vec<Value> = listeners.iter().enumerate().map(listener).collect();
+        json!({"apiVersion": GATEWAY, "kind": "Gateway",
+            "metadata": {"name": "edge", "namespace": namespace, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+            "spec": {"gatewayClassName": "g", "listeners": listeners}})
+    }
+
+    fn gone(namespace: &str) -> Change {
+        Change::Delete(ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge")))
+    }
+
+    #[test]
+    fn who_was_first_keeps_a_name_on_every_port_and_for_a_while_after() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("b", 9, &[("TLS", 443, "x.org")]));
+        site.put(gateway("a", 1, &[("TLS", 443, "x.org"), ("HTTP", 80, "x.org"), ("TLS", 443, "y.org")]));
+        assert_eq!((site.served(443, "x.org").as_deref(), site.served(80, "x.org")), (Some("b"), None));
+        assert_eq!((site.told("a"), site.served(443, "y.org").as_deref()), ("HostnameConflict", Some("a")));
+        site.apply(vec![gone("b")]);
+        assert_eq!(site.served(443, "x.org"), None, "it is reserved");
+        site.put(gateway("b", 9, &[("TLS", 443, "x.org")]));
+        assert_eq!(site.served(443, "x.org").as_deref(), Some("b"));
+        site.apply(vec![gone("b")]);
+        site.now += Duration::from_secs(3600);
+        assert!(site.engine.next_deadline().is_some_and(|at| at <= site.now));
+        site.apply(Vec::new());
+        assert_eq!(site.served(443, "x.org").as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn names_that_come_together_are_the_older_objects() {
+        let mut site = Site::new(Recording::Here);
+        let young = gateway("a", 9, &[("TLS", 443, "x.org"), ("TLS", 443, "*.z.org")]);
+        let old = gateway("b", 1, &[("TLS", 443, "x.org"), ("TLS", 443, "y.z.org")]);
+        site.apply(vec![put(young), put(old)]);
+        for (host, owner) in [("x.org", "b"), ("y.z.org", "b"), ("*.z.org", "a")] {
+            assert_eq!(site.served(443, host).as_deref(), Some(owner), "{host}");
+        }
+    }
+
+    #[test]
+    fn what_lies_below_a_wildcard_is_its_owners_unless_it_was_there_or_was_given_away() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("early", 9, &[("TLS", 443, "e.x.org")]));
+        site.put(gateway("wide", 8, &[("TLS", 443, "*.x.org")]));
+        site.put(gateway("late", 1, &[("TLS", 443, "l.x.org"), ("TLS", 443, "*.l.x.org")]));
+        site.put(gateway("team", 1, &[("TLS", 443, "w.team.x.org"), ("TLS", 443, "l.x.org")]));
+        let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
+        site.put(label("x.org"));
+        assert_eq!(site.served(443, "w.team.x.org"), None, "the domain of the wildcard is no domain of its own");
+        site.put(label("team.x.org"));
+        for (host, owner) in
+            [("e.x.org", Some("early")), ("w.team.x.org", Some("team")), ("l.x.org", None), ("*.l.x.org", None)]
+        {
+            assert_eq!(site.served(443, host).as_deref(), owner, "{host}");
+        }
+        site.apply(vec![gone("wide")]);
+        assert_eq!(site.served(443, "l.x.org"), None, "the wildcard is reserved as well");
+        site.now += Duration::from_secs(3600);
+        site.apply(Vec::new());
+        assert_eq!(site.served(443, "l.x.org").as_deref(), Some("late"));
+    }
+
+    #[test]
+    fn listener_sets_that_a_gateway_admits_have_names_below_its_wildcard() {
+        let mut site = Site::new(Recording::Here);
+        let mut wide = gateway("wide", 8, &[("TLS", 443, "*.x.org")]);
+        wide["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
+        site.put(wide);
+        site.put(json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"name": "s", "namespace": "team"},
+            "spec": {"parentRef": {"name": "edge", "namespace": "wide"}, "listeners": [
+                {"name": "l", "protocol": "TLS", "port": 443, "hostname": "t.x.org", "tls": {"mode": "Passthrough"}}]}}));
+        assert_eq!(site.served(443, "t.x.org").as_deref(), Some("team"));
+    }
+
+    #[test]
+    fn a_catch_all_has_nothing_that_somebody_owns() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "")]));
+        site.put(gateway("b", 9, &[("HTTP", 80, "h.org"), ("TLS", 443, "t.org"), ("TLS", 443, "*.w.org")]));
+        let emitted = |site: &mut Site| {
+            let mut anew = Engine::new(site.engine.settings.clone());
+            let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
+                "spec": {"controllerName": "c"}});
+            let any = gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "")]);
+            let own = gateway("b", 9, &[("HTTP", 80, "h.org"), ("TLS", 443, "t.org"), ("TLS", 443, "*.w.org")]);
+            anew.apply(vec![put(class), put(any), put(own)], site.now).resources
+        };
+        let resources = emitted(&mut site);
+        let mut kept = BTreeSet::new();
+        for (key, resource) in resources {
+            if let (ResourceKey::Table(_), Some(Resource::Table(table))) = (key, resource) {
+                let empty = table.virtual_hosts.iter().filter(|host| host.routes.is_empty());
+                kept.extend(empty.map(|host| host.hostname.to_string()));
+            }
+        }
+        assert!(["t.org", "*.w.org"].iter().all(|host| kept.contains(*host)), "{kept:?}");
+    }
+
+    #[test]
+    fn a_port_speaks_what_it_spoke_first_and_well_known_ones_what_everybody_knows() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("b", 9, &[("TLS", 8443, "b.org"), ("TLS", 443, "b.org")]));
+        site.put(gateway("a", 1, &[("HTTP", 8443, "a.org"), ("HTTP", 443, "a.org"), ("TLS", 80, "a.org")]));
+        assert_eq!((site.served(8443, "b.org").as_deref(), site.served(8443, "a.org")), (Some("b"), None));
+        assert_eq!((site.served(443, "b.org").as_deref(), site.served(443, "a.org")), (Some("b"), None));
+        assert_eq!((site.served(80, "a.org"), site.told("a")), (None, "ProtocolConflict"));
+        // Others go on using it so.
+        site.put(gateway("c", 9, &[("TLS", 8443, "c.org")]));
+        site.apply(vec![gone("b")]);
+        assert_eq!(site.served(8443, "c.org").as_deref(), Some("c"));
+        site.apply(vec![gone("c")]);
+        assert_eq!(site.served(8443, "a.org").as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn in_a_cluster_a_name_is_nobodys_until_it_is_recorded_and_every_replica_goes_by_the_record() {
+        let (mut one, mut two) = (Site::new(Recording::Elsewhere), Site::new(Recording::Elsewhere));
+        one.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
+        assert_eq!((one.served(8443, "x.org"), one.told("b")), (None, "Pending"));
+        assert_eq!((one.keep(), one.served(8443, "x.org").as_deref(), one.told("b")), (2, Some("b"), "Accepted"));
+        one.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
+        assert_eq!((one.keep(), one.told("a")), (0, "HostnameConflict"));
+        // Another one sees them in another order.
+        two.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
+        two.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
+        assert_eq!(two.served(8443, "x.org"), None);
+        let record: Vec<Change> =
+            one.engine.record().map(|(what, owner)| Change::Recorded(what.clone(), Some(owner.clone()))).collect();
+        two.apply(record);
+        assert_eq!((two.served(8443, "x.org").as_deref(), two.keep()), (Some("b"), 0));
+        // What is given up is reserved, which is recorded as well, and then free.
+        one.apply(vec![gone("b")]);
+        assert_eq!((one.keep(), one.served(8443, "x.org")), (1, None));
+        one.now += Duration::from_secs(3600);
+        one.apply(Vec::new());
+        assert_eq!((one.keep(), one.served(8443, "x.org").as_deref()), (1, Some("a")));
+    }
+
+    #[test]
+    fn lines_of_the_record_are_read_as_they_were_written() {
+        let owner = Ownership { namespace: "a".into(), since: 7, protocol: Some(Family::Tls), released: Some(9) };
+        for what in [
+            Ownable::Hostname(name("x.org")),
+            Ownable::Hostname(Hostname::any()),
+            Ownable::Port(80),
+            Ownable::Socket([127, 0, 0, 1].into(), 80),
+        ] {
+            assert_eq!(Ownable::parse(&what.line(Some(&owner))), Ok((what.clone(), Some(owner.clone()))));
+            assert_eq!(Ownable::parse(&what.line(None)), Ok((what, None)));
+        }
+        for line in
+            ["", "{}", r#"{"namespace": "a"}"#, r#"{"hostname": "X", "namespace": "a"}"#, r#"{"port": 1, "x": 2}"#]
+        {
+            assert!(Ownable::parse(line).is_err(), "{line}");
+        }
     }
 }

@@ -113,6 +113,12 @@ impl Cache {
         self.shelf(view).ledger.watch()
     }
 
+    /// How many on-demand secrets clients of `view` asked for that it does not have. Names of such secrets come from
+    /// strangers, so that many of them at once are an attack; it is told of about every hundredth.
+    pub fn watch_unknown(&self, view: &View) -> watch::Receiver<u64> {
+        self.shelf(view).watch_unknown()
+    }
+
     /// What happens from now on in all views. A receiver that falls behind by 1024 events loses some and
     /// is told so; [`Cache::progress`] always has the present state.
     pub fn events(&self) -> broadcast::Receiver<Event> {

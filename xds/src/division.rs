@@ -16,7 +16,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3::VirtualHost;
@@ -116,25 +116,27 @@ impl Division {
         if refused.is_empty() {
             return None;
         }
-        let mut hosts = Vec::new();
+        let mut hosts = Vec::with_capacity(content.hosts.len());
         for (at, mut host) in std::mem::take(&mut content.hosts).into_iter().enumerate() {
-            let of_host: Vec<_> = refused.iter().filter(|(host, ..)| *host == at).collect();
-            let keeps =
-                |(_, route, part): &&&(usize, Option<usize>, &HeldPart)| route.is_none() || part.remedy == Remedy::Keep;
-            if of_host.iter().any(|found| keeps(&found)) {
-                if let Some(kept) = self.kept.get(&host.name) {
-                    hosts.push((kept.clone(), true));
-                    continue;
-                }
-                if of_host.iter().any(|(_, route, _)| route.is_none()) {
-                    continue;
-                }
+            let Some(refused) = refused.get(&at) else {
+                hosts.push((host, false));
+                continue;
+            };
+            let keeps = |route: &Option<usize>, part: &HeldPart| route.is_none() || part.remedy == Remedy::Keep;
+            if let Some(kept) = self.kept.get(&host.name)
+                && refused.iter().any(|(route, part)| keeps(route, part))
+            {
+                hosts.push((kept.clone(), true));
+                continue;
+            }
+            if refused.contains_key(&None) {
+                continue;
             }
             let routes = std::mem::take(&mut host.routes).into_iter().enumerate();
             host.routes = routes
-                .filter_map(|(route, made)| match of_host.iter().find(|(_, at, _)| *at == Some(route)) {
+                .filter_map(|(route, made)| match refused.get(&Some(route)) {
                     None => Some(made),
-                    Some((_, _, part)) if part.remedy == Remedy::Answer => Some(answered(made)),
+                    Some(part) if part.remedy == Remedy::Answer => Some(answered(made)),
                     Some(_) => None,
                 })
                 .collect();
@@ -146,10 +148,12 @@ impl Division {
     /// Forgets what `whole` no longer has.
     pub(crate) fn forget_gone(&mut self, whole: &Resource) {
         let Some(content) = Content::read(whole) else { return self.held.clear() };
-        self.held = self.refused_of(&content).into_iter().map(|(_, _, part)| part.clone()).collect();
-        self.held.dedup();
-        let held = &self.held;
-        self.kept.retain(|name, _| held.iter().any(|part| part.virtual_host == *name));
+        let refused = self.refused_of(&content);
+        let held: Vec<HeldPart> =
+            refused.values().flat_map(|of_host| of_host.values()).map(|part| (*part).clone()).collect();
+        let hosts: BTreeSet<&str> = held.iter().map(|part| &*part.virtual_host).collect();
+        self.kept.retain(|name, _| hosts.contains(&**name));
+        self.held = held;
     }
 
     /// Whether a virtual host that is served as it was may need the resource called `name`.
@@ -161,22 +165,26 @@ impl Division {
         })
     }
 
-    /// Where in `content` something stands that the client refuses.
-    fn refused_of<'a>(&'a self, content: &Content) -> Vec<(usize, Option<usize>, &'a HeldPart)> {
-        let mut found = Vec::new();
+    /// Where in `content` something stands that the client refuses: by virtual host, the frame or a route of it.
+    fn refused_of(&self, content: &Content) -> BTreeMap<usize, BTreeMap<Option<usize>, &HeldPart>> {
+        let mut by_host: HashMap<&str, Vec<&HeldPart>> = HashMap::new();
+        for part in &self.held {
+            by_host.entry(&part.virtual_host).or_default().push(part);
+        }
+        let mut found: BTreeMap<usize, BTreeMap<Option<usize>, &HeldPart>> = BTreeMap::new();
         for (at, host) in content.hosts.iter().enumerate() {
-            for part in self.held.iter().filter(|part| part.virtual_host == host.name) {
-                if part.is_frame {
-                    if content::frame_digest(host) == part.digest {
-                        found.push((at, None, part));
-                    }
-                    continue;
+            let Some(parts) = by_host.get(&*host.name) else { continue };
+            let mut add = |route, part| found.entry(at).or_default().insert(route, part);
+            let frame = content::frame_digest(host);
+            if let Some(part) = parts.iter().find(|part| part.is_frame && part.digest == frame) {
+                add(None, *part);
+            }
+            let routes: HashMap<Digest, &HeldPart> =
+                parts.iter().filter(|part| !part.is_frame).map(|part| (part.digest, *part)).collect();
+            for (index, route) in host.routes.iter().enumerate().filter(|_| !routes.is_empty()) {
+                if let Some(part) = routes.get(&digest(route)) {
+                    add(Some(index), *part);
                 }
-                let named = |name: &str| part.routes.iter().any(|route| route == name);
-                let same = host.routes.iter().enumerate().filter(|(_, route)| named(&route.name));
-                found.extend(
-                    same.filter(|(_, route)| digest(*route) == part.digest).map(|(index, _)| (at, Some(index), part)),
-                );
             }
         }
         found

@@ -10,7 +10,7 @@ use std::time::Instant;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
-use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use envoy_types::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use prost::Message;
 
@@ -32,6 +32,7 @@ fn limits() -> Limits {
         response_resources: 3,
         response_bytes: 4096,
         on_demand_secrets: 4,
+        unknown_secrets: 2,
         ..Default::default()
     }
 }
@@ -41,6 +42,16 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
     match kind {
         Kind::Cluster => Resource::new(name, &Cluster { alt_stat_name: text, ..Default::default() }),
         Kind::Endpoints => Resource::new(name, &ClusterLoadAssignment { cluster_name: text, ..Default::default() }),
+        // Some can be divided, and some of those share virtual hosts with the version before.
+        Kind::Route if value % 2 == 1 => {
+            let host = |at: u8| {
+                let name = format!("{at}");
+                let routes = vec![Route { name: format!("k/{at}/{value}"), ..Default::default() }];
+                VirtualHost { domains: vec![name.clone()], name, routes, ..Default::default() }
+            };
+            let virtual_hosts = (value / 4..value / 4 + 3).map(host).collect();
+            Resource::new(name, &RouteConfiguration { name: text, virtual_hosts, ..Default::default() })
+        }
         Kind::Route => Resource::new(name, &RouteConfiguration { name: text, ..Default::default() }),
         Kind::VirtualHost => Resource::new(name, &VirtualHost { name: text, ..Default::default() })
             .with_aliases(vec![format!("{name}/alias")]),
@@ -138,7 +149,8 @@ impl<D: Dialect> World<D> {
                     true => drop(self.rejected.remove(&(kind, name))),
                     false => drop(self.rejected.insert((kind, name), version)),
                 },
-                Effect::Answered { .. } | Effect::Acknowledged(_) | Effect::Evicted { .. } => {}
+                Effect::Answered { .. } | Effect::Acknowledged(_) | Effect::Evicted { .. } | Effect::Unknown { .. } => {
+                }
             }
         }
     }

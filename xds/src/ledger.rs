@@ -173,7 +173,7 @@ impl Ledger {
         self.set(id, kind, name, version, vec![(None, text)]);
     }
 
-    /// Parts of a resource are held back; with none, all of it is taken.
+    /// Parts of a resource are held back; with none, all of it is taken. Returns those that were not before.
     pub(crate) fn divide(
         &self,
         id: StreamId,
@@ -181,21 +181,28 @@ impl Ledger {
         name: Arc<str>,
         version: Arc<str>,
         parts: Vec<(Part, Arc<str>)>,
-    ) {
+    ) -> Vec<Rejection> {
         let parts = parts.into_iter().map(|(part, text)| (Some(part), text)).collect();
-        self.set(id, kind, name, version, parts);
+        self.set(id, kind, name, version, parts)
     }
 
     pub(crate) fn recover(&self, id: StreamId, kind: Kind, name: Arc<str>) {
         self.set(id, kind, name, "".into(), Vec::new());
     }
 
-    /// Says what is held back of one resource from now on.
-    fn set(&self, id: StreamId, kind: Kind, name: Arc<str>, version: Arc<str>, parts: Vec<(Option<Part>, Arc<str>)>) {
+    /// Says what is held back of one resource from now on. Returns what is new of it.
+    fn set(
+        &self,
+        id: StreamId,
+        kind: Kind,
+        name: Arc<str>,
+        version: Arc<str>,
+        parts: Vec<(Option<Part>, Arc<str>)>,
+    ) -> Vec<Rejection> {
         let (before, after) = {
             let mut entries = self.entries();
             let Some(node) = entries.streams.get(&id).map(|m| m.node.clone()) else {
-                return;
+                return Vec::new();
             };
             let view = &self.view;
             let rejection = |(part, text)| {
@@ -213,9 +220,16 @@ impl Ledger {
         for recovered in before.iter().filter(|one| !is_in(&after, one)) {
             self.tell(Some(Event::Recovered(recovered.clone())));
         }
-        for rejected in after.iter().filter(|one| !before.contains(one)) {
+        // A part stays what it is while the rest of its resource changes.
+        let same = |a: &Rejection, b: &Rejection| {
+            a.part == b.part && a.text == b.text && (a.part.is_some() || a.version == b.version)
+        };
+        let new: Vec<Rejection> =
+            after.into_iter().filter(|one| !before.iter().any(|other| same(one, other))).collect();
+        for rejected in &new {
             self.tell(Some(Event::Rejected(rejected.clone())));
         }
+        new
     }
 
     /// The generation every stream has considered; removals before it are of no more interest.

@@ -18,6 +18,9 @@ pub struct Limits {
     /// On-demand secrets one stream may hold; beyond, the longest unasked are taken back. Envoy keeps
     /// about 31 KB for each and has no limit of its own before 1.41.
     pub on_demand_secrets: usize,
+    /// On-demand secrets that do not exist and that a stream remembers being asked for, beside the above: of more, the
+    /// longest unasked are forgotten. They are answered all the same, and take no place of those that exist.
+    pub unknown_secrets: usize,
     /// Names of secrets that begin so are regular ones, never taken back: a listener waits for them.
     pub regular_secret_prefix: String,
     /// Streams of one identity.
@@ -26,9 +29,16 @@ pub struct Limits {
     pub connections: usize,
     /// Concurrent streams of one connection.
     pub streams_per_connection: u32,
-    /// Requests one stream may send at once.
+    /// HTTP/2 window of a stream: bytes that a client may send ahead of the server reading them.
+    pub stream_window_bytes: u32,
+    /// HTTP/2 window of a connection. The HTTP/2 library (h2 0.4) ends a connection on which many small frames lie
+    /// unread, half of this window being what they may weigh, each at 256 bytes less its own. Sixteen times a stream's
+    /// window, it is the stream's window that makes a fast client wait.
+    pub connection_window_bytes: u32,
+    /// Requests one stream may send at once, those for secrets aside: strangers decide how many secrets Envoy asks for,
+    /// and one request for one costs the server less than reading late costs everybody.
     pub request_burst: u32,
-    /// Requests one stream may send per second, on average.
+    /// Requests one stream may send per second, on average; the same ones count.
     pub requests_per_second: u32,
     /// Times a stream takes up changes of its view at once.
     pub push_burst: u32,
@@ -53,11 +63,14 @@ impl Default for Limits {
             name_bytes: 4096,
             response_resources: 500,
             response_bytes: 3 << 20,
-            on_demand_secrets: 20_000,
+            on_demand_secrets: 5_000,
+            unknown_secrets: 1_024,
             regular_secret_prefix: "sds/".into(),
             streams_per_identity: 1024,
             connections: 16_384,
             streams_per_connection: 256,
+            stream_window_bytes: 1 << 20,
+            connection_window_bytes: 16 << 20,
             request_burst: 10_000,
             requests_per_second: 2_000,
             push_burst: 64,

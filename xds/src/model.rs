@@ -149,7 +149,7 @@ impl<D: Dialect> World<D> {
                             self.rejected.insert((kind, name.to_string()));
                         }
                     }
-                    Effect::Answered { .. } | Effect::Evicted { .. } => {}
+                    Effect::Answered { .. } | Effect::Evicted { .. } | Effect::Unknown { .. } => {}
                 }
             }
             let out = out?;

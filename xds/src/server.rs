@@ -175,6 +175,8 @@ async fn serve_connection(shared: Arc<Shared>, io: impl AsyncRead + AsyncWrite +
         .keep_alive_interval(Some(limits.keepalive))
         .keep_alive_timeout(limits.keepalive)
         .max_concurrent_streams(limits.streams_per_connection)
+        .initial_stream_window_size(limits.stream_window_bytes)
+        .initial_connection_window_size(limits.connection_window_bytes)
         .max_header_list_size(64 << 10)
         .max_send_buf_size(256 << 10);
     let connection = builder.serve_connection(TokioIo::new(io), service);

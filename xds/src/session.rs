@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use crate::kind::Rank;
 use crate::ledger::Part;
-use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name};
+use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name, on_demand};
 use crate::view::{Generation, Tables};
 use crate::wire::DeltaRequest;
 use crate::{Kind, Limits, Resource};
@@ -66,6 +66,8 @@ pub(crate) enum Effect {
     Recovered { kind: Kind, name: Arc<str> },
     /// That many on-demand secrets were taken back.
     Evicted { kind: Kind, names: usize },
+    /// That many on-demand secrets were asked for that the view does not have.
+    Unknown { names: u64 },
 }
 
 impl Effect {
@@ -316,10 +318,7 @@ impl Session {
                 self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
                 let divided = sub.divisions.extract_if(.., |name, _| !named.contains_key(name));
                 self.effects.extend(divided.map(|(name, _)| Effect::whole(kind, name)));
-            } else if let Some((name, _)) = sub.named.remove_entry(name.as_str()) {
-                if on_demand(&limits, kind, &name) {
-                    sub.on_demand -= 1;
-                }
+            } else if let Some(name) = sub.unsubscribe(&name, &limits) {
                 if sub.wildcard {
                     sub.answers.insert(name);
                 } else {
@@ -355,10 +354,12 @@ impl Session {
             // A client waits for its first answer even when there is nothing to be had.
             sub.greet |= held.is_empty();
         }
+        let mut unknown = 0;
         for name in subscribe {
             if name == "*" {
                 continue;
             }
+            unknown += u64::from(on_demand(&limits, kind, &name) && tables.table(kind).current(&name).is_none());
             sub.explicit = true;
             let known = held.get(&name).or_else(|| {
                 // A client that asked by an alias holds the resource by its name.
@@ -367,9 +368,7 @@ impl Session {
             let known = known.map(String::as_str);
             let name = tables.table(kind).intern(&name).unwrap_or_else(|| name.into());
             if kind != Kind::Secret || canonical_secret_name(&name) {
-                if sub.named.insert(name.clone(), asked).is_none() && on_demand(&limits, kind, &name) {
-                    sub.on_demand += 1;
-                }
+                sub.subscribe(&name, asked, tables.table(kind).current(&name).is_some(), &limits);
                 let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
                 if known.is_some_and(is_current) && !warming.contains(&name) {
                     continue;
@@ -379,6 +378,9 @@ impl Session {
             // A name asked for again is answered again: the client may have dropped the resource.
             sub.answers.insert(name);
         }
+        if unknown > 0 {
+            self.effects.push(Effect::Unknown { names: unknown });
+        }
         // What the client holds of its subscription and is no more.
         for name in held.into_keys() {
             if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
@@ -387,8 +389,11 @@ impl Session {
                 sub.answers.insert(name);
             }
         }
-        if sub.named.len() > limits.names {
-            return Err(Refusal::TooManyNames { kind, found: sub.named.len(), limit: limits.names });
+        // Unknown secrets are not kept among the names, but until the client takes their answers they are held here.
+        let unanswered = if kind == Kind::Secret { sub.answers.len() } else { 0 };
+        let found = sub.named.len().max(unanswered);
+        if found > limits.names {
+            return Err(Refusal::TooManyNames { kind, found, limit: limits.names });
         }
         self.evict(kind);
         Ok(())
@@ -407,31 +412,12 @@ impl Session {
         }
     }
 
-    /// Takes the longest unasked on-demand secrets back, a sixteenth more than needed so that it is rare.
+    /// Takes on-demand secrets back where there are too many.
     fn evict(&mut self, kind: Kind) {
-        let limits = self.limits.clone();
-        let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
-            return;
-        };
-        if sub.on_demand <= limits.on_demand_secrets {
-            return;
+        let names = self.subscriptions[kind as usize].as_deref_mut().map_or(0, |sub| sub.evict(&self.limits));
+        if names > 0 {
+            self.effects.push(Effect::Evicted { kind, names });
         }
-        let excess = sub.on_demand - limits.on_demand_secrets + limits.on_demand_secrets / 16;
-        let mut by_age: Vec<(u64, Arc<str>)> = sub
-            .named
-            .iter()
-            .filter(|(n, _)| on_demand(&limits, kind, n))
-            .map(|(n, asked)| (*asked, n.clone()))
-            .collect();
-        by_age.sort_unstable();
-        by_age.truncate(excess);
-        for (_, name) in &by_age {
-            sub.named.remove(name);
-            sub.answers.remove(name);
-            sub.taken_back.insert(name.clone());
-        }
-        sub.on_demand -= by_age.len();
-        self.effects.push(Effect::Evicted { kind, names: by_age.len() });
     }
 
     /// Handles the client's answer to a response.
@@ -501,10 +487,4 @@ impl Session {
             self.undefer();
         }
     }
-}
-
-/// Whether `name` is a secret Envoy fetches at a handshake and can fetch again. For a virtual host that was taken from it
-/// Envoy (1.40) does not ask again.
-fn on_demand(limits: &Limits, kind: Kind, name: &str) -> bool {
-    kind == Kind::Secret && !name.starts_with(&limits.regular_secret_prefix)
 }

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures::Stream;
 use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Sleep, sleep_until};
@@ -16,7 +16,7 @@ use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
-use crate::ledger::StreamId;
+use crate::ledger::{Rejection, StreamId};
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::standing::Standing;
 use crate::view::{Generation, Shelf};
@@ -32,6 +32,9 @@ impl From<Refusal> for Status {
         }
     }
 }
+
+/// Requests that are read before a response is looked for.
+const READ_AT_ONCE: usize = 256;
 
 /// What a stream is opened with.
 pub(crate) struct Opening {
@@ -179,7 +182,12 @@ impl<D: Dialect> Conversation<D> {
                 biased;
                 () = self.published.comes(), if next.is_none() => {}
                 request = self.requests.message(), if resume.is_none() => match request? {
-                    Some(request) => self.read(request)?,
+                    Some(request) => {
+                        self.read(request)?;
+                        self.read_ready()?;
+                        // A client that always has more to say must not keep others from being heard.
+                        tokio::task::coop::consume_budget().await;
+                    }
                     None => return Ok(None),
                 },
                 () = &mut self.shutdown => return Err(Status::unavailable("the server is shutting down")),
@@ -239,8 +247,25 @@ impl<D: Dialect> Conversation<D> {
         Some(response)
     }
 
+    /// Reads what has already arrived, within a bound, so that one response answers all of it.
+    fn read_ready(&mut self) -> Result<(), Status> {
+        for _ in 0..READ_AT_ONCE {
+            if self.reading.empty_until(Instant::now()).is_some() {
+                return Ok(());
+            }
+            match self.requests.message().now_or_never() {
+                Some(request) => match request? {
+                    Some(request) => self.read(request)?,
+                    // The next read finds the end again.
+                    None => return Ok(()),
+                },
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
     fn read(&mut self, mut request: D::Request) -> Result<(), Status> {
-        self.reading.take();
         let node = D::node(&mut request);
         if self.membership.is_none() {
             let name =
@@ -252,6 +277,9 @@ impl<D: Dialect> Conversation<D> {
             self.membership = Some(Membership { shelf: self.shelf.clone(), id });
         }
         let kind = self.kind(D::type_url(&request))?;
+        if kind != Kind::Secret {
+            self.reading.take();
+        }
         let tables = self.shelf.read();
         self.dialect.read(&mut self.session, kind, request, &tables, Instant::now())?;
         Ok(())
@@ -287,14 +315,15 @@ impl<D: Dialect> Conversation<D> {
                     ledger.reject(id, kind, name, version, text);
                 }
                 Effect::Divided { kind, name, version, parts } => {
-                    for (part, text) in &parts {
-                        let (virtual_host, route) = (&*part.virtual_host, &*part.route);
-                        tracing::warn!(%kind, %name, %version, virtual_host, route, %text, "refused by a client; replaced until it changes");
+                    for new in ledger.divide(id, kind, name, version, parts) {
+                        let Rejection { name, version, part, text, .. } = new;
+                        let part = part.map(|part| format!("{}, {}", part.virtual_host, part.route));
+                        tracing::warn!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
                     }
-                    ledger.divide(id, kind, name, version, parts);
                 }
                 Effect::Recovered { kind, name } => ledger.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
+                Effect::Unknown { names } => self.shelf.asked_in_vain(names),
             }
         }
         if self.standing.show(&self.session, self.serving()) {

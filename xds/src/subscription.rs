@@ -1,12 +1,12 @@
 //! What one stream subscribes to of one kind, and what is on its way.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::division::Division;
 use crate::view::{Entry, Generation, Tables};
-use crate::{Kind, Resource};
+use crate::{Kind, Limits, Resource};
 
 /// One thing to tell a client.
 #[derive(Clone, Debug)]
@@ -112,8 +112,12 @@ pub(crate) struct Subscription {
     pub(crate) divisions: BTreeMap<Arc<str>, Division>,
     /// Names the client held at another version when it came, until it acknowledges the current one.
     pub(crate) older: BTreeSet<Arc<str>>,
-    /// How many of `named` are on-demand secrets.
+    /// How many of `named` are on-demand secrets, those of `unknown` aside.
     pub(crate) on_demand: usize,
+    /// On-demand secrets among `named` that the view did not have when they were asked for.
+    unknown: HashSet<Arc<str>>,
+    /// When each of `unknown` was asked for, oldest first; some are known or unsubscribed since.
+    unknown_by_age: VecDeque<(u64, Arc<str>)>,
 }
 
 impl Subscription {
@@ -135,7 +139,77 @@ impl Subscription {
             divisions: BTreeMap::new(),
             older: BTreeSet::new(),
             on_demand: 0,
+            unknown: HashSet::new(),
+            unknown_by_age: VecDeque::new(),
         }
+    }
+
+    /// Takes in a name that request `asked` subscribes to; `known` says whether the view has it.
+    ///
+    /// On-demand secrets that the view does not have take nobody's place: whoever can make Envoy ask for names could
+    /// otherwise have the secrets of others taken back. Of those only the latest are remembered, so that a client
+    /// that stays subscribed, as Envoy does not, is told of one that comes to be.
+    pub(crate) fn subscribe(&mut self, name: &Arc<str>, asked: u64, known: bool, limits: &Limits) {
+        let new = self.named.insert(name.clone(), asked).is_none();
+        if !on_demand(limits, self.kind, name) {
+            return;
+        }
+        if known {
+            self.on_demand += usize::from(self.unknown.remove(name) || new);
+            return;
+        }
+        if new {
+            self.unknown.insert(name.clone());
+        }
+        self.unknown_by_age.push_back((asked, name.clone()));
+        while self.unknown_by_age.len() > limits.unknown_secrets
+            && let Some((asked, oldest)) = self.unknown_by_age.pop_front()
+        {
+            // Asked for again since, it stands further back.
+            if self.named.get(&oldest) == Some(&asked) && self.unknown.remove(&oldest) {
+                self.named.remove(&oldest);
+            }
+        }
+    }
+
+    /// Drops a name from the subscription; `None` when it is not in it.
+    pub(crate) fn unsubscribe(&mut self, name: &str, limits: &Limits) -> Option<Arc<str>> {
+        let (name, _) = self.named.remove_entry(name)?;
+        if !self.unknown.remove(&name) && on_demand(limits, self.kind, &name) {
+            self.on_demand -= 1;
+        }
+        Some(name)
+    }
+
+    /// Notes that the client is sent a resource of this name: one it asked for before the view had it counts from now on.
+    pub(crate) fn found(&mut self, name: &Arc<str>, asked: u64, limits: &Limits) {
+        if on_demand(limits, self.kind, name) && (self.unknown.contains(name) || !self.named.contains_key(name)) {
+            self.subscribe(name, asked, true, limits);
+        }
+    }
+
+    /// Takes the longest unasked on-demand secrets back where there are too many, a sixteenth more than needed so that
+    /// it is rare; how many.
+    pub(crate) fn evict(&mut self, limits: &Limits) -> usize {
+        if self.on_demand <= limits.on_demand_secrets {
+            return 0;
+        }
+        let excess = self.on_demand - limits.on_demand_secrets + limits.on_demand_secrets / 16;
+        let mut by_age: Vec<(u64, Arc<str>)> = self
+            .named
+            .iter()
+            .filter(|(n, _)| on_demand(limits, self.kind, n) && !self.unknown.contains(*n))
+            .map(|(n, asked)| (*asked, n.clone()))
+            .collect();
+        by_age.sort_unstable();
+        by_age.truncate(excess);
+        for (_, name) in &by_age {
+            self.named.remove(name);
+            self.answers.remove(name);
+            self.taken_back.insert(name.clone());
+        }
+        self.on_demand -= by_age.len();
+        by_age.len()
     }
 
     /// Nothing is on its way.
@@ -211,6 +285,12 @@ impl Subscription {
             None => Item::Upsert(current.clone()),
         }
     }
+}
+
+/// Whether `name` is a secret Envoy fetches at a handshake and can fetch again. For a virtual host that was taken from it
+/// Envoy (1.40) does not ask again.
+pub(crate) fn on_demand(limits: &Limits, kind: Kind, name: &str) -> bool {
+    kind == Kind::Secret && !name.starts_with(&limits.regular_secret_prefix)
 }
 
 /// On-demand secrets are named by the SNI a client of Envoy sent. TLS names are case-insensitive (RFC

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::ledger::Ledger;
 use crate::{Kind, Resource};
@@ -245,11 +245,16 @@ pub(crate) struct Shelf {
     pub(crate) tables: RwLock<Tables>,
     pub(crate) published: Arc<Notify>,
     pub(crate) ledger: Ledger,
+    /// How many on-demand secrets were asked for that did not exist.
+    unknown: watch::Sender<u64>,
 }
+
+/// Who waits for the count of unknown secrets hears of it once in so many.
+const UNKNOWN_TOLD: u64 = 128;
 
 impl Shelf {
     pub(crate) fn new(view: View, ledger: Ledger) -> Shelf {
-        Shelf { view, tables: RwLock::default(), published: Arc::default(), ledger }
+        Shelf { view, tables: RwLock::default(), published: Arc::default(), ledger, unknown: watch::Sender::new(0) }
     }
 
     pub(crate) fn read(&self) -> std::sync::RwLockReadGuard<'_, Tables> {
@@ -258,6 +263,19 @@ impl Shelf {
 
     pub(crate) fn write(&self) -> std::sync::RwLockWriteGuard<'_, Tables> {
         self.tables.write().expect("no holder of this lock panics")
+    }
+
+    /// Notes that secrets were asked for that do not exist.
+    pub(crate) fn asked_in_vain(&self, names: u64) {
+        self.unknown.send_if_modified(|total| {
+            let before = *total;
+            *total += names;
+            *total / UNKNOWN_TOLD != before / UNKNOWN_TOLD
+        });
+    }
+
+    pub(crate) fn watch_unknown(&self) -> watch::Receiver<u64> {
+        self.unknown.subscribe()
     }
 
     /// Notes that a client acknowledged `resources`. The first acknowledgement of a version writes, the

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -99,7 +100,7 @@ impl Running {
         let spec = pod.spec.as_ref().context("a pod has a specification")?;
         let mut ready = self.containers.len() == spec.containers.len();
         for container in &spec.containers {
-            ready = ready && self.is_ready(container).await;
+            ready = ready && self.is_ready(spec, container).await;
         }
         let status = self.status(pod, spec, ready);
         let new = status != self.said;
@@ -224,10 +225,33 @@ impl Running {
         Ok(script)
     }
 
-    async fn is_ready(&self, container: &Container) -> bool {
-        let Some(get) = container.readiness_probe.as_ref().and_then(|probe| probe.http_get.as_ref()) else {
-            return true;
+    /// Whether a command in a running container ends well in time: in its mounts and network, as its user.
+    async fn succeeds(&self, spec: &PodSpec, container: &Container, command: &[String], limit: Duration) -> bool {
+        let Some((process, (name, arguments))) = self.containers.get(&container.name).zip(command.split_first()) else {
+            return false;
         };
+        let target = process.pid().to_string();
+        let id = user(spec);
+        let mut run = tokio::process::Command::new("nsenter");
+        run.args(["--target", &target, "--mount", "--net", "--root", "--wdns=/"])
+            .args(["setpriv", &format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups", "--no-new-privs"])
+            .args(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"])
+            // Programs lie at the root of these containers.
+            .args(["env", "-i", "PATH=/:/usr/bin:/bin", name])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        matches!(tokio::time::timeout(limit, run.status()).await, Ok(Ok(status)) if status.success())
+    }
+
+    async fn is_ready(&self, spec: &PodSpec, container: &Container) -> bool {
+        let Some(probe) = &container.readiness_probe else { return true };
+        if let Some(command) = probe.exec.as_ref().and_then(|exec| exec.command.as_ref()) {
+            return self.succeeds(spec, container, command, PROBE).await;
+        }
+        let Some(get) = &probe.http_get else { return true };
         let port = match &get.port {
             IntOrString::Int(port) => Some(*port),
             IntOrString::String(name) => {

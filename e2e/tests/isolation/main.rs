@@ -2,6 +2,11 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod differential;
+mod edge;
+mod endpoints;
+mod flood;
+mod framing;
 mod framing;
 mod issuers;
 mod limits;
@@ -11,7 +16,9 @@ mod regex;
 mod secret;
 mod site;
 mod site;
+mod site;
 mod slashes;
 mod strict;
 mod strings;
 mod told;
+mod warming;

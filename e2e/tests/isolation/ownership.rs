@@ -72,7 +72,8 @@ async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status", "-o", "json"])?;
-        let list: Value = serde_json::from_str(text.trim()).with_context(|| text.clone())?;
+        // A program that was just started does not answer yet.
+        let list: Value = serde_json::from_str(text.trim()).unwrap_or_default();
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let ours = items.iter().find(|item| {
             item["metadata"]["namespace"] == namespace
@@ -91,7 +92,7 @@ async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -
             return Ok(text);
         }
         if Instant::now() > until {
-            bail!("{namespace}/{name}: wanted {wanted:?}, told {told:#?}\n{}", site.program.output());
+            bail!("{namespace}/{name}: wanted {wanted:?}, told {told:#?} {text}\n{}", site.program.output());
         }
         sleep(std::time::Duration::from_millis(50)).await;
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +13,8 @@ use e2e::probe::Probe;
 use e2e::world::free_port;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
 /// Time limit of a wait on a busy machine; no assertion depends on how long anything takes.
@@ -148,6 +151,17 @@ impl Site {
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.code().context("it was killed")?, text))
     }
+}
+
+/// A statistic of the Envoy whose admin socket lies in this directory; 0 when Envoy has not made it yet.
+pub(crate) async fn envoy_stat(state: &Path, name: &str) -> Result<u64> {
+    let mut admin = UnixStream::connect(state.join("envoy-admin.sock")).await?;
+    let question = format!("GET /stats?filter=^{name}$ HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    admin.write_all(question.as_bytes()).await?;
+    let mut answer = String::new();
+    admin.read_to_string(&mut answer).await?;
+    let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    Ok(value.map_or(Ok(0), str::parse)?)
 }
 
 /// Name of the backend that answers with 200.

@@ -2,8 +2,6 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
 use crate::site::{LIMIT, Site};
@@ -73,16 +71,6 @@ impl Site {
             }
             sleep(std::time::Duration::from_millis(50)).await;
         }
-    }
-
-    /// Asks the admin socket for a path: the status line and the body.
-    pub(crate) async fn admin(&self, path: &str) -> Result<String> {
-        let mut stream = UnixStream::connect(self.state.path().join("admin.sock")).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
     }
 
     /// Memory of the Envoy, in bytes.

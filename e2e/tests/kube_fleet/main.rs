@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 mod contest;
 mod dedicated;
+mod endpoints;
 mod kinds;
 mod ownership;
 mod parameters;
@@ -36,7 +37,9 @@ fn parameters(name: &str, spec: Value) -> Value {
 /// A tenant: a namespace with a Gateway, a certificate and a route for its hosts.
 async fn tenant(cluster: &Cluster, name: &str, class: &str, port: u16, hosts: &[&str]) -> Result<()> {
     let server = &cluster.server;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await?;
+    // Backends and Envoys have one address here, as on the host network of a node.
+    let labels = json!({"gatewright.io/endpoints": "any"});
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})).await?;
     server.put(tls_secret(name, "cert", hosts)?).await?;
     server.put(gateway(name, class, port, hosts)).await?;
     server

@@ -15,7 +15,8 @@ use super::{GATEWAY, answer, gateway, tenant};
 async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()> {
     let cluster = Cluster::start().await?;
     let (alice, bob) = (Echo::start_on("alice", BACKEND).await?, Echo::start_on("bob", BACKEND).await?);
-    let mut controller = cluster.controller("one")?;
+    // What one gives up is the next one's at once.
+    let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;

@@ -2,10 +2,11 @@
 
 use super::Cluster;
 use crate::inputs::Kind;
-use crate::kubernetes::claims::{self, Claims, Recorded};
+use crate::kubernetes::claims::{self, Claims, Entry, Recorded};
 use crate::kubernetes::lease::Term;
 use crate::kubernetes::tenants;
 use crate::kubernetes::view::View;
+use crate::translate::Ownable;
 
 impl Cluster {
     /// Goes by this record.
@@ -34,6 +35,23 @@ impl Cluster {
             }
         }
         self.apply(changes, term);
+    }
+
+    /// Takes something out of the record of ownership.
+    ///
+    /// # Errors
+    /// When nobody owns it, or another replica writes the record; the text says so.
+    pub fn release(&mut self, what: Ownable, term: Term) -> Result<(), String> {
+        if !self.leads(term) {
+            return Err("this replica does not hold the Lease: ask the one that does".to_owned());
+        }
+        if self.live.engine().owner(&what).is_none() {
+            return Err(format!("{what} has no owner"));
+        }
+        if let Some(claims) = &mut self.claims {
+            claims.release(Entry::Addresses(what));
+        }
+        Ok(())
     }
 
     /// Whether it is recorded who owns what was claimed when we began. Until then Envoys keep what they have: a hostname

@@ -1,6 +1,6 @@
 //! What Envoy refuses, or would refuse, and who is told of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds::{Progress, Rejection};
@@ -43,7 +43,13 @@ pub(super) fn refusals(progress: &Progress) -> Refusals {
 impl Live {
     /// Publishes what keeps the constraints of Envoy's messages, and notes what does not.
     pub(super) fn publish(&mut self, delta: &Delta) {
-        let mut update = publish::update(delta);
+        let mut update = publish::update_within(delta, &self.edge);
+        if self.flood.is_on() {
+            let listed = self.tls_listeners(true).upserts;
+            let names: BTreeSet<String> = listed.iter().map(|listener| listener.name().to_owned()).collect();
+            update.upserts.retain(|made| made.kind() != xds::Kind::Listener || !names.contains(made.name()));
+            update.upserts.extend(listed);
+        }
         for (kind, name) in
             update.removals.iter().cloned().chain(update.upserts.iter().map(|r| (r.kind(), r.name().to_owned())))
         {

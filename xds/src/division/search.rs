@@ -41,6 +41,19 @@ pub(crate) enum Step {
     Nothing(Arc<str>),
 }
 
+/// The virtual hosts of before, by name, each without the routes of those who have none there any more: whoever lost a
+/// hostname is not served under it again for the sake of a search.
+fn theirs(before: Vec<VirtualHost>, content: &Content) -> HashMap<String, VirtualHost> {
+    let now: HashMap<&str, &VirtualHost> = content.hosts.iter().map(|host| (&*host.name, host)).collect();
+    let keep = |mut host: VirtualHost| {
+        let authors: BTreeSet<&str> = now.get(&*host.name)?.routes.iter().map(|route| author(&route.name)).collect();
+        let had = host.routes.len();
+        host.routes.retain(|route| !route.name.contains('/') || authors.contains(author(&route.name)));
+        (had == 0 || !host.routes.is_empty()).then(|| (host.name.clone(), host))
+    };
+    before.into_iter().filter_map(keep).collect()
+}
+
 /// A search in one version of one resource.
 #[derive(Debug)]
 pub(crate) struct Search {
@@ -66,9 +79,10 @@ impl Search {
     pub(crate) fn begin(whole: &Resource, had: Option<&Resource>, text: &Arc<str>) -> Option<(Search, Step)> {
         let content = Content::read(whole)?;
         let base = had.and_then(Content::read).map(|had| had.hosts).unwrap_or_default();
+        let base = theirs(base, &content);
         let mut search = Search {
             content,
-            base: base.into_iter().map(|host| (host.name.clone(), host)).collect(),
+            base,
             suspects: BTreeSet::new(),
             taken: BTreeSet::new(),
             held: BTreeMap::new(),
@@ -288,8 +302,8 @@ impl Search {
     fn halves(&self, places: Vec<Place>) -> (Vec<Place>, Vec<Place>) {
         let authors: BTreeSet<String> = places.iter().map(|place| self.author(*place).to_owned()).collect();
         if authors.len() > 1 {
-            let first: BTreeSet<&String> = authors.iter().take(authors.len() / 2).collect();
-            return places.into_iter().partition(|place| first.iter().any(|name| **name == self.author(*place)));
+            let first: BTreeSet<&str> = authors.iter().take(authors.len() / 2).map(String::as_str).collect();
+            return places.into_iter().partition(|place| first.contains(self.author(*place)));
         }
         let hosts: BTreeSet<usize> = places.iter().map(|place| place.host).collect();
         if hosts.len() > 1 {

@@ -159,6 +159,21 @@ fn a_virtual_host_of_one_author_goes_on_as_it_was_and_the_others_change() {
 }
 
 #[test]
+fn whoever_lost_a_hostname_is_not_served_under_it_by_a_search() {
+    let of_two = |first: &str, second: &str| {
+        let of = |at: &str, author: &str, text: &str| host(at, vec![route(&name(author, 0), "/", text)]);
+        table(vec![of("passed-on", first, "fine"), of("other", "mallory", second)])
+    };
+    let (had, whole) = (of_two("mallory", "fine"), of_two("alice", POISON));
+    let found = divide(&whole, Some(&had), |taken| {
+        let mallorys = |host: &VirtualHost| host.routes.iter().any(|route| author(&route.name).ends_with("mallory"));
+        assert!(!of(taken, "passed-on").is_some_and(mallorys));
+    });
+    let found = found.expect("it is divided");
+    assert_eq!(of(&found.running, "passed-on"), of(&decoded(&whole), "passed-on"));
+}
+
+#[test]
 fn who_shares_a_virtual_host_with_the_culprit_changes_as_ever() {
     let shared = |alice: &str, mallory: &str| {
         let routes = vec![route(&name("alice", 0), "/a", alice), route(&name("mallory", 0), "/m", mallory)];

@@ -113,6 +113,7 @@ impl Session {
     /// What to send of `kind` now.
     pub(super) fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
         self.subscription(kind)?;
+        let (limits, asked) = (self.limits.clone(), self.requests);
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
         let sub = self.subscriptions[kind as usize].as_deref_mut()?;
@@ -128,7 +129,7 @@ impl Session {
         let round_step = self.round.as_ref().and_then(|r| r.unsent.first_key_value()).map(|((step, _), _)| *step);
         let may_answer = free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
         if may_answer && !(sub.answers.is_empty() && sub.taken_back.is_empty() && !sub.greet) {
-            let mut page = Page::new(&self.limits);
+            let mut page = Page::new(&limits);
             while let Some(name) = sub.taken_back.pop_first() {
                 page.items.push(Item::Remove(name));
             }
@@ -139,6 +140,9 @@ impl Session {
                     && kind.rank() != Rank::Backends
                     && tables.table(kind).entry(&name).is_some_and(|e| e.generation() > sub.cursor);
                 let item = if fresh { None } else { sub.item(tables, &name) };
+                if item.as_ref().is_some_and(|item| item.resource().is_some()) {
+                    sub.found(&name, asked, &limits);
+                }
                 if let Some(item) = item
                     && !page.push(item)
                 {
@@ -147,6 +151,9 @@ impl Session {
                 sub.answers.remove(&name);
             }
             let owed = std::mem::take(&mut sub.greet);
+            // Secrets that were unknown when they were asked for count from now on.
+            self.evict(kind);
+            let sub = self.subscriptions[kind as usize].as_deref_mut()?;
             if kind == Kind::Secret && page.items.len() > 1 {
                 sub.probes.extend(one_by_one(page.items));
                 return sub.probes.pop_front();

@@ -360,6 +360,34 @@ fn the_secrets_taken_back_are_those_longest_unasked() {
 }
 
 #[test]
+fn unknown_secrets_are_answered_take_nobodys_place_and_only_the_latest_are_remembered() {
+    let limits = Limits { on_demand_secrets: 2, unknown_secrets: 3, ..Default::default() };
+    let mut chat = Chat::new(limits, ["a", "b"].into_iter().map(secret).collect());
+    chat.subscribe(Kind::Secret, &["a", "b"]);
+    chat.settle();
+    for i in 0..100 {
+        let name = format!("u{i:03}");
+        chat.subscribe(Kind::Secret, &[&name]);
+        assert_eq!(chat.settle(), [[gone(Kind::Secret, &name)]], "and nothing is taken back");
+    }
+    let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
+    assert_eq!((sub.on_demand, sub.named.len()), (2, 5));
+    // One that is remembered comes to be: it counts from then on, and the longest unasked makes way.
+    chat.publish(vec![secret("u099")], &[]);
+    assert_eq!(chat.settle()[0], [new(Kind::Secret, "u099")]);
+    chat.publish(vec![secret("u001")], &[]);
+    assert!(chat.settle().is_empty(), "a client that wants it asks again");
+    chat.subscribe(Kind::Secret, &["u001"]);
+    let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
+    assert!(said.contains(&new(Kind::Secret, "u001")), "{said:?}");
+    let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
+    assert!(sub.on_demand <= 2 && sub.named.contains_key("u001"), "{:?}", sub.named);
+    chat.send(Kind::Secret, DeltaRequest { unsubscribe: vec!["u001".into(), "u098".into()], ..Default::default() });
+    let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
+    assert!(sub.named.len() >= sub.on_demand);
+}
+
+#[test]
 fn what_is_published_while_a_response_is_unanswered_follows_its_answer() {
     let mut chat = Chat::new(Limits::default(), vec![cluster("a", "0")]);
     chat.subscribe(Kind::Cluster, &[]);

@@ -13,6 +13,8 @@ use gatewright::translate::Settings;
 use gatewright::{offline, tenancy};
 use serde_json::{Value, json};
 
+mod refused;
+
 const LIMIT: Duration = Duration::from_secs(180);
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const SYSTEM: &str = "gatewright-system";
@@ -27,6 +29,8 @@ struct Site {
     made: BTreeSet<(String, String)>,
     secrets: BTreeSet<String>,
     settings: tenancy::Settings,
+    /// What tenancy said of routes the last time.
+    statuses: Vec<Value>,
 }
 
 impl Site {
@@ -39,7 +43,7 @@ impl Site {
         server.install_gateway_api().await?;
         let cilium = Cilium::start(&server).await?;
         let (objects, made, secrets) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        let mut site = Self { server, cilium, objects, made, secrets, settings };
+        let mut site = Self { server, cilium, objects, made, secrets, settings, statuses: Vec::new() };
         for name in ["tenant-a", "tenant-b"] {
             let labels = json!({"namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.org"});
             let namespace =
@@ -84,6 +88,7 @@ impl Site {
         let objects = self.objects.iter().cloned().map(Object::parse).collect::<Result<Vec<_>, _>>()?;
         let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
         let told = offline::translate(objects, settings, self.settings.clone(), SystemTime::now())?;
+        self.statuses = told.statuses;
         let mut made = BTreeSet::new();
         for object in told.desired {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();

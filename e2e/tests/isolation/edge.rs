@@ -1,0 +1,230 @@
+//! What the edge makes of odd requests, of clients that hold on to connections, and of a backend that never answers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::gatewright::Gatewright;
+use e2e::world::free_port;
+use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap_with_static};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::site::{FORWARD, LIMIT, SOON, Site, envoy_stat, named, route};
+
+/// What an HTTP/1.1 server says to these bytes, up to the end of the connection.
+async fn say(port: u16, request: &str) -> Result<String> {
+    let exchange = async {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        // It may answer and close before it has read everything.
+        let _early = stream.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _reset = stream.read_to_end(&mut answer).await;
+        anyhow::Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    timeout(LIMIT, exchange).await.context("no answer")?
+}
+
+/// `GET` of a path, exactly as it is written, with further header lines.
+async fn get(site: &Site, path: &str, headers: &str) -> Result<String> {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: alice.example.org\r\nConnection: close\r\n{headers}\r\n");
+    say(site.http, &head).await
+}
+
+fn status(answer: &str) -> Option<u16> {
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+/// What the backend says it was asked.
+async fn asked(site: &Site, path: &str, headers: &str) -> Result<Value> {
+    let answer = get(site, path, headers).await?;
+    ensure!(status(&answer) == Some(200), "{path}: {answer}");
+    let (start, end) = (answer.find('{').context("JSON")?, answer.rfind('}').context("JSON")?);
+    Ok(serde_json::from_str(&answer[start..=end])?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn odd_requests_are_refused_or_made_regular_before_a_backend_sees_them() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    // Backends that take `X_Forwarded_For` for `X-Forwarded-For` never see it.
+    let answer = get(&site, "/", "x_real_ip: 203.0.113.9\r\n").await?;
+    ensure!(status(&answer) == Some(400), "an underscore in a header's name: {answer}");
+
+    for (path, seen) in [
+        ("/a//b///c", "/a/b/c"),
+        ("/a/../b", "/b"),
+        ("/a/./b", "/a/b"),
+        ("/a/%2e%2e/b", "/b"),
+        ("/../../etc/passwd", "/etc/passwd"),
+        // Matches and backends see an escaped slash as the client wrote it (docs/security.md).
+        ("/public%2F..%2Fadmin", "/public%2F..%2Fadmin"),
+    ] {
+        let asked = asked(&site, path, "").await;
+        let found = asked.as_ref().ok().and_then(|asked| asked["path"].as_str());
+        // Above the root there is nothing: such a path may be refused as well.
+        let refused = path.starts_with("/../") && asked.is_err();
+        ensure!(found == Some(seen) || refused, "{path}: {asked:?}");
+    }
+
+    let many: String = (0..101).map(|count| format!("x-{count}: 1\r\n")).collect();
+    let answer = get(&site, "/", &many).await?;
+    ensure!(status(&answer) == Some(431), "more than 100 headers: {answer}");
+    let some: String = (0..90).map(|count| format!("x-{count}: 1\r\n")).collect();
+    asked(&site, "/", &some).await?;
+    let large = format!("x-large: {}\r\n", "a".repeat(61 << 10));
+    let answer = get(&site, "/", &large).await?;
+    ensure!(status(&answer) == Some(431), "more than 60 KiB of headers: {answer}");
+    asked(&site, "/", &format!("x-large: {}\r\n", "a".repeat(50 << 10))).await?;
+    site.alice_is_unharmed(1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn the_address_of_the_client_is_appended_and_never_taken_from_the_client() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let forged = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Envoy-External-Address: 203.0.113.9\r\n\
+                  X-Envoy-Internal: true\r\n";
+    let asked = asked(&site, "/", forged).await?;
+    let headers = &asked["headers"];
+    let of = |name: &str| headers[name].as_array().cloned().unwrap_or_default();
+    // For a client on its own machine Envoy says that machine's address.
+    let forwarded = of("x-forwarded-for");
+    let appended = forwarded.first().and_then(Value::as_str).and_then(|list| list.strip_prefix("203.0.113.9,"));
+    ensure!(forwarded.len() == 1 && appended.is_some_and(|last| !last.contains("203.0.113.9")), "{headers}");
+    ensure!(of("x-forwarded-proto") == [json!("http")], "{headers}");
+    ensure!(of("x-envoy-internal").is_empty(), "{headers}");
+    ensure!(!of("x-envoy-external-address").contains(&json!("203.0.113.9")), "{headers}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn connections_that_are_idle_or_old_are_ended() -> Result<()> {
+    let site = Site::start(&["--idle-timeout", "1", "--max-connection-age", "2"]).await?;
+    let request = b"GET / HTTP/1.1\r\nHost: alice.example.org\r\n\r\n";
+    // One that asks once and then says nothing.
+    let mut idle = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
+    idle.write_all(request).await?;
+    let mut answer = Vec::new();
+    timeout(LIMIT, idle.read_to_end(&mut answer)).await.context("an idle connection stays open")??;
+    ensure!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    // One that never says anything.
+    let mut silent = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
+    timeout(LIMIT, silent.read_to_end(&mut answer)).await.context("a silent connection stays open")??;
+    // One that is never idle is told to close, by an answer.
+    let mut busy = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
+    let began = Instant::now();
+    let mut said = String::new();
+    while !said.contains("connection: close") {
+        ensure!(began.elapsed() < LIMIT, "an old connection stays open");
+        busy.write_all(request).await.context("it ends by an answer that says so")?;
+        let mut chunk = [0; 4096];
+        let read = busy.read(&mut chunk).await?;
+        ensure!(read > 0, "it ends by an answer that says so");
+        said = String::from_utf8_lossy(&chunk[..read]).to_ascii_lowercase();
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_backend_that_never_answers_uses_up_its_own_connections_alone() -> Result<()> {
+    let site = Site::start(&["--backend-connections", "4"]).await?;
+    site.save("mallory.yaml", &route("mallory", "slow", "mallory.example.org", FORWARD))?;
+    site.served_by("mallory.example.org", "mallory").await?;
+    let mut held = JoinSet::new();
+    for _ in 0..64 {
+        let port = site.http;
+        let request = "GET /delay/60000 HTTP/1.1\r\nHost: mallory.example.org\r\nConnection: close\r\n\r\n";
+        held.spawn(async move { say(port, request).await });
+    }
+    // What is beyond the limit is answered at once, while the rest waits.
+    let mut refused = 0;
+    while refused < 40 {
+        let answer = timeout(Duration::from_secs(30), held.join_next()).await.context("all of them wait")?;
+        let answer = answer.context("too few were refused")???;
+        ensure!(status(&answer) == Some(503), "{answer}");
+        refused += 1;
+    }
+    let active = envoy_stat(site.state.path(), "cluster.mallory/web_80.upstream_cx_active").await?;
+    ensure!(active <= 6, "{active} connections to mallory's backend, for a limit of 4 and one more of each worker");
+    let began = Instant::now();
+    ensure!(named(&site.plain("alice.example.org")).await? == "alice");
+    ensure!(began.elapsed() < SOON, "alice waited {:?}", began.elapsed());
+    site.alice_is_unharmed(1).await
+}
+
+/// An Envoy that has no memory left.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<()> {
+    let port = free_port()?;
+    let listener = json!({
+        "name": "front",
+        "address": { "socket_address": { "address": "127.0.0.1", "port_value": port } },
+        "filter_chains": [{ "filters": [{ "name": "envoy.filters.network.http_connection_manager", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "stat_prefix": "front",
+            "route_config": { "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": [
+                { "match": { "prefix": "/" }, "direct_response": { "status": 200 } } ] }] },
+            "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" } }],
+        } }] }],
+    });
+    let dir = tempfile::tempdir()?;
+    let options = BootstrapOptions {
+        node_id: "small".into(),
+        node_cluster: "small".into(),
+        ads: AdsServer::Pipe(dir.path().join("nobody.sock")),
+        admin: Admin::Pipe(dir.path().join("admin.sock")),
+        ready: None,
+        // Less than Envoy itself has.
+        max_heap_bytes: 1 << 20,
+        max_connections: 1_000,
+    };
+    let envoy = e2e::envoy::Envoy::start(&bootstrap_with_static(&options, &[listener]).to_string()).await?;
+    for action in [
+        "reduce_timeouts",
+        "close_idle_http_connections",
+        "shrink_heap",
+        "disable_http_keepalive",
+        "reset_high_memory_stream",
+        "stop_accepting_connections",
+        "stop_accepting_requests",
+        "reject_incoming_connections",
+    ] {
+        let until = Instant::now() + LIMIT;
+        while envoy.stat(&format!("overload.envoy.overload_actions.{action}.active")).await? != 1 {
+            ensure!(Instant::now() < until, "{action} is not among what it does:\n{}", envoy.log());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn readiness_is_asked_for_without_a_port() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let ask = |socket: &Path| Gatewright::run(&["ready", "--envoy-admin", &socket.display().to_string()]);
+    let output = ask(&site.state.path().join("envoy-admin.sock"))?;
+    ensure!(output.status.success(), "{output:?}");
+    let output = ask(&site.state.path().join("nobody.sock"))?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(1) && told.contains("nobody.sock is not ready"), "{output:?}");
+    // Whatever is used up elsewhere: every place of the listeners is taken, and it is ready all the same.
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.http));
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        held.push(TcpStream::connect(address).await?);
+    }
+    let output = ask(&site.state.path().join("envoy-admin.sock"))?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Clients that ask for names nobody owns, as fast as they can, below a parent whose names stand as one wildcard in the
+//! listener's matcher: each of these names makes Envoy ask for a certificate.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::probe::Probe;
+use e2e::world::free_port;
+use rustls_pki_types::ServerName;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
+
+/// How long the flood lasts.
+const FLOOD: Duration = Duration::from_secs(8);
+/// Most connections of a flood, so that a fast machine does not run for more.
+const MOST: usize = 400_000;
+/// Connections that one sender keeps open, each until its name is answered or others have taken its place.
+const OPEN: usize = 400;
+const SENDERS: usize = 4;
+/// More than the number from which one wildcard stands for the names below a parent.
+const HOSTS: usize = 24;
+/// Time limit of a first handshake once its configuration is acknowledged.
+const FIRST_HANDSHAKE: Duration = Duration::from_secs(1);
+
+const LABEL: &str = "xxxxxxxxxxxxxxxx";
+
+/// A ClientHello for `xxxxxxxxxxxxxxxx.flood.example`, and where the label stands in it.
+fn client_hello() -> Result<(Vec<u8>, usize)> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from(format!("{LABEL}.flood.example"))?;
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello)?;
+    let at = hello.windows(LABEL.len()).position(|window| window == LABEL.as_bytes()).context("the SNI is in it")?;
+    Ok((hello, at))
+}
+
+/// Sends ClientHellos for ever new names and waits for no answer.
+async fn send(address: SocketAddr, seed: u64, sent: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> Result<()> {
+    let (mut hello, at) = client_hello()?;
+    let (mut open, mut state) = (VecDeque::with_capacity(OPEN), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    while !stop.load(Ordering::Relaxed) && sent.load(Ordering::Relaxed) < MOST {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        hello[at..at + LABEL.len()].copy_from_slice(format!("{state:016x}").as_bytes());
+        let socket = TcpSocket::new_v4()?;
+        // A closed connection keeps no local port.
+        socket.set_zero_linger()?;
+        // A full backlog is what a flood meets; it goes on.
+        let Ok(mut stream) = socket.connect(address).await else { continue };
+        if stream.write_all(&hello).await.is_ok() {
+            sent.fetch_add(1, Ordering::Relaxed);
+            open.push_back(stream);
+        }
+        if open.len() >= OPEN {
+            open.pop_front();
+        }
+    }
+    Ok(())
+}
+
+/// A Gateway of the platform with a listener for each of these hosts.
+fn gateway(port: u16, hosts: usize) -> String {
+    let mut text =
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: flooded, namespace: infra}\n\
+                    spec:\n  gatewayClassName: ours\n  listeners:\n"
+            .to_owned();
+    for host in 0..hosts {
+        text += &format!(
+            "  - {{name: h{host}, hostname: h{host}.flood.example, protocol: HTTPS, port: {port}, \
+             allowedRoutes: {{namespaces: {{from: All}}}}, tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n"
+        );
+    }
+    text
+}
+
+/// How often Envoy has connected to the program.
+async fn connections(site: &Site) -> Result<u64> {
+    envoy_stat(site.state.path(), "cluster.gatewright-xds.upstream_cx_total").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let port = free_port()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    site.save("flooded.yaml", &gateway(port, HOSTS))?;
+    let everywhere = route("alice", "flooded", "*.flood.example", FORWARD).replace("name: edge", "name: flooded");
+    site.save("flooded-route.yaml", &everywhere)?;
+    let first = |host: usize| Probe::https(address, &format!("h{host}.flood.example"));
+    let until = Instant::now() + LIMIT;
+    while !first(HOSTS - 1).send().await.is_ok_and(|answer| answer.status == 200) {
+        ensure!(Instant::now() < until, "not served\n{}", site.program.output());
+        sleep(Duration::from_millis(20)).await;
+    }
+    let before = connections(&site).await?;
+    ensure!(before == 1, "{before} connections before the flood");
+
+    let (sent, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut senders = JoinSet::new();
+    for seed in 0..SENDERS {
+        senders.spawn(send(address, seed as u64 + 1, sent.clone(), stop.clone()));
+    }
+    let began = Instant::now();
+    let mut slow = Vec::new();
+    let mut slowest = Duration::ZERO;
+    for host in 0..HOSTS - 1 {
+        sleep(FLOOD / HOSTS as u32).await;
+        let asked = Instant::now();
+        let answer = first(host).send().await;
+        let took = asked.elapsed();
+        slowest = slowest.max(took);
+        if !answer.as_ref().is_ok_and(|answer| answer.status == 200) || took >= FIRST_HANDSHAKE {
+            let so_far = sent.load(Ordering::Relaxed);
+            slow.push(format!("h{host} took {took:?} after {so_far} unknown names: {:?}", answer.map(|a| a.status)));
+        }
+    }
+    ensure!(slow.is_empty(), "first handshakes:\n{}\n{}", slow.join("\n"), site.program.output());
+    // A change of alice's during the flood.
+    site.alice_is_unharmed(1).await?;
+    let rate = sent.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
+    stop.store(true, Ordering::Relaxed);
+    while let Some(sender) = senders.join_next().await {
+        sender??;
+    }
+    eprintln!("{rate:.0} unknown names a second, slowest first handshake {slowest:?}");
+    ensure!(sent.load(Ordering::Relaxed) > 1_000, "that was no flood");
+    let after = connections(&site).await?;
+    ensure!(after == 1, "the stream of discovery was opened {after} times\n{}", site.program.output());
+    site.alice_is_unharmed(2).await
+}

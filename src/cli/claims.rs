@@ -1,0 +1,51 @@
+//! `claims`: the record of ownership.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{Output, State};
+
+/// `claims`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+What is shown: hostnames on the addresses of the shared fleet, what its ports speak, and ports of addresses in standalone;
+each with the namespace that had it first. RELEASED is when the namespace gave it up: until --hostname-hold has passed, nobody
+else may have it. In a cluster the record stands in ConfigMaps gatewright-owners-*, and the replica with the Lease is asked.
+
+Examples:
+  gatewright claims                              who owns what
+  gatewright claims release shop.example.org     whoever claims it gets it, the oldest object first")]
+pub struct Claims {
+    #[command(subcommand)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub verb: Option<ClaimsVerb>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
+    pub output: Output,
+    /// The running program's admin socket [default: admin.sock in the private directory]
+    #[arg(long, value_name = "SOCKET", global = true)]
+    pub admin: Option<PathBuf>,
+    /// Private directory of the running program
+    #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// What can be done about the record.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ClaimsVerb {
+    /// Show who owns what
+    List,
+    /// Take something out of the record: it is decided anew who has it
+    Release {
+        /// A hostname, `*` for the catch-all, a port, or an address and a port
+        what: String,
+    },
+}
+
+impl Claims {
+    /// Where the running program is.
+    pub fn state(&self) -> State {
+        State { state_dir: self.state_dir.clone() }
+    }
+}

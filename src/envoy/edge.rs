@@ -1,0 +1,27 @@
+//! What an operator sets of the limits at the edge.
+
+/// Limits of connections, at the listeners and towards backends. A change of one changes every filter chain or every
+/// cluster, which ends connections: Envoy drains those of the old ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// Seconds that an HTTP connection of a client may have no request.
+    pub idle_seconds: u64,
+    /// Seconds that a connection which is passed through may have no bytes.
+    pub tcp_idle_seconds: u64,
+    /// Seconds after which an HTTP connection of a client is ended in order; 0 for never.
+    pub max_connection_seconds: u64,
+    /// Connections of one Envoy to one backend (a port of a Service), and requests under way or waiting there.
+    pub backend_connections: u32,
+}
+
+impl Edge {
+    /// The defaults.
+    pub const DEFAULT: Edge =
+        Edge { idle_seconds: 300, tcp_idle_seconds: 900, max_connection_seconds: 3600, backend_connections: 4096 };
+}
+
+impl Default for Edge {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
