@@ -490,6 +490,13 @@ pub enum CertsVerb {
         #[arg(default_value = "acme")]
         issuer: String,
     },
+    /// Make another account for an issuer, where the CA has closed the old one or its key is lost; the old one is set aside,
+    /// and CAA records and records of dns-persist-01 that name it no longer hold
+    NewAccount {
+        /// The issuer
+        #[arg(default_value = "acme")]
+        issuer: String,
+    },
 }
 
 /// `explain`

@@ -280,6 +280,11 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
             writeln!(io::stdout(), "{issuer}: the account has a new key")?;
             Ok(true)
         }
+        Some(CertsVerb::NewAccount { issuer }) => {
+            tell(&socket, &format!("/certs/new-account?issuer={}", encoded(issuer))).await?;
+            writeln!(io::stdout(), "{issuer}: there is a new account")?;
+            Ok(true)
+        }
         None => {
             let mut shown = None;
             loop {
@@ -330,6 +335,9 @@ fn show_certificates(report: &Report, output: Output) -> Result<()> {
             let mut out = io::stdout().lock();
             out.write_all(table(&certificates::table(report, now)).as_bytes())?;
             for line in certificates::limits(report, now) {
+                writeln!(out, "{line}")?;
+            }
+            for line in certificates::troubles(report) {
                 writeln!(out, "{line}")?;
             }
             Ok(out.flush()?)

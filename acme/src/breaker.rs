@@ -1,72 +1,203 @@
-//! A circuit breaker for each issuer: a CA that does not answer is left alone, and then asked once.
+//! Circuit breakers: what does not answer is left alone, and then asked once.
 //!
-//! Hosts wait for the CA together, and one of them probes it (half open), instead of each knocking on its own.
+//! Each issuer has one for its CA, one for its account, one for each DNS provider and one for the name servers of each zone.
+//! Hosts that depend on it wait together, and one of them probes it (half open), instead of each knocking on its own; hosts
+//! that do not depend on it notice nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Dependency, Failure};
 use crate::issuer::CertificateId;
-use crate::plan::Wanted;
+use crate::plan::{Order, Step, Wanted};
 
-/// So many exchanges in a row must fail for the network, or the CA itself.
+/// So many attempts in a row must fail for it.
 const TRIPS_AT: u32 = 5;
+/// An account that is refused is refused to everybody: less is needed to be sure.
+const ACCOUNT_TRIPS_AT: u32 = 3;
+/// Of so many certificates they must be, or for a DNS provider of so many zones: what fails for one alone is its own
+/// trouble, and waits by itself.
+const LEAST: usize = 2;
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: SignedDuration = SignedDuration::from_mins(10);
+/// An account is mended by people.
+const LONGEST_ACCOUNT: SignedDuration = SignedDuration::from_hours(1);
 /// How long the others wait while one of them probes.
 const PROBE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Breakers by issuer. In memory only: a program that starts asks again.
+/// Breakers by issuer and what it depends on. In memory only: a program that starts asks again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Breakers(BTreeMap<String, Breaker>);
+pub(crate) struct Breakers(BTreeMap<String, BTreeMap<Dependency, Breaker>>);
 
 #[derive(Clone, Debug)]
 struct Breaker {
     failures: u32,
+    /// The certificates, or zones, it failed for.
+    of: BTreeSet<String>,
     open_until: Timestamp,
     last: String,
 }
 
-impl Breakers {
-    /// Notes how an attempt ended. Whatever a CA answers, it answers.
-    pub(crate) fn note(&mut self, issuer: &str, failure: Option<&Failure>, now: Timestamp) {
-        let Some(failure) = failure.filter(|f| f.class == Class::Transient) else {
-            // Our own budget, or a wrong setting, says nothing about the CA.
-            if failure.is_none_or(|f| !matches!(f.class, Class::Config | Class::RateLimited)) {
-                self.0.remove(issuer);
-            }
-            return;
-        };
-        let fresh = || Breaker { failures: 0, open_until: Timestamp::MIN, last: String::new() };
-        let breaker = self.0.entry(issuer.to_owned()).or_insert_with(fresh);
-        breaker.failures = breaker.failures.saturating_add(1);
-        breaker.last.clone_from(&failure.message);
+impl Breaker {
+    fn fail(&mut self, dependency: &Dependency, whom: &str, message: &str, now: Timestamp) {
+        self.failures = self.failures.saturating_add(1);
+        if self.of.len() < LEAST {
+            self.of.insert(whom.to_owned());
+        }
+        message.clone_into(&mut self.last);
         // Those that were under way when it opened do not make it longer.
-        if breaker.failures >= TRIPS_AT && now >= breaker.open_until {
-            let doublings = (breaker.failures - TRIPS_AT).min(5);
-            breaker.open_until = now + (SHORTEST * 2i32.pow(doublings)).min(LONGEST);
+        if self.is_tripped(dependency) && now >= self.open_until {
+            let longest = if *dependency == Dependency::Account { LONGEST_ACCOUNT } else { LONGEST };
+            let doublings = self.failures.saturating_sub(TRIPS_AT).min(7);
+            self.open_until = now + (SHORTEST * 2i32.pow(doublings)).min(longest);
         }
     }
 
-    /// Holds wishes back from issuers that do not answer; of each issuer's one goes through when it is time to probe.
-    pub(crate) fn hold(&self, wanted: &mut [Wanted], has: impl Fn(&CertificateId) -> bool, now: Timestamp) {
-        let mut probing: BTreeMap<&str, bool> = BTreeMap::new();
-        for wish in wanted.iter_mut() {
-            let Some((issuer, breaker)) = self.0.get_key_value(&wish.issuer) else { continue };
-            if breaker.failures < TRIPS_AT {
-                continue;
+    fn is_tripped(&self, of: &Dependency) -> bool {
+        let least = if *of == Dependency::Account { ACCOUNT_TRIPS_AT } else { TRIPS_AT };
+        self.failures >= least && self.of.len() >= LEAST
+    }
+}
+
+impl Breakers {
+    /// Notes how an attempt for some wishes ended. Whatever a CA answers, it answers.
+    pub(crate) fn note(&mut self, id: &CertificateId, serves: &[Wanted], failure: Option<&Failure>, now: Timestamp) {
+        let Some(issuer) = serves.first().map(|wish| wish.issuer.as_str()) else { return };
+        let Some(failure) = failure else {
+            // All that it depends on works.
+            if let Some(breakers) = self.0.get_mut(issuer) {
+                breakers.retain(|dependency, _| !serves.iter().any(|wish| depends(wish, dependency)));
             }
-            let until = if now < breaker.open_until {
-                breaker.open_until
-            } else if wish.hold.is_none() && !has(&wish.id) && !probing.contains_key(issuer.as_str()) {
-                probing.insert(issuer, true);
+            return;
+        };
+        let Some(dependency) = &failure.dependency else {
+            // Our own budget, a wrong setting, or what is not asked of the CA, says nothing about the CA.
+            if matches!(failure.class, Class::HostFault | Class::Policy | Class::Paused | Class::Bug)
+                && let Some(breakers) = self.0.get_mut(issuer)
+            {
+                breakers.remove(&Dependency::Ca);
+            }
+            return;
+        };
+        let breakers = self.0.entry(issuer.to_owned()).or_default();
+        if *dependency == Dependency::Account {
+            // It answers, if only to refuse.
+            breakers.remove(&Dependency::Ca);
+        }
+        let mut fails = |dependency: Dependency, whom: &str| {
+            let fresh =
+                || Breaker { failures: 0, of: BTreeSet::new(), open_until: Timestamp::MIN, last: String::new() };
+            let breaker = breakers.entry(dependency.clone()).or_insert_with(fresh);
+            breaker.fail(&dependency, whom, &failure.message, now);
+        };
+        match dependency {
+            // A provider that fails for one zone may serve the others.
+            Dependency::Provider(provider) => {
+                let names = serves.iter().flat_map(|wish| wish.names.iter());
+                let blamed = names.filter(|name| failure.culprits.iter().any(|culprit| culprit == name.as_str()));
+                for name in blamed {
+                    let Dependency::Zone(zone) = Dependency::zone_of(name) else { continue };
+                    fails(dependency.clone(), &zone);
+                    fails(Dependency::ProviderOf(provider.clone(), zone), id.as_str());
+                }
+            }
+            dependency => fails(dependency.clone(), id.as_str()),
+        }
+    }
+
+    /// Forgets what an issuer depends on: it was set up anew.
+    pub(crate) fn forget(&mut self, issuer: &str) {
+        self.0.remove(issuer);
+    }
+
+    /// Holds orders back from what does not answer; of each such dependency one goes through when it is time to probe: the
+    /// one with the fewest failures of its own. What an operator just asked for, `asked`, goes through at once.
+    pub(crate) fn hold<'a>(
+        &self,
+        steps: Vec<Step<'a>>,
+        failures: impl Fn(&CertificateId) -> u32,
+        asked: impl Fn(&CertificateId) -> bool,
+        now: Timestamp,
+    ) -> Vec<Step<'a>> {
+        if self.0.values().all(BTreeMap::is_empty) {
+            return steps;
+        }
+        let own = |order: &Order<'_>| order.serves.iter().map(|wish| failures(&wish.id)).max().unwrap_or_default();
+        let mut probes: BTreeMap<(String, Dependency), (u32, CertificateId)> = BTreeMap::new();
+        for step in &steps {
+            let Step::Issue(order) = step else { continue };
+            for (issuer, dependency, breaker) in self.tripped(order) {
+                let found = (own(order), order.id.clone());
+                if now >= breaker.open_until {
+                    let key = (issuer.to_owned(), dependency.clone());
+                    let probe = probes.entry(key).or_insert_with(|| found.clone());
+                    if found.0 < probe.0 {
+                        *probe = found;
+                    }
+                }
+            }
+        }
+        let mut held = Vec::with_capacity(steps.len());
+        let mut waits = Vec::new();
+        for step in steps {
+            let Step::Issue(order) = step else {
+                held.push(step);
                 continue;
-            } else {
-                now + PROBE
             };
-            let text = format!("{issuer} does not answer, {} attempts in a row: {}", breaker.failures, breaker.last);
-            wish.hold = wish.hold.take().max(Some((until, text)));
+            let hold = self.tripped(&order).filter_map(|(issuer, dependency, breaker)| {
+                let probe = probes.get(&(issuer.to_owned(), dependency.clone()));
+                let is_probe = probe.is_some_and(|(_, probe)| *probe == order.id);
+                let until = if now < breaker.open_until { breaker.open_until } else { now + PROBE };
+                (!is_probe).then(|| (until, sentence(issuer, dependency, breaker)))
+            });
+            match hold.max_by_key(|(until, _)| *until) {
+                Some((until, because)) if !order.serves.iter().any(|wish| asked(&wish.id)) => {
+                    let served = order.replaces.filter(|held| held.not_after > now);
+                    waits.extend(order.serves.iter().map(|wanted| Step::Wait {
+                        wanted,
+                        until,
+                        because: because.clone(),
+                        served,
+                    }));
+                }
+                _ => held.push(Step::Issue(order)),
+            }
+        }
+        held.extend(waits);
+        held
+    }
+
+    /// The breakers that an order depends on and that count.
+    fn tripped<'b>(
+        &'b self,
+        order: &'b Order<'_>,
+    ) -> impl Iterator<Item = (&'b str, &'b Dependency, &'b Breaker)> + 'b {
+        let of_issuer = order.serves.first().and_then(|wish| self.0.get_key_value(&wish.issuer));
+        of_issuer.into_iter().flat_map(move |(issuer, breakers)| {
+            let counts = move |(dependency, breaker): &(&Dependency, &Breaker)| {
+                breaker.is_tripped(dependency) && order.serves.iter().any(|wish| depends(wish, dependency))
+            };
+            breakers.iter().filter(counts).map(move |(dependency, breaker)| (issuer.as_str(), dependency, breaker))
+        })
+    }
+}
+
+fn depends(wish: &Wanted, dependency: &Dependency) -> bool {
+    wish.names.iter().any(|name| dependency.is_of(name))
+}
+
+fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String {
+    let (failures, last) = (breaker.failures, &breaker.last);
+    match dependency {
+        Dependency::Ca => format!("{issuer} does not answer, {failures} attempts in a row: {last}"),
+        Dependency::Account => format!("{issuer} refuses its account, {failures} attempts in a row: {last}"),
+        Dependency::Provider(name) => format!("the DNS provider {name} fails, {failures} attempts in a row: {last}"),
+        Dependency::ProviderOf(name, zone) => {
+            format!("the DNS provider {name} fails for {zone}, {failures} attempts in a row: {last}")
+        }
+        Dependency::Zone(zone) => {
+            format!("the name servers of {zone} do not answer, {failures} attempts in a row: {last}")
         }
     }
 }
@@ -75,9 +206,10 @@ impl Breakers {
 mod tests {
     use super::*;
     use crate::names::{DnsName, Names};
+    use crate::plan::{Budgets, Held, plan};
 
-    fn wish(n: usize) -> Wanted {
-        let names = Names::one(DnsName::parse(&format!("h{n}.example.com")).expect("a name"));
+    fn wish(host: &str) -> Wanted {
+        let names = Names::one(DnsName::parse(host).expect("a name"));
         Wanted {
             id: CertificateId::of("t", &names),
             tenant: "t".to_owned(),
@@ -90,39 +222,136 @@ mod tests {
         }
     }
 
-    fn held_back(breakers: &Breakers, now: Timestamp) -> usize {
-        let mut wanted: Vec<Wanted> = (0..10).map(wish).collect();
-        breakers.hold(&mut wanted, |_| false, now);
-        wanted.iter().filter(|w| w.hold.is_some()).count()
+    fn hosts() -> Vec<Wanted> {
+        (0..10).map(|n| wish(&format!("h{n}.{}.example", if n < 5 { "bad" } else { "good" }))).collect()
+    }
+
+    fn start() -> Timestamp {
+        Timestamp::from_second(2_000_000_000).expect("a time")
+    }
+
+    /// Fails `n` times in a row, for one host after the other.
+    fn fail(breakers: &mut Breakers, failure: &Failure, n: usize, now: Timestamp) {
+        fail_for(breakers, &hosts(), failure, n, now);
+    }
+
+    fn fail_for(breakers: &mut Breakers, hosts: &[Wanted], failure: &Failure, n: usize, now: Timestamp) {
+        for wish in hosts.iter().cycle().take(n) {
+            let failure = failure.clone().by(wish.names.to_strings());
+            breakers.note(&wish.id, std::slice::from_ref(wish), Some(&failure), now);
+        }
+    }
+
+    /// The hosts that go through.
+    fn go(breakers: &Breakers, now: Timestamp) -> Vec<String> {
+        let (wanted, budgets) = (hosts(), Budgets::new());
+        let failures = |id: &CertificateId| u32::from(id.as_str().contains(".bad."));
+        let steps = breakers.hold(plan(&wanted, &[], &budgets, now), failures, |_| false, now);
+        assert_eq!(steps.len(), wanted.len());
+        let host = |step: &Step<'_>| match step {
+            Step::Issue(order) => Some(order.names.first().to_string()),
+            _ => None,
+        };
+        steps.iter().filter_map(host).collect()
+    }
+
+    fn silent(dependency: Dependency) -> Failure {
+        Failure::new(Class::Transient, "no connection").with_dependency(dependency)
     }
 
     #[test]
     fn a_silent_ca_is_left_alone_then_probed_by_one_and_taken_back_at_the_first_answer() {
         let mut breakers = Breakers::default();
-        let now = Timestamp::from_second(2_000_000_000).expect("a time");
-        let silent = Failure::new(Class::Transient, "no connection");
-        for _ in 1..TRIPS_AT {
-            breakers.note("ca", Some(&silent), now);
-        }
-        assert_eq!(held_back(&breakers, now), 0, "not yet");
-        breakers.note("ca", Some(&silent), now);
-        assert_eq!(held_back(&breakers, now), 10);
+        let (now, ca) = (start(), silent(Dependency::Ca));
+        fail(&mut breakers, &ca, TRIPS_AT as usize - 1, now);
+        assert_eq!(go(&breakers, now).len(), 10, "not yet");
+        fail(&mut breakers, &ca, 1, now);
+        assert_eq!(go(&breakers, now).len(), 0);
         let later = now + SHORTEST;
-        assert_eq!(held_back(&breakers, later), 9, "one probes");
-        breakers.note("ca", Some(&silent), later);
-        assert_eq!(held_back(&breakers, later + SHORTEST), 10, "the next pause is longer");
-        let fault = Failure::new(Class::HostFault, "wrong answer");
-        breakers.note("ca", Some(&fault), later);
-        assert_eq!(held_back(&breakers, later), 0, "a CA that refuses a host answers");
+        assert_eq!(go(&breakers, later), ["h5.good.example"], "one probes, that did not fail before");
+        fail(&mut breakers, &ca, 1, later);
+        assert_eq!(go(&breakers, later + SHORTEST).len(), 0, "the next pause is longer");
+        fail(&mut breakers, &Failure::new(Class::HostFault, "wrong answer"), 1, later);
+        assert_eq!(go(&breakers, later).len(), 10, "a CA that refuses a host answers");
+    }
+
+    #[test]
+    fn the_name_servers_of_one_zone_hold_up_its_hosts_alone() {
+        let mut breakers = Breakers::default();
+        fail(&mut breakers, &silent(Dependency::Zone("bad.example".to_owned())), 5, start());
+        assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
+        // One that comes through says that they answer.
+        let one = wish("h1.bad.example");
+        breakers.note(&one.id, std::slice::from_ref(&one), None, start());
+        assert_eq!(go(&breakers, start()).len(), 10);
+    }
+
+    #[test]
+    fn a_provider_that_fails_for_one_zone_is_asked_for_the_others() {
+        let (mut breakers, provider) = (Breakers::default(), silent(Dependency::Provider("rfc2136".to_owned())));
+        fail_for(&mut breakers, &hosts()[..5], &provider, 20, start());
+        assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
+        // It fails for another zone, too.
+        fail_for(&mut breakers, &hosts()[5..6], &provider, 1, start());
+        assert_eq!(go(&breakers, start()).len(), 0);
+    }
+
+    #[test]
+    fn what_fails_for_one_host_alone_is_its_own_trouble() {
+        for dependency in [Dependency::Ca, Dependency::Provider("rfc2136".to_owned())] {
+            let mut breakers = Breakers::default();
+            let one = wish("h1.bad.example");
+            fail_for(&mut breakers, std::slice::from_ref(&one), &silent(dependency), 20, start());
+            assert_eq!(go(&breakers, start()).len(), 10);
+        }
+        let mut breakers = Breakers::default();
+        fail(&mut breakers, &Failure::new(Class::Transient, "not decided yet"), 20, start());
+        assert_eq!(go(&breakers, start()).len(), 10, "whoever needs long answers");
+    }
+
+    #[test]
+    fn a_refused_account_is_not_asked_for_by_every_host() {
+        let mut breakers = Breakers::default();
+        let refused = Failure::new(Class::Account, "deactivated").with_dependency(Dependency::Account);
+        fail(&mut breakers, &refused, 3, start());
+        assert_eq!(go(&breakers, start()).len(), 0);
+        breakers.forget("ca");
+        assert_eq!(go(&breakers, start()).len(), 10);
+    }
+
+    #[test]
+    fn renewals_probe_as_well() {
+        let mut breakers = Breakers::default();
+        fail(&mut breakers, &silent(Dependency::Ca), 5, start());
+        let (wanted, day) = (hosts(), SignedDuration::from_hours(24));
+        let held: Vec<Held> = wanted
+            .iter()
+            .map(|w| Held {
+                id: w.id.clone(),
+                tenant: w.tenant.clone(),
+                issuer: w.issuer.clone(),
+                names: w.names.clone(),
+                not_before: start() - day * 80,
+                not_after: start() + day * 10,
+                ari_id: None,
+                window: None,
+            })
+            .collect();
+        let now = start() + SHORTEST;
+        let steps = breakers.hold(plan(&wanted, &held, &Budgets::new(), now), |_| 0, |_| false, now);
+        assert_eq!(steps.iter().filter(|step| matches!(step, Step::Issue(_))).count(), 1);
+        // What an operator asks for goes through.
+        let steps = breakers.hold(plan(&wanted, &held, &Budgets::new(), now), |_| 0, |id| *id == wanted[7].id, now);
+        assert_eq!(steps.iter().filter(|step| matches!(step, Step::Issue(_))).count(), 2);
     }
 
     #[test]
     fn other_issuers_go_on() {
         let mut breakers = Breakers::default();
-        let now = Timestamp::from_second(2_000_000_000).expect("a time");
-        for _ in 0..9 {
-            breakers.note("other", Some(&Failure::new(Class::Transient, "no connection")), now);
+        let other: Vec<Wanted> = hosts().into_iter().map(|w| Wanted { issuer: "other".to_owned(), ..w }).collect();
+        for wish in &other {
+            breakers.note(&wish.id, std::slice::from_ref(wish), Some(&silent(Dependency::Ca)), start());
         }
-        assert_eq!(held_back(&breakers, now), 0);
+        assert_eq!(go(&breakers, start()).len(), 10);
     }
 }

@@ -89,10 +89,20 @@ impl Budget {
 
     /// May an order for these names be placed now?
     pub fn admits(&self, names: &Names, exempt: Exempt, reserve: Reserve, now: Timestamp) -> Result<(), Wait> {
+        self.wait(names, exempt, Some(reserve), now)
+    }
+
+    /// May an order that was counted already be placed now? Only what the CA said holds it up.
+    pub fn admits_counted(&self, names: &Names, exempt: Exempt, now: Timestamp) -> Result<(), Wait> {
+        self.wait(names, exempt, None, now)
+    }
+
+    /// `reserve` is `None` for what was counted already.
+    fn wait(&self, names: &Names, exempt: Exempt, reserve: Option<Reserve>, now: Timestamp) -> Result<(), Wait> {
         let mut longest: Option<Wait> = None;
         let mut hold = |scope: &Scope, rate: Option<Rate>, kept: u32| {
             let told = self.told.get(scope).copied().filter(|t| *t > now);
-            let ours = rate.and_then(|r| self.slot(scope, r, kept, now));
+            let ours = rate.filter(|_| reserve.is_some()).and_then(|r| self.slot(scope, r, kept, now));
             for (until, told) in [(told, true), (ours, false)] {
                 if let Some(until) = until
                     && longest.as_ref().is_none_or(|w| w.until < until)
@@ -101,7 +111,7 @@ impl Budget {
                 }
             }
         };
-        let kept = |rate: Option<Rate>| rate.map_or(0, |r| reserve.kept(r));
+        let kept = |rate: Option<Rate>| rate.zip(reserve).map_or(0, |(rate, reserve)| reserve.kept(rate));
         hold(&Scope::Requests(Endpoint::NewOrder), None, 0);
         if exempt == Exempt::Nothing {
             hold(&Scope::Orders, self.limits.orders, kept(self.limits.orders));
@@ -136,6 +146,24 @@ impl Budget {
         }
         if exempt != Exempt::Ari && self.limits.set.is_some() {
             self.take(Scope::set(names), self.limits.set, now);
+        }
+    }
+
+    /// An order that was counted was refused: the CA does not count it either.
+    pub fn refund(&mut self, names: &Names, exempt: Exempt) {
+        let mut back = |scope: Scope, rate: Option<Rate>| {
+            if let (Some(rate), Some(full_at)) = (rate, self.full_at.get_mut(&scope)) {
+                *full_at -= rate.interval();
+            }
+        };
+        if exempt == Exempt::Nothing {
+            back(Scope::Orders, self.limits.orders);
+            for domain in domains(names) {
+                back(Scope::Domain(domain.to_owned()), self.limits.domain);
+            }
+        }
+        if exempt != Exempt::Ari {
+            back(Scope::set(names), self.limits.set);
         }
     }
 
@@ -356,6 +384,18 @@ mod tests {
         assert!(wait.to_string().contains("example1.com"));
         assert!(budget.admits(&host(2), Exempt::Nothing, Reserve::Ordinary, at(0)).is_ok());
         assert!(budget.admits(&host(1), Exempt::Nothing, Reserve::Ordinary, at(500)).is_ok());
+    }
+
+    #[test]
+    fn an_order_that_was_refused_is_not_counted() {
+        for exempt in [Exempt::Nothing, Exempt::Renewal, Exempt::Ari] {
+            let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+            budget.spend(&host(1), Exempt::Nothing, at(0));
+            let before = budget.clone();
+            budget.spend(&host(1), exempt, at(0));
+            budget.refund(&host(1), exempt);
+            assert_eq!(budget, before, "{exempt:?}");
+        }
     }
 
     #[test]

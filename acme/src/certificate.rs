@@ -8,6 +8,7 @@ use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificat
 
 use crate::key::PrivateKeyPem;
 use crate::names::{DnsName, Names};
+use crate::renewal;
 
 /// A clock may be this far off before a new certificate counts as not yet valid.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
@@ -87,8 +88,9 @@ impl IssuedCertificate {
         self.not_after.duration_since(self.not_before)
     }
 
-    /// May this one take the place of `held`? A working certificate is never replaced by a worse one: one that
-    /// ends sooner, or serves fewer of the names that are still wanted.
+    /// May this one take the place of `held`? A working certificate is never replaced by a worse one: one that ends sooner
+    /// or soon, that clients cannot verify for want of intermediates, or that serves fewer of the names that are still
+    /// wanted.
     pub fn may_replace(&self, held: &Self, wanted: &Names, now: Timestamp) -> Result<(), Unfit> {
         let held_works = held.not_before <= now && now < held.not_after && held.names.cover(wanted);
         if !held_works {
@@ -104,6 +106,20 @@ impl IssuedCertificate {
         // the new one was issued later and is not about to end.
         if self.not_after < held.not_after && self.not_before < held.not_before {
             return Err(Unfit::Worse { held: held.not_after, offered: self.not_after });
+        }
+        let is_urgent = |c: &Self| renewal::is_urgent((c.not_before, c.not_after), now);
+        let is_from_the_same = self.issuer == held.issuer;
+        // Another issuer, or a shorter profile, is an operator's wish; a certificate that ends within what counts as urgent
+        // for the one held is nobody's.
+        let ends_soon = is_from_the_same
+            && self.not_after < held.not_after
+            && self.not_after.duration_since(now) < renewal::floor_of(held.lifetime());
+        if ends_soon || (is_urgent(self) && !is_urgent(held)) {
+            return Err(Unfit::Worse { held: held.not_after, offered: self.not_after });
+        }
+        let intermediates = |c: &Self| chain_of(&c.chain_pem).map_or(0, |chain| chain.len() - 1);
+        if is_from_the_same && intermediates(self) == 0 && intermediates(held) > 0 {
+            return Err(Unfit::Incomplete);
         }
         Ok(())
     }
@@ -217,6 +233,9 @@ pub enum Unfit {
         /// End of the new one.
         offered: Timestamp,
     },
+    /// Without what leads to a root.
+    #[error("the CA left the intermediate certificates out, which it sent with the one held")]
+    Incomplete,
     /// The very one that is held.
     #[error("the certificate is the one already held")]
     Same,

@@ -6,6 +6,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::names::DnsName;
+
 /// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -18,6 +20,47 @@ pub struct Failure {
     pub retry_at: Option<Timestamp>,
     /// The names at fault, where only some of several are.
     pub culprits: Vec<String>,
+    /// What all attempts that need it have to wait for, where it is not the names' fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependency: Option<Dependency>,
+}
+
+/// What an attempt depends on and shares with others: each has a circuit breaker of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dependency {
+    /// The CA: its servers do not answer, or fail.
+    Ca,
+    /// The account at the CA.
+    Account,
+    /// A DNS provider, by its name.
+    Provider(String),
+    /// A DNS provider as far as one zone goes: its name, and the zone's.
+    ProviderOf(String, String),
+    /// The name servers of a zone, by the name of the zone.
+    Zone(String),
+}
+
+fn zone(name: &DnsName) -> &str {
+    let base = name.base();
+    let parent = base.split_once('.').map_or(base, |(_, parent)| parent);
+    if base == name.registered_domain() { base } else { parent }
+}
+
+impl Dependency {
+    /// The name servers that a name depends on, by the zone that it most likely lies in: the parent of a host name, and a
+    /// registered domain itself.
+    pub fn zone_of(name: &DnsName) -> Self {
+        Self::Zone(zone(name).to_owned())
+    }
+
+    /// Does a name depend on it? Names of an issuer with a DNS provider are all proven by it.
+    pub fn is_of(&self, name: &DnsName) -> bool {
+        match self {
+            Self::Ca | Self::Account | Self::Provider(_) => true,
+            Self::Zone(of) | Self::ProviderOf(_, of) => zone(name) == of,
+        }
+    }
 }
 
 /// Kinds of failures, by what helps against them.
@@ -67,12 +110,18 @@ impl Class {
 impl Failure {
     /// A failure of a class.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), retry_at: None, culprits: Vec::new() }
+        Self { class, message: message.into(), retry_at: None, culprits: Vec::new(), dependency: None }
     }
 
     /// Not before this moment.
     pub fn not_before(mut self, at: Timestamp) -> Self {
         self.retry_at = Some(at);
+        self
+    }
+
+    /// All that depends on this has to wait.
+    pub fn with_dependency(mut self, dependency: Dependency) -> Self {
+        self.dependency = Some(dependency);
         self
     }
 
@@ -96,6 +145,10 @@ pub struct Attempts {
     pub not_before: Timestamp,
     /// What the attempts were about: names, solver, issuer. When it changes, all is forgotten and tried at once.
     pub about: String,
+    /// How many names the order had, where several wishes shared it and none of them is known to be at fault: they go on
+    /// sharing. 0: the attempts were this wish's own.
+    #[serde(default)]
+    pub shared: usize,
 }
 
 impl Attempts {
@@ -109,28 +162,40 @@ impl Attempts {
         };
         let wait = back_off(failure.class, failures, roll);
         let not_before = failure.retry_at.unwrap_or(now).max(now + wait);
-        Self { failures, last: failure, at: now, not_before, about: about.to_owned() }
+        Self { failures, last: failure, at: now, not_before, about: about.to_owned(), shared: 0 }
+    }
+
+    /// The same, of an order with so many names that several wishes share.
+    pub fn of_shared(self, names: usize) -> Self {
+        Self { shared: names, ..self }
+    }
+
+    /// The most names that may be in the next order, if it is shared; `None`: as many as before. An order that was refused
+    /// without a culprit is halved until the culprit stands alone; one that met an outage is repeated as it is.
+    pub fn share_at_most(&self) -> Option<usize> {
+        let refused = matches!(self.last.class, Class::HostFault | Class::Policy | Class::Paused | Class::Bug);
+        match self.shared {
+            0 => Some(1),
+            names => refused.then_some((names / 2).max(1)),
+        }
     }
 }
 
 /// How long to wait after the n-th failure in a row.
 ///
-/// A host's fault is tried after 1, 10 and 100 minutes and then daily, as Let's Encrypt's integration guide asks;
-/// what is transient after 1, 2, 5, 10, 30 and 60 seconds with full jitter, then every five minutes.
+/// What the owner of a name or the CA's policy must change is tried after 1, 10 and 100 minutes and then daily, as Let's
+/// Encrypt's integration guide asks; what is transient after 1, 2, 5, 10, 30 and 60 seconds with full jitter, then every
+/// five minutes; what an operator mends (configuration, credentials, the account) after 1, 5 and 15 minutes and then hourly:
+/// it costs the CA little, and is to be seen soon once it is mended.
 pub fn back_off(class: Class, failures: u32, roll: f64) -> SignedDuration {
     let roll = roll.clamp(0.0, 1.0);
+    let step = |steps: &[f64], then: f64| *steps.get(failures.saturating_sub(1) as usize).unwrap_or(&then);
     let seconds = match class {
-        Class::Transient => {
-            let step = [1.0, 2.0, 5.0, 10.0, 30.0, 60.0].get(failures.saturating_sub(1) as usize).unwrap_or(&300.0);
-            step * (0.5 + 0.5 * roll)
-        }
+        Class::Transient => step(&[1.0, 2.0, 5.0, 10.0, 30.0, 60.0], 300.0) * (0.5 + 0.5 * roll),
         Class::RateLimited => 60.0 * (1.0 + roll),
-        Class::HostFault => {
-            let minutes = [1.0, 10.0, 100.0].get(failures.saturating_sub(1) as usize).unwrap_or(&1440.0);
-            minutes * 60.0 * (1.0 + 0.1 * roll)
-        }
-        Class::Account => 3600.0 * (1.0 + 0.1 * roll),
-        Class::Paused | Class::Policy | Class::Config | Class::Bug => 86_400.0 * (1.0 + 0.1 * roll),
+        Class::HostFault | Class::Policy | Class::Bug => step(&[1.0, 10.0, 100.0], 1440.0) * 60.0 * (1.0 + 0.1 * roll),
+        Class::Config | Class::Account => step(&[1.0, 5.0, 15.0], 60.0) * 60.0 * (1.0 + 0.1 * roll),
+        Class::Paused => 86_400.0 * (1.0 + 0.1 * roll),
     };
     SignedDuration::from_secs_f64(seconds)
 }
@@ -144,15 +209,52 @@ mod tests {
     }
 
     #[test]
-    fn a_hosts_fault_is_tried_after_1_10_100_minutes_and_then_daily() {
-        let mut memory: Option<Attempts> = None;
-        let mut waits = Vec::new();
-        for _ in 0..5 {
-            let m = Attempts::after(memory.as_ref(), Failure::new(Class::HostFault, "no"), "a", at(0), 0.0);
-            waits.push(m.not_before.as_second() / 60);
-            memory = Some(m);
+    fn each_class_has_the_waits_of_the_documentation() {
+        let daily = [60, 600, 6000, 86_400, 86_400, 86_400, 86_400, 86_400];
+        let hourly = [60, 300, 900, 3600, 3600, 3600, 3600, 3600];
+        for (class, least, most) in [
+            (Class::HostFault, daily, 110),
+            (Class::Policy, daily, 110),
+            (Class::Bug, daily, 110),
+            (Class::Config, hourly, 110),
+            (Class::Account, hourly, 110),
+            (Class::Paused, [86_400; 8], 110),
+            (Class::RateLimited, [60; 8], 200),
+        ] {
+            for (n, seconds) in least.into_iter().enumerate() {
+                let wait = |roll| back_off(class, n as u32 + 1, roll).as_secs();
+                assert_eq!((wait(0.0), wait(1.0)), (seconds, seconds * most / 100), "{class:?} {n}");
+            }
         }
-        assert_eq!(waits, [1, 10, 100, 1440, 1440]);
+        let transient: Vec<i64> = (1..=8).map(|n| back_off(Class::Transient, n, 1.0).as_secs()).collect();
+        assert_eq!(transient, [1, 2, 5, 10, 30, 60, 300, 300]);
+    }
+
+    #[test]
+    fn a_shared_order_stays_whole_in_an_outage_and_is_halved_where_the_ca_refuses_it() {
+        let shared = |class, names| {
+            Attempts::after(None, Failure::new(class, "no"), "a", at(0), 0.0).of_shared(names).share_at_most()
+        };
+        assert_eq!((shared(Class::Transient, 25), shared(Class::RateLimited, 25)), (None, None));
+        assert_eq!(
+            (shared(Class::Bug, 25), shared(Class::Policy, 3), shared(Class::Bug, 2)),
+            (Some(12), Some(1), Some(1))
+        );
+        assert_eq!(shared(Class::Transient, 0), Some(1), "its own fault");
+    }
+
+    #[test]
+    fn a_name_depends_on_the_servers_of_the_zone_around_it() {
+        for (name, zone) in [
+            ("a.example.org", "example.org"),
+            ("a.b.example.org", "b.example.org"),
+            ("example.org", "example.org"),
+            ("*.example.org", "example.org"),
+            ("*.b.example.org", "example.org"),
+        ] {
+            let name = DnsName::parse(name).expect("a name");
+            assert_eq!(Dependency::zone_of(&name), Dependency::Zone(zone.to_owned()), "{name}");
+        }
     }
 
     #[test]

@@ -118,6 +118,17 @@ pub struct Known {
     pub wanted: BTreeSet<CertificateId>,
 }
 
+/// An order that was counted against the budget and came to no end yet: to take it up again costs nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Underway {
+    /// The certificate it is for.
+    pub id: CertificateId,
+    /// Its names.
+    pub names: Names,
+    /// The CA has it.
+    pub placed: bool,
+}
+
 /// Gives certificates. Dropping the future of [`Issuer::issue`] loses nothing: a repeated call resumes.
 #[async_trait]
 pub trait Issuer: Send + Sync {
@@ -141,6 +152,16 @@ pub trait Issuer: Send + Sync {
     /// could not be removed at the time, orders of long ago that nobody wants any more.
     async fn tidy(&self, _known: &Known, _now: Timestamp) -> Result<(), Failure> {
         Ok(())
+    }
+
+    /// What of its entries could not be used, as sentences for an operator.
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Orders that can be taken up again.
+    fn underway(&self) -> Vec<Underway> {
+        Vec::new()
     }
 
     /// What is left of its limits, as far as they hold orders up; `None` where none does.

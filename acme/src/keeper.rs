@@ -3,13 +3,15 @@
 //! Several keepers over one storage do each thing once: before a certificate is got, its lock is taken and the
 //! storage is looked at again.
 
+mod attempts;
 mod job;
+mod outlook;
 mod pass;
 mod run;
 mod sweep;
 mod wishlist;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 
 use futures::StreamExt;
@@ -23,10 +25,11 @@ use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
 use crate::names::DnsName;
-use crate::plan::{Budgets, Held, Step, Wanted, plan};
-use crate::renewal::{Window, roll};
-use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
+use crate::plan::{Budgets, Held, Obtained, Reason, Step, Wanted};
+use crate::renewal::Window;
+use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, set_aside, write_json};
 
+use attempts::reconsider;
 use job::{Going, Job};
 pub use pass::{Next, Outlook, Pass};
 pub use wishlist::Wishlist;
@@ -69,11 +72,15 @@ struct Shelf {
     unclaimed: BTreeMap<String, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
     breakers: Breakers,
-    /// What an operator wants anew, whatever is held.
-    forced: BTreeSet<CertificateId>,
+    /// What an operator wants anew, whatever is held; `true`: it was not tried since he asked.
+    forced: BTreeMap<CertificateId, bool>,
+    /// When certificates were got by this program, and why.
+    obtained: HashMap<CertificateId, Obtained>,
     /// No renewal window is asked for before, where the last answer was none.
     windowless: BTreeMap<CertificateId, Timestamp>,
     tidied: Option<Timestamp>,
+    /// What could not be used of what is stored.
+    troubles: Vec<String>,
 }
 
 impl Keeper {
@@ -122,6 +129,7 @@ impl Keeper {
         self.write(|shelf| {
             let of = |a: &&mut Attempts| a.about.strip_prefix(&name).is_some_and(|rest| rest.starts_with(' '));
             shelf.attempts.values_mut().filter(of).for_each(reconsider);
+            shelf.breakers.forget(&name);
         });
         self.nudge.send_modify(|n| *n += 1);
     }
@@ -174,11 +182,8 @@ impl Keeper {
     /// Gets a new certificate for a wish now, whatever is held; once.
     pub fn renew(&self, id: &CertificateId) {
         self.write(|shelf| {
-            shelf.forced.insert(id.clone());
-            // An operator who asks has changed something.
-            if let Some(attempts) = shelf.attempts.get_mut(id) {
-                attempts.not_before = attempts.at;
-            }
+            // An operator who asks has changed something: it is tried at once, and if it fails as often as any other.
+            shelf.forced.insert(id.clone(), true);
         });
         self.nudge.send_modify(|n| *n += 1);
     }
@@ -228,6 +233,12 @@ impl Keeper {
         self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.limits()?))).collect()
     }
 
+    /// What of everything that is stored could not be used, as sentences for an operator.
+    pub fn troubles(&self) -> Vec<String> {
+        let of_issuers = self.issuers().into_iter().flat_map(|issuer| issuer.troubles());
+        of_issuers.chain(self.read(|shelf| shelf.troubles.clone())).collect()
+    }
+
     /// The last failure for a wish, if the last attempt failed.
     pub fn last_failure(&self, id: &CertificateId) -> Option<Attempts> {
         self.read(|shelf| shelf.attempts.get(id).cloned())
@@ -246,6 +257,7 @@ impl Keeper {
             shelf.windowless.remove(id);
             shelf.windows.remove(id);
             shelf.attempts.remove(id);
+            shelf.obtained.remove(id);
             shelf.held.remove(id).is_some()
         });
         Ok(())
@@ -256,8 +268,8 @@ impl Keeper {
         self.poll_windows(now).await;
         let wanted = self.with_holds(wanted, now);
         let held = self.held();
-        let budgets = self.budgets();
-        let steps = plan(&wanted, &held, &budgets, now);
+        let (budgets, progress) = (self.budgets(), self.progress());
+        let steps = self.decide(&wanted, &held, &progress, &budgets, now);
         let mut pass = Pass::default();
         let mut jobs = VecDeque::new();
         for step in &steps {
@@ -285,16 +297,10 @@ impl Keeper {
         // What is true now, after all that.
         let wanted = self.with_holds(&wanted, now);
         let held = self.held();
-        pass.outlook = self.outlook(&plan(&wanted, &held, &self.budgets(), now), now);
+        let (budgets, progress) = (self.budgets(), self.progress());
+        pass.outlook = self.outlook(&self.decide(&wanted, &held, &progress, &budgets, now), now);
         pass.next = self.next(&pass.outlook, now);
         pass
-    }
-
-    /// When something is due next.
-    fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
-        let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
-        let steps = outlook.iter().map(|o| o.at).min();
-        [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + LONGEST_SLEEP))
     }
 
     /// Once at the start, and now and then: what earlier attempts left behind is taken away.
@@ -319,8 +325,7 @@ impl Keeper {
     /// Gets one certificate and notes how that went.
     async fn carry_out(&self, job: Job, now: Timestamp) -> (CertificateId, Result<bool, Failure>) {
         let result = self.get(&job, now).await;
-        let issuer = &job.serves[0].issuer;
-        self.write(|shelf| shelf.breakers.note(issuer, result.as_ref().err(), now));
+        self.write(|shelf| shelf.breakers.note(&job.id, &job.serves, result.as_ref().err(), now));
         if let Err(failure) = &result {
             tracing::warn!(id = %job.id, class = failure.class.as_str(), %failure, "no certificate");
             self.remember(&job, failure, now).await;
@@ -337,7 +342,16 @@ impl Keeper {
         })?;
         let key = Key::new(Kind::Certificate, order.id.as_str());
         let _lock = self.storage.lock(&key).await.map_err(|e| of_storage(&e))?;
-        let stored = read_json::<Stored>(&*self.storage, &key).await.map_err(|e| of_storage(&e))?;
+        let stored = match read_json::<Stored>(&*self.storage, &key).await {
+            Ok(stored) => stored,
+            // It is made anew; what cannot be read is of no use to anybody.
+            Err(error @ (StorageError::Damaged { .. } | StorageError::Unreadable { .. })) => {
+                let text = set_aside(&*self.storage, &key, &error).await;
+                self.write(|shelf| shelf.troubles.push(text));
+                None
+            }
+            Err(error) => return Err(of_storage(&error)),
+        };
         let ours = self.read(|s| s.held.get(&order.id).cloned());
         if let Some((stored, _)) = &stored
             && ours.as_ref().is_none_or(|o| o.certificate.serial != stored.certificate.serial)
@@ -358,15 +372,21 @@ impl Keeper {
             failures: self.read(|s| s.attempts.get(&wish.id).map_or(0, |a| a.failures)),
             now,
         };
+        if order.reason == Reason::Revoked {
+            let notice = self.notice(&order.id).unwrap_or_default();
+            tracing::info!(id = %order.id, notice, "the CA's renewal window is over: a new certificate is got");
+        }
         let mut certificate = issuer.issue(&request).await?;
         if certificate.names == order.names {
             // One copy of them: plans compare both.
             certificate.names = order.names.clone();
         }
-        if let Some((held, _)) = &stored {
-            certificate
-                .may_replace(&held.certificate, &order.names, now)
-                .map_err(|e| Failure::new(Class::Bug, format!("{}: not taken, since {e}", wish.issuer)))?;
+        if let Some((held, _)) = &stored
+            && let Err(unfit) = certificate.may_replace(&held.certificate, &order.names, now)
+        {
+            // The next attempt is a new order: this one would give the same certificate again.
+            issuer.abandon(&order.id).await?;
+            return Err(Failure::new(Class::Bug, format!("{}: not taken, since {unfit}", wish.issuer)));
         }
         let made = Stored { id: order.id.clone(), tenant: wish.tenant.clone(), certificate };
         write_json(&*self.storage, &key, &made, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
@@ -379,8 +399,10 @@ impl Keeper {
                 self.remove_quietly(Kind::Attempts, &wish.id).await;
             }
         }
+        let obtained = Obtained { at: now, at_the_cas_wish: order.reason == Reason::Revoked };
         self.change(&order.id, |shelf| {
             shelf.windows.remove(&order.id);
+            shelf.obtained.insert(order.id.clone(), obtained);
             for wish in &order.serves {
                 shelf.attempts.remove(&wish.id);
                 shelf.forced.remove(&wish.id);
@@ -389,47 +411,6 @@ impl Keeper {
             true
         });
         Ok(true)
-    }
-
-    /// Notes a failure against the wishes at fault; those that only shared the order go on at once, without them.
-    async fn remember(&self, order: &Job, failure: &Failure, now: Timestamp) {
-        let at_fault = |w: &Wanted| {
-            failure.culprits.is_empty() || w.names.iter().any(|n| failure.culprits.iter().any(|c| c == n.as_str()))
-        };
-        for wish in order.serves.iter().filter(|w| at_fault(w)) {
-            let previous = self.read(|s| s.attempts.get(&wish.id).cloned());
-            let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
-            let spread = roll(&format!("{}{count}", wish.id), 2);
-            let attempts = Attempts::after(previous.as_ref(), failure.clone(), &about(wish), now, spread);
-            let key = Key::new(Kind::Attempts, wish.id.as_str());
-            let entry = (&wish.id, &attempts);
-            if let Err(error) = write_json(&*self.storage, &key, &entry, &Expect::Anything).await {
-                tracing::warn!(id = %wish.id, %error, "a failed attempt could not be written");
-            }
-            self.write(|s| s.attempts.insert(wish.id.clone(), attempts));
-        }
-    }
-
-    /// The wishes, held off where attempts failed. What changed since is tried at once.
-    fn with_holds<'a>(&self, wanted: impl IntoIterator<Item = &'a Wanted>, now: Timestamp) -> Vec<Wanted> {
-        self.read(|shelf| {
-            let hold = |w: &Wanted| {
-                let attempts = shelf.attempts.get(&w.id).filter(|a| a.about == about(w))?;
-                (attempts.not_before > now).then(|| (attempts.not_before, attempts.last.message.clone()))
-            };
-            let mut wanted: Vec<Wanted> = wanted
-                .into_iter()
-                .map(|w| Wanted {
-                    hold: hold(w).max(w.hold.clone().filter(|h| h.0 > now)),
-                    // Who failed is tried alone, so that it cannot pull others down.
-                    may_share: w.may_share && !shelf.attempts.contains_key(&w.id),
-                    renew_now: w.renew_now || shelf.forced.contains(&w.id),
-                    ..w.clone()
-                })
-                .collect();
-            shelf.breakers.hold(&mut wanted, |id| shelf.held.contains_key(id), now);
-            wanted
-        })
     }
 
     fn held(&self) -> Vec<Held> {
@@ -442,43 +423,10 @@ impl Keeper {
                 not_before: s.certificate.not_before,
                 not_after: s.certificate.not_after,
                 ari_id: s.certificate.ari_id.clone(),
-                window: shelf.windows.get(&s.id).cloned(),
+                window: shelf.windows.get(&s.id).filter(|w| !w.untrusted).cloned(),
             };
             shelf.held.values().map(entry).collect()
         })
-    }
-
-    fn outlook(&self, steps: &[Step<'_>], now: Timestamp) -> Vec<Outlook> {
-        let last_error = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).map(|a| a.last.message.clone()));
-        let line = |w: &Wanted, expires: Option<Timestamp>, next: Next, at: Timestamp| Outlook {
-            id: w.id.clone(),
-            tenant: w.tenant.clone(),
-            names: w.names.clone(),
-            issuer: w.issuer.clone(),
-            expires,
-            next,
-            at,
-            last_error: last_error(w),
-        };
-        let mut lines = Vec::with_capacity(steps.len());
-        for step in steps {
-            match step {
-                Step::Issue(order) => {
-                    let reason = order.reason;
-                    let expires = order.replaces.filter(|h| h.not_after > now).map(|h| h.not_after);
-                    lines.extend(order.serves.iter().map(|w| line(w, expires, Next::Issue(reason), now)));
-                }
-                Step::Wait { wanted, until, because, served } => {
-                    lines.push(line(wanted, served.map(|h| h.not_after), Next::Wait(because.clone()), *until));
-                }
-                Step::Keep { wanted, held, until } => {
-                    lines.push(line(wanted, Some(held.not_after), Next::Renew, *until));
-                }
-                Step::Retire(_) => {}
-            }
-        }
-        lines.sort_by(|a, b| a.id.cmp(&b.id));
-        lines
     }
 
     /// Asks the CAs when they want renewals. Without an answer the window known, or two thirds of a life, counts.
@@ -508,7 +456,15 @@ impl Keeper {
         let mut asked = futures::stream::iter(asked).buffer_unordered(ARI_AT_ONCE);
         let mut moved = false;
         while let Some(answer) = asked.next().await {
-            let Some((id, previous, window)) = answer else { continue };
+            let Some((id, previous, mut window)) = answer else { continue };
+            let obtained =
+                self.read(|s| s.obtained.get(&id).map(|o| o.at).or(Some(s.held.get(&id)?.certificate.not_before)));
+            window.weigh(previous.as_ref(), obtained.unwrap_or(Timestamp::MIN), now);
+            if window.untrusted != previous.as_ref().is_some_and(|p| p.untrusted)
+                && let Some(notice) = window.notice()
+            {
+                tracing::warn!(%id, notice, "the CA's renewal window is not followed");
+            }
             let key = Key::new(Kind::Renewal, id.as_str());
             if let Err(error) = write_json(&*self.storage, &key, &window, &Expect::Anything).await {
                 tracing::warn!(%id, %error, "a renewal window could not be written");
@@ -554,22 +510,10 @@ impl Keeper {
     }
 }
 
-/// What attempts for a wish are about; when it changes, they are forgotten.
-fn about(wish: &Wanted) -> String {
-    format!("{} {}", wish.issuer, wish.names.to_strings().join(","))
-}
-
-/// What failed for a setting is tried once more when the issuer is set up anew: the setting may be another one.
-fn reconsider(attempts: &mut Attempts) {
-    if matches!(attempts.last.class, Class::Config | Class::Account) {
-        attempts.not_before = attempts.at;
-    }
-}
-
 async fn readable<T: serde::de::DeserializeOwned>(storage: &dyn Storage, key: &Key) -> Result<Option<T>, StorageError> {
     match read_json::<T>(storage, key).await {
         Ok(found) => Ok(found.map(|(value, _)| value)),
-        Err(error @ (StorageError::Damaged { .. } | StorageError::Open { .. })) => {
+        Err(error) if error.is_of_the_entry() => {
             tracing::error!(%error, "left out");
             Ok(None)
         }

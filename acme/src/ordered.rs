@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::budget::Budget;
 use crate::certificate::IssuedCertificate;
 use crate::failure::{Class, Failure};
-use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
+use crate::issuer::{CertificateId, IssueRequest, Issuer, Known, Underway};
 use crate::renewal::Window;
 
 /// An ordered list of issuers, and one for trials.
@@ -90,6 +90,14 @@ impl Issuer for Ordered {
             issuer.tidy(known, now).await?;
         }
         Ok(())
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        self.first().troubles()
+    }
+
+    fn underway(&self) -> Vec<Underway> {
+        self.issuers.iter().flat_map(|issuer| issuer.underway()).collect()
     }
 
     fn budget(&self) -> Option<Budget> {

@@ -4,7 +4,8 @@
 //! out comes one step for each. Every replica comes to the same plan.
 
 use std::cell::{Cell, OnceCell};
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -13,6 +14,11 @@ use crate::budget::{Budget, Exempt, Reserve, Scope};
 use crate::issuer::CertificateId;
 use crate::names::Names;
 use crate::renewal::{self, Window};
+
+mod progress;
+
+use progress::Groups;
+pub use progress::{Obtained, Progress};
 
 /// A certificate somebody wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,8 +148,19 @@ impl Reason {
     }
 }
 
-/// Decides.
+/// Decides, with nothing on its way.
 pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: Timestamp) -> Vec<Step<'a>> {
+    plan_with(wanted, held, &Progress::default(), budgets, now)
+}
+
+/// Decides.
+pub fn plan_with<'a>(
+    wanted: &'a [Wanted],
+    held: &'a [Held],
+    progress: &Progress,
+    budgets: &Budgets,
+    now: Timestamp,
+) -> Vec<Step<'a>> {
     let shelf = Shelf::of(held);
     let mut used = vec![false; held.len()];
     let mut keep = Vec::with_capacity(wanted.len());
@@ -158,7 +175,7 @@ pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: 
         };
         used[index] = true;
         let have = &held[index];
-        match due_now(wish, have, now) {
+        match due_now(wish, have, progress.obtained.get(&have.id), now) {
             Err(until) => keep.push(Step::Keep { wanted: wish, held: have, until }),
             Ok(reason) => match renewing.get(&index) {
                 // Several that share a certificate renew it together.
@@ -184,7 +201,7 @@ pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: 
             due[at].names = due[at].names.union(&wanted.names);
         }
     }
-    due.extend(pack(missing, budgets, now));
+    due.extend(pack(missing, progress, budgets, now));
     due.sort_by(|a, b| a.rank().cmp(&b.rank()));
     let due = in_turn(due);
 
@@ -192,7 +209,7 @@ pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: 
     let mut steps = Vec::with_capacity(wanted.len());
     let mut waits = Vec::new();
     for candidate in due {
-        match candidate.admit(&mut budgets, now) {
+        match candidate.admit(progress, &mut budgets, now) {
             Ok(order) => steps.push(Step::Issue(Box::new(order))),
             Err(wait) => waits.extend(wait),
         }
@@ -204,12 +221,38 @@ pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: 
 }
 
 /// Is a held certificate to be renewed now, or when? `Err` holds the moment.
-fn due_now(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timestamp> {
+fn due_now(wish: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timestamp) -> Result<Reason, Timestamp> {
+    // A clock that was set back since says nothing about when that was.
+    let obtained = obtained.filter(|obtained| obtained.at <= now);
+    let due = due_by_itself(wish, have, now).and_then(|reason| match rest(have, reason, obtained) {
+        Some(until) if until > now => Err(until),
+        _ => Ok(reason),
+    });
+    match (wish.renew_now, due) {
+        // What is more urgent stays so.
+        (true, due) => Ok(due.map_or(Reason::Forced, |reason| reason.min(Reason::Forced))),
+        (false, due) => due,
+    }
+}
+
+/// Until when a certificate that was just got is not renewed: whatever says that it should be, a window of the CA or a clock
+/// that is wrong, would say so of the next one, and a renewal would follow the other. A window that moves into the past
+/// later is another matter, unless that was the reason the last time.
+fn rest(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Timestamp> {
+    let obtained = obtained?;
+    match reason {
+        Reason::Changed => return None,
+        Reason::Revoked if !obtained.at_the_cas_wish => return None,
+        _ => {}
+    }
+    let life = have.not_after.duration_since(have.not_before);
+    let left = have.not_after.duration_since(obtained.at);
+    Some(obtained.at + (life / 8).min(left / 2).clamp(SignedDuration::ZERO, SignedDuration::from_hours(24)))
+}
+
+fn due_by_itself(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timestamp> {
     let life = (have.not_before, have.not_after);
     let window = have.window.as_ref().filter(|w| have.ari_id.as_deref() == Some(&w.of));
-    if wish.renew_now {
-        return Ok(Reason::Forced);
-    }
     if window.is_some_and(|w| w.is_over(now)) {
         // Over although the certificate would live on: the CA moved it, or we were away.
         return Ok(Reason::Revoked);
@@ -305,8 +348,18 @@ impl<'a> Candidate<'a> {
         Self { names: wish.names.clone(), serves: vec![wish], replaces: Some(have), reason }
     }
 
-    fn rank(&self) -> (Reason, Option<Timestamp>, &CertificateId) {
-        (self.reason, self.replaces.map(|h| h.not_after), &self.serves[0].id)
+    /// Of those without a certificate the orders that serve most of them come first: they make most of a budget.
+    fn rank(&self) -> (Reason, Reverse<usize>, Option<Timestamp>, &CertificateId) {
+        let serves = if self.reason == Reason::Missing { self.serves.len() } else { 0 };
+        (self.reason, Reverse(serves), self.replaces.map(|h| h.not_after), &self.serves[0].id)
+    }
+
+    fn id(&self) -> CertificateId {
+        match (&self.replaces, self.serves.as_slice()) {
+            (Some(h), _) if h.names == self.names => h.id.clone(),
+            (_, [one]) => one.id.clone(),
+            (_, several) => CertificateId::of(&several[0].tenant, &self.names),
+        }
     }
 
     fn exempt(&self, now: Timestamp) -> Exempt {
@@ -322,7 +375,7 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    fn admit(self, budgets: &mut Budgets, now: Timestamp) -> Result<Order<'a>, Vec<Step<'a>>> {
+    fn admit(self, progress: &Progress, budgets: &mut Budgets, now: Timestamp) -> Result<Order<'a>, Vec<Step<'a>>> {
         let exempt = self.exempt(now);
         let served = self.replaces.filter(|h| h.not_after > now);
         let wait = |until: Timestamp, because: &str| {
@@ -333,22 +386,24 @@ impl<'a> Candidate<'a> {
                 .collect::<Vec<_>>()
         };
         let hold = self.serves.iter().filter_map(|w| w.hold.as_ref()).filter(|h| h.0 > now).max_by_key(|h| h.0);
-        if let Some((until, because)) = hold
-            && self.reason != Reason::Forced
-        {
+        if let Some((until, because)) = hold {
             return Err(wait(*until, because));
         }
-        if let Some(budget) = budgets.get_mut(&self.serves[0].issuer) {
-            if let Err(w) = budget.admits(&self.names, exempt, self.reason.reserve(), now) {
+        let (id, issuer) = (self.id(), &self.serves[0].issuer);
+        let underway = progress.underway(issuer, &id).filter(|order| order.names == self.names);
+        if let Some(budget) = budgets.get_mut(issuer) {
+            let admitted = match underway {
+                None => budget.admits(&self.names, exempt, self.reason.reserve(), now),
+                Some(order) if order.placed => Ok(()),
+                Some(_) => budget.admits_counted(&self.names, exempt, now),
+            };
+            if let Err(w) = admitted {
                 return Err(wait(w.until, &w.to_string()));
             }
-            budget.spend(&self.names, exempt, now);
+            if underway.is_none() {
+                budget.spend(&self.names, exempt, now);
+            }
         }
-        let id = match (&self.replaces, self.serves.as_slice()) {
-            (Some(h), _) if h.names == self.names => h.id.clone(),
-            (_, [one]) => one.id.clone(),
-            (_, several) => CertificateId::of(&several[0].tenant, &self.names),
-        };
         Ok(Order { id, names: self.names, serves: self.serves, replaces: self.replaces, reason: self.reason, exempt })
     }
 }
@@ -372,9 +427,10 @@ fn in_turn(due: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
 
 /// Makes orders of wishes without a certificate: one each while the budget lasts, else packed: names of one
 /// tenant and issuer, by registered domain first, as many as the CA takes in one certificate.
-fn pack<'a>(missing: Vec<&'a Wanted>, budgets: &Budgets, now: Timestamp) -> Vec<Candidate<'a>> {
-    let single =
-        |w: &'a Wanted| Candidate { names: w.names.clone(), serves: vec![w], replaces: None, reason: Reason::Missing };
+/// An order that several share and that is on its way comes before all that.
+fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, now: Timestamp) -> Vec<Candidate<'a>> {
+    let of = |names: Names, serves| Candidate { names, serves, replaces: None, reason: Reason::Missing };
+    let single = |w: &'a Wanted| of(w.names.clone(), vec![w]);
     let mut by_issuer: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
     for wish in missing {
         by_issuer.entry(&wish.issuer).or_default().push(wish);
@@ -386,11 +442,30 @@ fn pack<'a>(missing: Vec<&'a Wanted>, budgets: &Budgets, now: Timestamp) -> Vec<
             continue;
         };
         let packable = |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
-        let (share, alone): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|w| packable(w));
-        candidates.extend(alone.into_iter().map(single));
-        let all_fit = share.len() <= budget.ordinary(&Scope::Orders, now);
-        let mut groups: BTreeMap<(&str, &str), Vec<&'a Wanted>> = BTreeMap::new();
+        let (mut share, alone): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|w| packable(w));
+        if let Some(orders) = progress.underway.get(issuer).filter(|orders| !orders.is_empty()) {
+            let members = Groups::of(orders).members(share.iter().copied(), progress);
+            let mut taken = HashSet::new();
+            for (order, members) in orders.values().zip(members) {
+                let is_free = members.iter().all(|w| !taken.contains(&w.id));
+                if members.len() > 1 && is_free && Groups::is_whole(order, &members) {
+                    taken.extend(members.iter().map(|w| w.id.clone()));
+                    candidates.push(of(order.names.clone(), members));
+                }
+            }
+            share.retain(|w| !taken.contains(&w.id));
+        }
+        // Those that stand alone need their part of the budget as well.
         let mut per_domain: HashMap<&str, usize> = HashMap::new();
+        let due_alone = alone.iter().filter(|w| w.hold.as_ref().is_none_or(|h| h.0 <= now));
+        let mut count = share.len();
+        for wish in due_alone {
+            count += 1;
+            *per_domain.entry(wish.names.first().registered_domain()).or_default() += 1;
+        }
+        candidates.extend(alone.into_iter().map(single));
+        let all_fit = count <= budget.ordinary(&Scope::Orders, now);
+        let mut groups: BTreeMap<(&str, &str), Vec<&'a Wanted>> = BTreeMap::new();
         for wish in share {
             let domain = wish.names.first().registered_domain();
             *per_domain.entry(domain).or_default() += 1;
@@ -403,34 +478,34 @@ fn pack<'a>(missing: Vec<&'a Wanted>, budgets: &Budgets, now: Timestamp) -> Vec<
             match (domain_fits, all_fit) {
                 (true, true) => candidates.extend(group.into_iter().map(single)),
                 (_, false) => scarce.entry(tenant).or_default().extend(group),
-                (false, true) => candidates.extend(packs(group, budget.limits.names)),
+                (false, true) => candidates.extend(packs(group, budget.limits.names, progress)),
             }
         }
         for group in scarce.into_values() {
-            candidates.extend(packs(group, budget.limits.names));
+            candidates.extend(packs(group, budget.limits.names, progress));
         }
     }
     candidates
 }
 
 /// Fills certificates one after the other.
-fn packs(group: Vec<&Wanted>, most: usize) -> Vec<Candidate<'_>> {
-    let mut packs: Vec<Candidate<'_>> = Vec::new();
+fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Candidate<'a>> {
+    let mut packs: Vec<(usize, Candidate<'a>)> = Vec::new();
     for wish in group {
+        let most = progress.share_at_most.get(&wish.id).map_or(most, |own| most.min(*own));
         match packs.last_mut() {
-            Some(pack) if pack.names.count() + wish.names.count() <= most => {
+            Some((full, pack)) if pack.names.count() + wish.names.count() <= most.min(*full) => {
                 pack.names = pack.names.union(&wish.names);
                 pack.serves.push(wish);
+                *full = most.min(*full);
             }
-            _ => packs.push(Candidate {
-                names: wish.names.clone(),
-                serves: vec![wish],
-                replaces: None,
-                reason: Reason::Missing,
-            }),
+            _ => {
+                let (names, serves) = (wish.names.clone(), vec![wish]);
+                packs.push((most, Candidate { names, serves, replaces: None, reason: Reason::Missing }));
+            }
         }
     }
-    packs
+    packs.into_iter().map(|(_, pack)| pack).collect()
 }
 
 #[cfg(test)]

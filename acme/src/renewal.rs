@@ -27,6 +27,9 @@ pub struct Window {
     pub selected: Timestamp,
     /// When to ask again.
     pub poll_at: Timestamp,
+    /// It was over when the certificate was new, and is still: the CA is mistaken, or our clock is. It is not followed.
+    #[serde(default)]
+    pub untrusted: bool,
 }
 
 impl Window {
@@ -58,7 +61,31 @@ impl Window {
         let asked = retry_after.unwrap_or(HOUR * 6).clamp(most.min(HOUR), most);
         let poll_at = now + asked + SignedDuration::from_secs_f64(asked.as_secs_f64() * 0.1 * roll(of, 1));
         let explanation = explanation.map(|e| e.chars().filter(|c| !c.is_control()).take(500).collect());
-        Ok(Self { of: of.to_owned(), start, end, explanation, selected, poll_at })
+        Ok(Self { of: of.to_owned(), start, end, explanation, selected, poll_at, untrusted: false })
+    }
+
+    /// Decides whether to follow it, by what was known before and when the certificate was got. A window that moves into the
+    /// past is the CA's wish; one that was over before anybody could follow it would be the same for the next certificate,
+    /// and one renewal would follow the other.
+    pub fn weigh(&mut self, previous: Option<&Self>, obtained: Timestamp, now: Timestamp) {
+        let was = match previous.filter(|p| p.of == self.of) {
+            Some(previous) => previous.untrusted,
+            None => now < obtained + DAY,
+        };
+        self.untrusted = was && self.is_over(now);
+    }
+
+    /// What there is to tell of it, beside when it is.
+    pub fn notice(&self) -> Option<String> {
+        let explained = self.explanation.as_ref().map(|url| format!("the CA explains it at {url}"));
+        if !self.untrusted {
+            return explained;
+        }
+        let text = format!(
+            "the CA asks to renew it before {}, which was over when it was new: not followed; is the clock right?",
+            self.end
+        );
+        Some(explained.map_or(text.clone(), |explained| format!("{text} {explained}")))
     }
 
     /// Is the window in the past, as it is when the certificate is, or will be, revoked?
@@ -114,7 +141,7 @@ pub fn is_urgent(life: (Timestamp, Timestamp), now: Timestamp) -> bool {
 }
 
 /// The emergency floor: a twentieth of its life, at least a day; for short lives a quarter.
-fn floor_of(lifetime: SignedDuration) -> SignedDuration {
+pub(crate) fn floor_of(lifetime: SignedDuration) -> SignedDuration {
     if lifetime < DAY * 10 { lifetime / 4 } else { (lifetime / 20).max(DAY) }
 }
 

@@ -2,7 +2,7 @@
 //! windows at will, orders given back to who asks twice. It checks every signature and nonce; challenges count as met.
 //! It speaks plain HTTP on loopback.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,51 +23,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
+mod behaviour;
+
+pub use behaviour::{Behaviour, Counts, Refusal};
+
 const BODY_LIMIT: usize = 1 << 20;
-
-/// How it behaves from now on.
-#[derive(Clone, Debug, Default)]
-pub struct Behaviour {
-    /// Percent of good nonces it refuses.
-    pub bad_nonces: u64,
-    /// So many of the next signed requests get a page of HTML with status 502.
-    pub html_errors: u32,
-    /// New orders are refused with this text and these seconds.
-    pub limit: Option<(String, u32)>,
-    /// Signed requests are answered 503, with these seconds to wait.
-    pub busy: Option<u32>,
-    /// Finalizing takes so many polls, with this `Retry-After` in seconds.
-    pub processing: (u32, Option<u32>),
-    /// The renewal window of every certificate, and why.
-    pub window: Option<(Timestamp, Timestamp, Option<String>)>,
-    /// Lifetime of certificates.
-    pub life: Option<SignedDuration>,
-    /// Its clock is this far ahead.
-    pub ahead: SignedDuration,
-    /// It issues for another name than asked.
-    pub wrong_name: bool,
-    /// Validation fails for these names.
-    pub failing: HashSet<String>,
-    /// Authorizations are about this name, whatever was ordered.
-    pub foreign: Option<String>,
-}
-
-/// What it counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Orders made; one given back to who asked twice is not another one.
-    pub orders: BTreeMap<String, usize>,
-    /// Certificates issued.
-    pub certificates: BTreeMap<String, usize>,
-    /// Accounts made.
-    pub accounts: usize,
-    /// New-nonce requests.
-    pub nonces: usize,
-    /// Requests answered 503.
-    pub busy: usize,
-    /// Challenges that it was told to look at.
-    pub challenges: usize,
-}
 
 /// The public key of an account (RFC 7518, 6.2 and 6.3).
 #[derive(Clone, PartialEq, Eq)]
@@ -328,6 +288,10 @@ impl State {
         }
         let payload = BASE64.decode(part("payload")?)?;
         let payload: Value = if payload.is_empty() { json!(null) } else { serde_json::from_slice(&payload)? };
+        if self.behaviour.deactivated && account.is_some() {
+            self.counts.asked += usize::from(path == "/new-order");
+            return Ok(problem(403, "unauthorized", "Account is not valid, has status \"deactivated\""));
+        }
         self.resource(path, account, &key, &payload)
     }
 
@@ -346,7 +310,20 @@ impl State {
             ["revoke"] => Ok(reply(StatusCode::OK, &json!(null))),
             ["new-order"] => self.new_order(account, payload),
             ["order", id] => self.order(account, number(id)?, false),
-            ["authz", id, index] => self.authorization(number(id)?, number(index)?),
+            ["authz", ..] if self.behaviour.lost_authorizations > 0 => {
+                self.behaviour.lost_authorizations -= 1;
+                Ok(problem(404, "malformed", "no such authorization"))
+            }
+            ["authz", id, index] => {
+                let (id, index) = (number(id)?, number(index)?);
+                if payload["status"] == "deactivated" {
+                    let order = self.orders.get_mut(id).context("no such order")?;
+                    let name = order.names.get(index).context("no such authorization")?.clone();
+                    order.failed = true;
+                    self.counts.deactivated.insert(name);
+                }
+                self.authorization(id, index)
+            }
             ["challenge", id, index] => {
                 let (id, index) = (number(id)?, number(index)?);
                 let failing = self.behaviour.failing.clone();
@@ -390,12 +367,27 @@ impl State {
         if let Some((detail, seconds)) = &self.behaviour.limit {
             return Ok(with(problem(429, "rateLimited", detail), "retry-after", &seconds.to_string()));
         }
+        self.counts.asked += 1;
         let names: Vec<String> = payload["identifiers"]
             .as_array()
             .context("identifiers")?
             .iter()
             .filter_map(|i| i["value"].as_str().map(str::to_owned))
             .collect();
+        if let Some(refusal) = names.iter().find_map(|name| self.behaviour.refusing.get(name)) {
+            let Refusal { status, kind, detail, subproblems, retry_after } = refusal;
+            let kind = format!("urn:ietf:params:acme:error:{kind}");
+            let subs = subproblems
+                .iter()
+                .map(|name| json!({ "type": kind, "detail": detail, "identifier": { "type": "dns", "value": name } }));
+            let body = json!({ "type": kind, "detail": detail, "status": status,
+                               "subproblems": subs.collect::<Vec<_>>() });
+            let answer = reply(StatusCode::from_u16(*status)?, &body);
+            return Ok(match retry_after {
+                Some(seconds) => with(answer, "retry-after", &seconds.to_string()),
+                None => answer,
+            });
+        }
         let replaces = payload["replaces"].as_str().map(str::to_owned);
         if let Some(replaces) = &replaces {
             // RFC 9773, 5: as long as an order that says so is not lost, no other one may.
@@ -435,6 +427,7 @@ impl State {
                 wait = self.behaviour.processing.1;
                 "processing"
             }
+            None if order.names.iter().any(|name| self.behaviour.stuck.contains(name)) => "pending",
             None if order.accepted.len() == order.names.len() => "ready",
             None => "pending",
         };
@@ -465,6 +458,7 @@ impl State {
         let status = match (order.accepted.contains(&index), self.behaviour.failing.contains(name)) {
             (false, _) => "pending",
             (true, true) => "invalid",
+            (true, false) if self.behaviour.stuck.contains(name) => "pending",
             (true, false) => "valid",
         };
         let name = self.behaviour.foreign.as_ref().unwrap_or(name);
@@ -507,6 +501,10 @@ impl State {
 
     fn finalize(&mut self, account: usize, id: usize, payload: &Value) -> Result<Answer> {
         let behaviour = self.behaviour.clone();
+        if behaviour.failing_finalizes > 0 {
+            self.behaviour.failing_finalizes -= 1;
+            return Ok(problem(503, "serverInternal", "come back later"));
+        }
         let order = self.orders.get(id).context("no such order")?;
         ensure!(order.finalized.is_none() && order.accepted.len() == order.names.len(), Kind("orderNotReady"));
         let der = BASE64.decode(payload["csr"].as_str().context("csr")?)?;
@@ -532,7 +530,7 @@ impl State {
         csr.params.serial_number = Some(SerialNumber::from(1000 + id as u64));
         csr.params.use_authority_key_identifier_extension = true;
         let leaf = csr.signed_by(&self.issuer)?.pem();
-        let chain = format!("{leaf}{}", self.ca_pem);
+        let chain = if behaviour.leaf_only { leaf } else { format!("{leaf}{}", self.ca_pem) };
         let order = self.orders.get_mut(id).context("no such order")?;
         order.chain = Some(chain);
         order.finalized = Some(behaviour.processing.0);

@@ -248,21 +248,22 @@ fn a_certificate_that_is_not_what_was_asked_for_replaces_nothing() -> Result<()>
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let mut wanted = [wish("a.example.com")?];
+        let wanted = [wish("a.example.com")?];
         keeper.pass(&wanted, Timestamp::now()).await;
         let held = keeper.certificates()[0].certificate.serial.clone();
-        wanted[0].renew_now = true;
         for change in [
             |b: &mut e2e::testca::Behaviour| b.wrong_name = true,
             |b: &mut e2e::testca::Behaviour| (b.wrong_name, b.ahead) = (false, SignedDuration::from_hours(2)),
             |b: &mut e2e::testca::Behaviour| b.ahead = SignedDuration::from_hours(-24 * 91),
         ] {
             rig.ca.behave(change);
+            keeper.renew(&wanted[0].id);
             let pass = keeper.pass(&wanted, Timestamp::now()).await;
             ensure!(pass.issued.is_empty() && pass.failed[0].1.class == Class::Bug, "{pass:?}");
             ensure!(keeper.certificates()[0].certificate.serial == held);
         }
         rig.ca.behave(|b| b.ahead = SignedDuration::ZERO);
+        keeper.renew(&wanted[0].id);
         let pass = keeper.pass(&wanted, Timestamp::now()).await;
         ensure!(pass.issued.len() == 1, "{pass:?}");
         Ok(())

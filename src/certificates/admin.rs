@@ -31,7 +31,8 @@ fn desk(at: &AtDesk) -> Result<Arc<Desk>, String> {
         .ok_or_else(|| "no certificates are issued here: ask the replica that holds the lease".to_owned())
 }
 
-/// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`, `POST /certs/change-key?issuer=`.
+/// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`, `POST /certs/change-key?issuer=`,
+/// `POST /certs/new-account?issuer=`.
 pub fn routes(at: AtDesk) -> Router {
     Router::new()
         .route("/certs", get(|State(at): State<AtDesk>| async move { told(desk(&at).map(|desk| Json(desk.tell()))) }))
@@ -51,6 +52,12 @@ pub fn routes(at: AtDesk) -> Router {
             "/certs/change-key",
             post(|State(at): State<AtDesk>, Query(asked): Query<Name>| async move {
                 told(async { desk(&at)?.change_key(&asked.issuer).await.map(Json) }.await)
+            }),
+        )
+        .route(
+            "/certs/new-account",
+            post(|State(at): State<AtDesk>, Query(asked): Query<Name>| async move {
+                told(async { desk(&at)?.new_account(&asked.issuer).await.map(Json) }.await)
             }),
         )
         .with_state(at)

@@ -41,6 +41,8 @@ pub struct Authority {
     home: Home,
     limits: AuthorityLimits,
     cas: RwLock<BTreeMap<String, Arc<InternalCa>>>,
+    /// Those that are there and cannot be used, and why: they wait for an operator, and are not made anew.
+    damaged: RwLock<BTreeMap<String, String>>,
 }
 
 /// Where they are kept.
@@ -65,13 +67,14 @@ impl Authority {
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
         let (home, limits) = (Home::Directory(directory.clone()), AuthorityLimits::default());
-        let authority = Self { home, limits, cas: RwLock::default() };
+        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
         for entry in fs::read_dir(&directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.path().join("ca.crt").exists()
                 && let Some(domain) = entry.file_name().to_str()
+                && let Err(why) = authority.ca(domain, now)
             {
-                authority.ca(domain, now)?;
+                authority.wait_for_mending(domain, &why);
             }
         }
         Ok(authority)
@@ -84,11 +87,62 @@ impl Authority {
     pub async fn stored(storage: Arc<dyn Storage>, now: Timestamp) -> Result<Self, String> {
         let keys = storage.list(Kind::Authority).await.map_err(|error| error.to_string())?;
         let (home, limits) = (Home::Storage(storage.clone(), Mutex::default()), AuthorityLimits::default());
-        let authority = Self { home, limits, cas: RwLock::default() };
+        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
         for key in keys {
-            authority.keep(key.name(), now).await.map_err(|failure| failure.message)?;
+            match authority.keep(key.name(), now).await {
+                Ok(_) => {}
+                Err(failure) if failure.class == Class::Config => {
+                    authority.wait_for_mending(key.name(), &failure.message);
+                }
+                Err(failure) => return Err(failure.message),
+            }
         }
         Ok(authority)
+    }
+
+    fn wait_for_mending(&self, domain: &str, why: &str) {
+        let remedy = match &self.home {
+            Home::Directory(directory) => {
+                let path = directory.join(domain);
+                format!(
+                    "restore {0} from a backup, or begin with another root, which clients must come to trust: \
+                     mv {0} {0}.damaged",
+                    path.display()
+                )
+            }
+            Home::Storage(..) => "restore its Secret from a backup, or delete it to begin with another root".to_owned(),
+        };
+        let text = format!("the internal CA of {domain} waits: {why}; {remedy}");
+        let mut damaged = self.damaged.write().expect("nobody panics while holding it");
+        if damaged.get(domain) != Some(&text) {
+            tracing::error!("{text}");
+            damaged.insert(domain.to_owned(), text);
+        }
+    }
+
+    /// Looks again at what could not be used. Whether any of it can be now.
+    pub fn mend(&self, now: Timestamp) -> bool {
+        let Home::Directory(directory) = &self.home else { return false };
+        let domains: Vec<String> =
+            self.damaged.read().expect("nobody panics while holding it").keys().cloned().collect();
+        let mut mended = false;
+        for domain in domains {
+            // What was moved away is made anew when somebody asks for a certificate.
+            let is_gone = !directory.join(&domain).join("ca.json").exists();
+            match if is_gone { Ok(()) } else { self.ca(&domain, now).map(drop) } {
+                Ok(()) => {
+                    self.damaged.write().expect("nobody panics while holding it").remove(&domain);
+                    mended = true;
+                }
+                Err(why) => self.wait_for_mending(&domain, &why),
+            }
+        }
+        mended
+    }
+
+    /// What waits for an operator.
+    pub fn troubles(&self) -> Vec<String> {
+        self.damaged.read().expect("nobody panics while holding it").values().cloned().collect()
     }
 
     /// Within these limits. CAs that are there already stay.
@@ -143,12 +197,22 @@ impl Authority {
 
     /// The roots that clients should trust.
     pub fn bundle(&self, now: Timestamp) -> String {
-        self.cas.read().expect("nobody panics while holding it").values().map(|ca| ca.bundle_pem(now)).collect()
+        let mut bundle: String =
+            self.cas.read().expect("nobody panics while holding it").values().map(|ca| ca.bundle_pem(now)).collect();
+        if let Home::Directory(directory) = &self.home {
+            // What they signed is served until it ends.
+            for domain in self.damaged.read().expect("nobody panics while holding it").keys() {
+                bundle += &fs::read_to_string(directory.join(domain).join("ca.crt")).unwrap_or_default();
+            }
+        }
+        bundle
     }
 
     /// Whether the CA of these names is there: what one signed that is gone, nobody trusts any more.
     pub fn has_ca_of(&self, names: &Names) -> bool {
-        self.cas.read().expect("nobody panics while holding it").contains_key(&domain(names.first()))
+        let domain = domain(names.first());
+        self.cas.read().expect("nobody panics while holding it").contains_key(&domain)
+            || self.damaged.read().expect("nobody panics while holding it").contains_key(&domain)
     }
 
     fn ca(&self, domain: &str, now: Timestamp) -> Result<Arc<InternalCa>, String> {
@@ -201,6 +265,7 @@ impl Authority {
             }
         };
         written.insert(domain.to_owned(), Written { record, version });
+        self.damaged.write().expect("nobody panics while holding it").remove(domain);
         self.cas.write().expect("nobody panics while holding it").insert(domain.to_owned(), ca.clone());
         Ok(ca)
     }
@@ -218,6 +283,10 @@ impl Issuer for Authority {
             return Err(config(text).by(vec![name.to_string()]));
         }
         let domain = domain(request.names.first());
+        let damaged = self.damaged.read().expect("nobody panics while holding it").get(&domain).cloned();
+        if let (Some(text), Home::Directory(_)) = (damaged, &self.home) {
+            return Err(config(text));
+        }
         self.keep(&domain, request.now).await?.issue(request).await
     }
 }
@@ -251,6 +320,31 @@ mod tests {
         assert_eq!(again.bundle(now), bundle);
         let names = |text| Names::parse([text]).expect("a name");
         assert!(again.has_ca_of(&names("x.example.org")) && !again.has_ca_of(&names("x.example.com")));
+    }
+
+    #[tokio::test]
+    async fn a_damaged_ca_waits_for_an_operator_and_the_others_go_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (now, home) = (Timestamp::now(), dir.path().join("ca"));
+        let authority = Authority::open(home.clone(), now).expect("opens");
+        for name in ["a.example.org", "b.example.net"] {
+            authority.issue(&request(name, now)).await.expect(name);
+        }
+        let (bundle, file) = (authority.bundle(now), home.join("example.org/ca.json"));
+        let good = fs::read(&file).expect("read");
+        fs::write(&file, &good[..good.len() / 2]).expect("written");
+        let again = Authority::open(home.clone(), now).expect("opens all the same");
+        again.issue(&request("c.example.net", now)).await.expect("the other one signs");
+        let refused = again.issue(&request("c.example.org", now)).await.expect_err("it is not made anew");
+        assert!(refused.class == Class::Config && refused.message.contains("mv "), "{refused}");
+        assert!(again.troubles()[0].contains("ca.json"), "{:?}", again.troubles());
+        let names = Names::parse(["a.example.org"]).expect("a name");
+        assert!(again.has_ca_of(&names) && again.bundle(now).len() == bundle.len(), "its roots are trusted as before");
+        assert!(!again.mend(now));
+        fs::write(&file, &good).expect("written");
+        assert!(again.mend(now) && again.troubles().is_empty());
+        again.issue(&request("c.example.org", now)).await.expect("it is back");
+        assert_eq!(again.bundle(now), bundle);
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ use super::handout::Handout;
 use super::issuers::{IssuerError, Opened, open};
 use super::lookout::{Sockets, Where};
 use super::metrics::Figures;
+use super::named::{EVERY, Named};
 use super::report::{Check, Report};
 use super::settings::IssuerSettings;
 use super::sweep::hourly;
@@ -84,7 +85,9 @@ pub struct Desk {
     storage: Arc<dyn Storage>,
     cabinet: Option<Arc<dyn Cabinet>>,
     sockets: Arc<Sockets>,
-    named: BTreeMap<String, Opened>,
+    named: Named,
+    /// Whom issuers of the installation fall back to.
+    fallbacks: BTreeMap<String, Vec<String>>,
     /// Issuers of single objects, or why there is none.
     own: Mutex<BTreeMap<ObjectName, Own>>,
     book: Mutex<Book>,
@@ -108,26 +111,19 @@ impl Desk {
     /// When an issuer's settings make no sense, or storage cannot be read.
     pub async fn open(config: DeskConfig) -> Result<Self, DeskError> {
         let DeskConfig { storage, authority, issuers, at_once, places, cabinet } = config;
-        let fallbacks = issuers.iter().map(|(name, settings)| (name.clone(), settings.fallback.clone())).collect();
-        let sockets = Arc::new(Sockets::new(places, fallbacks));
-        let mut named = BTreeMap::new();
-        for (name, settings) in &issuers {
-            let opened = open(name, settings, &storage, &sockets).await;
-            named.insert(name.clone(), opened.map_err(|source| DeskError::Issuer { name: name.clone(), source })?);
+        let fallbacks: BTreeMap<_, _> = issuers.iter().map(|(name, of)| (name.clone(), of.fallback.clone())).collect();
+        let sockets = Arc::new(Sockets::new(places, fallbacks.clone()));
+        let named = Named::open(&issuers, &storage, &sockets).await;
+        let named = named.map_err(|(name, source)| DeskError::Issuer { name, source })?;
+        for (name, others) in &fallbacks {
+            if let Some(missing) = others.iter().find(|other| !issuers.contains_key(*other) && *other != INTERNAL_CA) {
+                let (name, missing, known) = (name.clone(), missing.clone(), names(&named));
+                return Err(DeskError::Fallback { name, missing, known });
+            }
         }
         let internal: Arc<dyn Issuer> = authority.clone();
-        let mut all = vec![internal.clone(), Arc::new(SelfSigned::new(SELF_SIGNED)) as Arc<dyn Issuer>];
-        for (name, settings) in &issuers {
-            let others = settings.fallback.iter().map(|other| match named.get(other) {
-                Some(opened) => Ok(opened.issuer.clone() as Arc<dyn Issuer>),
-                None if other == INTERNAL_CA => Ok(internal.clone()),
-                None => {
-                    let known = names(&named);
-                    Err(DeskError::Fallback { name: name.clone(), missing: other.clone(), known })
-                }
-            });
-            all.push(listed(&named[name], others.collect::<Result<_, _>>()?));
-        }
+        let mut all = vec![internal, Arc::new(SelfSigned::new(SELF_SIGNED)) as Arc<dyn Issuer>];
+        all.extend(lists(&named, &fallbacks, &authority));
         let keeper = Keeper::open(storage.clone(), all, at_once).await?;
         // What a CA signed that was made anew since, nobody trusts any more.
         for stored in keeper.certificates() {
@@ -145,6 +141,7 @@ impl Desk {
             cabinet,
             sockets,
             named,
+            fallbacks,
             own: Mutex::default(),
             book: Mutex::default(),
             wishlist: Wishlist::default(),
@@ -200,7 +197,8 @@ impl Desk {
         let own_lock = self.own.lock().expect("nobody panics while holding it");
         let own =
             own_lock.iter().filter_map(|(owner, own)| Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?)));
-        let named = self.named.iter().map(|(name, opened)| (Whose::Named(name.as_str().into()), opened));
+        let all_named = self.named.opened();
+        let named = all_named.iter().map(|(name, opened)| (Whose::Named(name.as_str().into()), opened));
         let known = named.chain(own).map(|(whose, opened)| (whose, opened.answer()));
         let answers = Answers::new(before, known, exceptions);
         drop(own_lock);
@@ -262,8 +260,9 @@ impl Desk {
         let own = own.iter().filter_map(|(owner, own)| {
             Some((Whose::Own(owner.clone()), own.opened.as_ref().ok()?.issuer.thumbprint()))
         });
-        let named = self.named.iter();
+        let named = self.named.opened();
         named
+            .iter()
             .map(|(name, opened)| (Whose::Named(name.as_str().into()), opened.issuer.thumbprint()))
             .chain(own)
             .collect()
@@ -289,7 +288,37 @@ impl Desk {
     pub async fn run(&self, out: mpsc::Sender<Vec<Handout>>, stop: watch::Receiver<bool>) {
         let keeping = self.keeper.run(&self.wishlist, self.report.clone(), stop.clone());
         let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
-        tokio::join!(keeping, self.exchange(out, stop.clone()), hourly(&*self.storage, owners, stop));
+        let swept = hourly(&*self.storage, owners, stop.clone());
+        tokio::join!(keeping, self.exchange(out, stop.clone()), swept, self.watch_files(stop));
+    }
+
+    /// What an operator mends is seen within seconds: files that issuers are set up from, an account, an internal CA.
+    async fn watch_files(&self, mut stop: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = sleep(EVERY) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            let changed = self.named.reopen(&self.storage, &self.sockets).await;
+            self.take_on(&changed);
+            if self.authority.mend(Timestamp::now()) {
+                self.keeper.employ(self.authority.clone());
+            }
+        }
+    }
+
+    /// Takes issuers on that were set up anew, and those that fall back to them.
+    fn take_on(&self, changed: &[String]) {
+        if changed.is_empty() {
+            return;
+        }
+        for issuer in lists(&self.named, &self.fallbacks, &self.authority) {
+            self.keeper.employ(issuer);
+        }
+        for name in changed {
+            self.book(|book| book.touch_issuer(&Whose::Named(name.as_str().into())));
+        }
+        self.nudge.send_modify(|n| *n += 1);
     }
 
     async fn exchange(&self, out: mpsc::Sender<Vec<Handout>>, mut stop: watch::Receiver<bool>) {
@@ -356,10 +385,14 @@ impl Desk {
             IssuerRef::Named(name) if [INTERNAL_CA, SELF_SIGNED].contains(&&**name) => {
                 Ok(Resolved { id: name.to_string(), challenge: None })
             }
-            IssuerRef::Named(name) => self.named.get(&**name).map(of).ok_or_else(|| {
-                let known = names(&self.named);
-                format!("no issuer is called {name:?}: there are {known}; --acme-directory makes one called \"acme\"")
-            }),
+            IssuerRef::Named(name) => match self.named.get(name) {
+                Some(opened) => opened.as_ref().map(of).map_err(Clone::clone),
+                None => {
+                    let known = names(&self.named);
+                    let text = "--acme-directory makes one called \"acme\"";
+                    Err(format!("no issuer is called {name:?}: there are {known}; {text}"))
+                }
+            },
             IssuerRef::Own { owner, .. } => {
                 let own = self.own.lock().expect("nobody panics while holding it");
                 match own.get(owner).map(|own| &own.opened) {
@@ -392,6 +425,7 @@ impl Desk {
             book.expire(now);
             Report::of(&book.wishes(), &pass, book.shelf(), &budgets, &resolve, now)
         })
+        .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.troubles()].concat())
     }
 
     /// Figures for Prometheus.
@@ -402,7 +436,8 @@ impl Desk {
             own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect()
         };
         let mut requests = BTreeMap::new();
-        for opened in self.named.values().chain(&own) {
+        let named = self.named.opened();
+        for opened in named.iter().map(|(_, opened)| opened).chain(&own) {
             for issuer in std::iter::once(&opened.issuer).chain(&opened.trial) {
                 for (key, count) in issuer.http().counts() {
                     *requests.entry(key).or_default() += count;
@@ -435,7 +470,7 @@ impl Desk {
         let mut checks = Vec::new();
         for wish in asked {
             let opened = match &wish.issuer {
-                IssuerRef::Named(name) => self.named.get(&**name).cloned(),
+                IssuerRef::Named(name) => self.named.get(name).and_then(Result::ok),
                 IssuerRef::Own { owner, .. } => {
                     let own = self.own.lock().expect("nobody panics while holding it");
                     own.get(owner).and_then(|own| own.opened.as_ref().ok().cloned())
@@ -462,9 +497,7 @@ impl Desk {
     /// # Errors
     /// When there is no such issuer, or the CA refuses.
     pub async fn change_key(&self, name: &str) -> Result<(), String> {
-        let Some(opened) = self.named.get(name).cloned() else {
-            return Err(format!("no ACME issuer is called {name:?}: there are {}", names(&self.named)));
-        };
+        let opened = self.opened(name)?;
         let old = opened.issuer.thumbprint();
         opened.issuer.roll_over_key().await.map_err(|failure| failure.message)?;
         self.sockets.release(&old);
@@ -472,6 +505,49 @@ impl Desk {
         self.nudge.send_modify(|n| *n += 1);
         Ok(())
     }
+}
+
+impl Desk {
+    fn opened(&self, name: &str) -> Result<Opened, String> {
+        let unknown = || Err(format!("no ACME issuer is called {name:?}: there are {}", names(&self.named)));
+        self.named.get(name).unwrap_or_else(unknown)
+    }
+
+    /// Makes another account for an issuer: for one that the CA has closed, or whose key is lost.
+    ///
+    /// # Errors
+    /// When there is no such issuer, or the CA refuses.
+    pub async fn new_account(&self, name: &str) -> Result<(), String> {
+        let Some(known) = self.named.get(name) else { return self.opened(name).map(drop) };
+        match known {
+            Ok(opened) => {
+                let old = opened.issuer.thumbprint();
+                opened.issuer.replace_account().await.map_err(|failure| failure.message)?;
+                self.sockets.release(&old);
+            }
+            Err(_) => {
+                self.named.discard_damaged(name, &self.storage).await?;
+                self.named.reopen(&self.storage, &self.sockets).await;
+                self.opened(name)?.issuer.account_url().await.map_err(|failure| failure.message)?;
+            }
+        }
+        // What failed for the old one is tried again.
+        self.take_on(&[name.to_owned()]);
+        Ok(())
+    }
+}
+
+/// The issuers of the installation as the keeper has them, each with those it falls back to.
+fn lists(named: &Named, fallbacks: &BTreeMap<String, Vec<String>>, authority: &Arc<Authority>) -> Vec<Arc<dyn Issuer>> {
+    let other = |name: &String| match named.get(name) {
+        Some(opened) => opened.ok().map(|opened| opened.issuer as Arc<dyn Issuer>),
+        None => (name == INTERNAL_CA).then(|| authority.clone() as Arc<dyn Issuer>),
+    };
+    let list = |(name, opened): (String, Opened)| {
+        let others = fallbacks.get(&name).into_iter().flatten().filter_map(other).collect();
+        listed(&opened, others)
+    };
+    named.opened().into_iter().map(list).collect()
 }
 
 async fn look(opened: &Opened, name: &Hostname) -> Result<Vec<String>, Failure> {
@@ -490,8 +566,8 @@ fn listed(opened: &Opened, others: Vec<Arc<dyn Issuer>>) -> Arc<dyn Issuer> {
     }
 }
 
-fn names(named: &BTreeMap<String, Opened>) -> String {
-    std::iter::once(INTERNAL_CA).chain(named.keys().map(String::as_str)).collect::<Vec<_>>().join(", ")
+fn names(named: &Named) -> String {
+    std::iter::once(INTERNAL_CA.to_owned()).chain(named.names()).collect::<Vec<_>>().join(", ")
 }
 
 fn id_of(wish: &Wish, names: &Names) -> CertificateId {
@@ -503,7 +579,7 @@ fn reason(line: &Outlook) -> Option<String> {
     match (&line.last_error, &line.next) {
         (Some(error), _) => Some(error.clone()),
         (None, Next::Wait(because)) => Some(because.clone()),
-        (None, Next::Issue(_) | Next::Renew) => None,
+        (None, Next::Issue(_) | Next::Renew | Next::Retry(_)) => None,
     }
 }
 
@@ -521,77 +597,4 @@ fn wished_for(host: &str, wishes: &[Wish]) -> Result<Vec<Wish>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use acme::storage::dir::Directory;
-
-    fn wish(host: &str, issuer: &str) -> Wish {
-        Wish {
-            secret: ObjectName::new("alice", format!("{host}-tls").replace('*', "wildcard")),
-            hostnames: BTreeSet::from([Hostname::parse(host).expect("a hostname")]),
-            issuer: IssuerRef::Named(Arc::from(issuer)),
-        }
-    }
-
-    async fn desk(dir: &std::path::Path) -> Desk {
-        let authority = Authority::open(dir.join("ca"), Timestamp::now()).expect("opens");
-        let storage = Arc::new(Directory::open(dir.join("acme")).expect("opens"));
-        let (authority, issuers) = (Arc::new(authority), BTreeMap::new());
-        let config = DeskConfig { storage, authority, issuers, at_once: 4, places: None, cabinet: None };
-        Desk::open(config).await.expect("opens")
-    }
-
-    /// Hands out until nothing is missing; `None` where a certificate is taken back.
-    async fn until_settled(desk: &Desk, wishes: Vec<Wish>) -> Vec<Handout> {
-        desk.wish(wishes);
-        let (out, mut handouts) = mpsc::channel(64);
-        let (stopper, stop) = watch::channel(false);
-        let mut all = Vec::new();
-        let take = async {
-            while !desk.is_settled() || all.is_empty() {
-                all.extend(handouts.recv().await.expect("the desk goes on"));
-            }
-            stopper.send_replace(true);
-        };
-        tokio::join!(desk.run(out, stop), take);
-        all
-    }
-
-    #[tokio::test]
-    async fn certificates_are_handed_out_once_survive_a_restart_and_are_taken_back() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let first = desk(dir.path()).await;
-        let wishes = vec![wish("a.example.org", INTERNAL_CA), wish("*.b.example.org", INTERNAL_CA)];
-        let all = until_settled(&first, wishes.clone()).await;
-        let given = all.iter().filter(|h| matches!(h, Handout::Certificate(_, Some(_)))).count();
-        assert_eq!((given, first.settle().len()), (2, 0), "{all:?}");
-        drop(first);
-
-        let again = desk(dir.path()).await;
-        again.wish(wishes.clone());
-        assert_eq!(again.settle().len(), 2, "what is there is handed out before anything runs");
-        again.wish(wishes[..1].to_vec());
-        let back = again.settle();
-        assert!(matches!(&back[..], [Handout::Certificate(secret, None)] if *secret == wishes[1].secret), "{back:?}");
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_got_is_a_trouble_and_hurts_nobody_else() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let desk = desk(dir.path()).await;
-        let wishes =
-            vec![wish("a.example.org", INTERNAL_CA), wish("b.example.org", "nobody"), wish("co.uk", INTERNAL_CA)];
-        let all = until_settled(&desk, wishes).await;
-        let given = all.iter().filter(|h| matches!(h, Handout::Certificate(_, Some(_)))).count();
-        assert_eq!(given, 1, "{all:?}");
-        let told = desk.tell();
-        let error = |host: &str| {
-            let row = told.certificates.iter().find(|row| row.hosts == [host]).expect("each wish has a row");
-            row.last_error.clone().unwrap_or_default()
-        };
-        assert_eq!(error("a.example.org"), "");
-        assert!(error("b.example.org").contains("there are internal-ca"), "{}", error("b.example.org"));
-        assert!(error("co.uk").contains("public suffix"), "{}", error("co.uk"));
-        assert!(desk.renew("x.example.net").is_err_and(|text| text.contains("no listener wishes")));
-    }
-}
+mod tests;

@@ -79,7 +79,7 @@ pub async fn open(
 }
 
 /// An account belongs to one CA: its name says which, so that a change of the directory makes another one.
-fn issuer_id(name: &str, directory: &str) -> String {
+pub(super) fn issuer_id(name: &str, directory: &str) -> String {
     let url = directory_url(directory);
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     format!("{name}@{}", rest.split('/').next().unwrap_or_default())

@@ -20,6 +20,7 @@ mod handout;
 mod issuers;
 mod lookout;
 mod metrics;
+mod named;
 mod report;
 mod responder;
 mod settings;
@@ -40,7 +41,7 @@ pub use handout::Handout;
 pub use issuers::{IssuerError, Opened, open};
 pub use lookout::{Lookout, Sockets, Where};
 pub use metrics::Figures;
-pub use report::{Check, Report, Row, limits, table};
+pub use report::{Check, Report, Row, limits, table, troubles};
 pub use responder::{Answered, Thumbprints, respond};
 pub use settings::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use acme::CertificateId;
 use acme::keeper::{Next, Outlook, Pass};
 use acme::plan::{Budgets, Reason};
+use acme::{CertificateId, Class};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,9 @@ pub struct Report {
     pub certificates: Vec<Row>,
     /// What was spent of CAs' limits.
     pub budgets: Vec<Budget>,
+    /// What waits for an operator, or was set aside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
 }
 
 /// How one wish stands.
@@ -102,7 +105,7 @@ impl Report {
                 Some(line) => Row {
                     issuer,
                     expires,
-                    next: next(&line.next),
+                    next: next(&line.next, line.notice.as_deref()),
                     at: Some(line.at),
                     last_error: line.last_error.clone(),
                     ..base
@@ -121,12 +124,16 @@ impl Report {
                 next: line.next,
             })
         });
-        Self { certificates, budgets: limits.collect() }
+        Self { certificates, budgets: limits.collect(), troubles: Vec::new() }
+    }
+
+    pub(super) fn with_troubles(self, troubles: Vec<String>) -> Self {
+        Self { troubles, ..self }
     }
 }
 
-fn next(next: &Next) -> String {
-    match next {
+fn next(next: &Next, notice: Option<&str>) -> String {
+    let text = match next {
         Next::Issue(reason) => match reason {
             Reason::Missing => "getting it".to_owned(),
             Reason::Revoked => "replacing it at the CA's wish".to_owned(),
@@ -135,7 +142,22 @@ fn next(next: &Next) -> String {
             Reason::Expiring | Reason::Window | Reason::Renewal => "renewing it".to_owned(),
         },
         Next::Wait(because) => format!("waiting: {because}"),
+        Next::Retry(class) => match class {
+            Class::Transient => "trying again",
+            Class::RateLimited => "trying again when the CA's limit allows it",
+            Class::Paused => "trying again; resume the name at the CA first",
+            Class::HostFault => "trying again; mend the name's DNS, or what answers for it",
+            Class::Policy => "trying again; see what the CA does not allow",
+            Class::Account => "trying again; mend the account",
+            Class::Config => "trying again; mend the configuration",
+            Class::Bug => "trying again; report it if it stays",
+        }
+        .to_owned(),
         Next::Renew => "renewal".to_owned(),
+    };
+    match notice {
+        Some(notice) => format!("{text}; {notice}"),
+        None => text,
     }
 }
 
@@ -164,6 +186,11 @@ pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
         format!("{}: {}: {} of {} left{more}", budget.issuer, budget.scope, number(budget.left), number(budget.of))
     };
     report.budgets.iter().map(line).collect()
+}
+
+/// What waits for an operator, one line each.
+pub fn troubles(report: &Report) -> Vec<String> {
+    report.troubles.iter().map(|text| format!("! {text}")).collect()
 }
 
 /// How far away a moment is, in one unit.

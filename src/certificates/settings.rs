@@ -254,6 +254,10 @@ impl SettingsError {
 }
 
 impl Credential {
+    fn path(&self) -> Option<&PathBuf> {
+        if let Self::File(path) = self { Some(path) } else { None }
+    }
+
     /// The text, without white space around it.
     ///
     /// # Errors
@@ -315,6 +319,26 @@ impl DnsSettings {
 }
 
 impl IssuerSettings {
+    /// The files that are read when the issuer is opened.
+    pub fn files(&self) -> Vec<&PathBuf> {
+        let Self { ca_bundle, external_account, dns, .. } = self;
+        let mut all: Vec<&Credential> = ca_bundle.iter().collect();
+        all.extend(external_account.iter().map(|external| &external.key_file));
+        if let Some(DnsSettings { cloudflare, digitalocean, route53, rfc2136, webhook, .. }) = dns {
+            for token in cloudflare.iter().chain(digitalocean) {
+                all.push(&token.token_file);
+                all.extend(&token.ca_bundle);
+            }
+            all.extend(route53.iter().flat_map(|of| of.secret_access_key_file.iter().chain(&of.ca_bundle)));
+            all.extend(rfc2136.iter().map(|of| &of.key_file));
+            if let Some(hook) = webhook {
+                all.push(&hook.token_file);
+                all.extend(&hook.ca_bundle);
+            }
+        }
+        all.into_iter().filter_map(Credential::path).collect()
+    }
+
     /// Where authoritative name servers are not asked.
     pub(super) fn denied_authorities(&self) -> Denied {
         let usual = || Denied::private().allowing(self.allowed_networks.iter().map(|network| network.0));

@@ -149,6 +149,32 @@ pub async fn retire(
     }
 }
 
+/// Whether an account is there and cannot be used, whatever one does but mend it.
+pub async fn is_damaged(storage: &dyn Storage, name: &str) -> bool {
+    match read_json::<Record>(storage, &Key::new(Kind::Account, name)).await {
+        Ok(found) => found.is_some_and(|(record, _)| record.key.load().is_err()),
+        Err(error) => error.is_of_the_entry(),
+    }
+}
+
+/// Sets an account aside, so that another one is made: also one that cannot be read.
+///
+/// # Errors
+/// When it cannot be moved.
+pub async fn discard(storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
+    let key = Key::new(Kind::Account, name);
+    let _lock = storage.lock(&key).await?;
+    let is_there = match storage.read(&key).await {
+        Ok(entry) => entry.is_some(),
+        Err(error) if error.is_of_the_entry() => true,
+        Err(error) => return Err(error.into()),
+    };
+    if is_there && storage.set_aside(&key).await?.is_none() {
+        storage.remove(&key).await?;
+    }
+    Ok(())
+}
+
 async fn load_or_make(storage: &dyn Storage, key: &Key, directory_url: &str) -> Result<Record, AccountError> {
     if let Some((mut record, version)) = read_json::<Record>(storage, key).await? {
         if record.directory != directory_url {

@@ -69,7 +69,7 @@ impl Endpoint {
 }
 
 impl Scope {
-    pub(super) fn set(names: &Names) -> Self {
+    pub(crate) fn set(names: &Names) -> Self {
         Self::Set(names.to_strings().join(","))
     }
 }

@@ -151,6 +151,19 @@ pub enum DnsError {
 }
 
 impl DnsError {
+    /// Whose error it is.
+    pub fn provider(&self) -> &str {
+        match self {
+            Self::Credentials { provider, .. }
+            | Self::NoZone { provider, .. }
+            | Self::Refused { provider, .. }
+            | Self::Throttled { provider, .. }
+            | Self::Unavailable { provider, .. }
+            | Self::Config { provider, .. }
+            | Self::Protocol { provider, .. } => provider,
+        }
+    }
+
     /// Whether and when the call may be made again.
     pub fn retry(&self) -> DnsRetry {
         match self {

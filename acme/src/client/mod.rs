@@ -84,6 +84,8 @@ pub(crate) struct Exchange {
     pub(crate) retry_after: Option<SignedDuration>,
     pub(crate) location: Option<String>,
     pub(crate) alternates: Vec<String>,
+    /// A page that explains an error.
+    pub(crate) help: Option<String>,
 }
 
 impl Http {
@@ -259,18 +261,16 @@ impl Http {
 impl Answer {
     pub(crate) fn exchange(&self) -> Exchange {
         let text = |v: &HeaderValue| v.to_str().ok().map(str::to_owned);
+        let links = |rel: &'static str| {
+            let all = self.headers.get_all("link").iter().filter_map(text);
+            all.flat_map(move |l| l.split(',').filter_map(|link| linked(link, rel)).collect::<Vec<_>>())
+        };
         Exchange {
             status: self.status.as_u16(),
             retry_after: self.headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(retry_after),
             location: self.headers.get(LOCATION).and_then(text),
-            alternates: self
-                .headers
-                .get_all("link")
-                .iter()
-                .filter_map(text)
-                .flat_map(|l| l.split(',').filter_map(alternate).collect::<Vec<_>>())
-                .take(10)
-                .collect(),
+            alternates: links("alternate").take(10).collect(),
+            help: links("help").find(|url| url.len() <= 500 && url.starts_with("https://")),
         }
     }
 }
@@ -285,14 +285,14 @@ fn retry_after(value: &str) -> Option<SignedDuration> {
     Some(date.duration_since(Timestamp::now()).max(SignedDuration::ZERO))
 }
 
-/// `<url>;rel="alternate"` (RFC 8555, 7.4.2).
-fn alternate(link: &str) -> Option<String> {
+/// `<url>;rel="alternate"` (RFC 8555, 7.4.2), or another relation.
+fn linked(link: &str, rel: &str) -> Option<String> {
     let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
-    let is_alternate = parameters.split(';').any(|p| {
-        let p = p.trim().replace(' ', "");
-        p.eq_ignore_ascii_case("rel=\"alternate\"") || p.eq_ignore_ascii_case("rel=alternate")
+    let is_meant = parameters.split(';').any(|p| {
+        let p = p.trim().replace([' ', '"'], "").to_ascii_lowercase();
+        p.strip_prefix("rel=") == Some(rel)
     });
-    is_alternate.then(|| url.to_owned())
+    is_meant.then(|| url.to_owned())
 }
 
 fn is_bad_nonce(answer: &Answer) -> bool {
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn links_to_alternate_chains_are_read() {
         let link = "<https://ca.example/cert/1/1>;rel=\"alternate\", <https://ca.example/dir>;rel=\"index\"";
-        let urls: Vec<_> = link.split(',').filter_map(alternate).collect();
+        let urls: Vec<_> = link.split(',').filter_map(|link| linked(link, "alternate")).collect();
         assert_eq!(urls, ["https://ca.example/cert/1/1"]);
     }
 

@@ -50,7 +50,7 @@ impl Traffic {
         let stored = match read_json::<Budget>(storage, &key(directory)).await {
             Ok(stored) => stored.map(|(budget, _)| budget),
             // Nothing in it is worth more than an hour.
-            Err(StorageError::Damaged { .. }) => None,
+            Err(error) if error.is_of_the_entry() => None,
             Err(error) => return Err(error),
         };
         let traffic = Self::of(directory, limits);

@@ -28,3 +28,6 @@ pub use self::rfc2136::{Rfc2136, Rfc2136Config, TsigHash};
 pub use self::route53::{AwsKeys, AwsSource, Route53, Route53Config};
 pub use self::secret::Secret;
 pub use self::webhook::{Webhook, WebhookConfig};
+
+/// The provider in errors of who only looks: [`Authorities`] and [`Resolver`].
+pub const VIEW: &str = "dns";

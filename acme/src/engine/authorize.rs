@@ -158,14 +158,15 @@ async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Trouble> {
 
 async fn prepare_dns(run: &mut Run<'_>, solver: &DnsSolver, tasks: &[Task]) -> Result<(), Failure> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
-    let mut records = Vec::new();
+    let (mut records, mut hosts) = (Vec::new(), Vec::new());
     for task in tasks.iter().filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01)) {
         let label = dns_label(task.kind, &task.name, run.account.url());
-        let failed = |e| of_dns(&e, Timestamp::now()).by(vec![task.name.to_string()]);
+        let failed = |e| of_dns(&e, &task.name, Timestamp::now());
         let name = solver.view.challenge_target(&label).await.map_err(failed)?;
         solver.provider.zone_of(&name).await.map_err(failed)?;
         let value = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(task.key_authorization.as_bytes()));
         records.push(TxtRecord { name, value, ttl: solver.ttl });
+        hosts.push(&task.name);
     }
     if records.is_empty() {
         return Ok(());
@@ -177,14 +178,14 @@ async fn prepare_dns(run: &mut Run<'_>, solver: &DnsSolver, tasks: &[Task]) -> R
     }
     run.save().await?;
     let presented = join_all(records.iter().map(|r| solver.provider.present(r))).await;
-    for result in presented {
-        result.map_err(|e| of_dns(&e, Timestamp::now()))?;
+    for (result, host) in presented.into_iter().zip(&hosts) {
+        result.map_err(|e| of_dns(&e, host, Timestamp::now()))?;
     }
     // Name servers may take minutes: others talk to the CA meanwhile.
     run.give_turn();
     let until = Instant::now() + solver.propagation_limit;
-    for record in &records {
-        seen(solver, record, until).await?;
+    for (record, host) in records.iter().zip(&hosts) {
+        seen(solver, record, until).await.map_err(|failure| failure.by(vec![host.to_string()]))?;
     }
     run.take_turn().await;
     Ok(())
@@ -270,6 +271,19 @@ pub(super) async fn deactivate_pending(order: &mut Order) {
     while let Some(next) = authorizations.next().await {
         if let Ok(mut authorization) = next
             && authorization.status == AuthorizationStatus::Pending
+            && let Err(error) = authorization.deactivate().await
+        {
+            tracing::debug!(%error, "an authorization could not be deactivated");
+        }
+    }
+}
+
+/// Gives up everything that is proven or may still be: nobody wants the names any more.
+pub(super) async fn deactivate_all(order: &mut Order) {
+    let mut authorizations = order.authorizations();
+    while let Some(next) = authorizations.next().await {
+        if let Ok(mut authorization) = next
+            && matches!(authorization.status, AuthorizationStatus::Pending | AuthorizationStatus::Valid)
             && let Err(error) = authorization.deactivate().await
         {
             tracing::debug!(%error, "an authorization could not be deactivated");

@@ -6,11 +6,14 @@
 mod authorize;
 mod pace;
 mod persist;
+mod place;
 mod problem;
 mod record;
+mod refusal;
 mod run;
 mod zones;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,14 +31,15 @@ use crate::challenge::Solvers;
 use crate::client::{Directory, Http, HttpConfig, Proxy, Roots, Traffics};
 use crate::denied::Denied;
 use crate::failure::{Class, Failure};
-use crate::issuer::{CertificateId, IssueRequest, Issuer, Known};
+use crate::issuer::{CertificateId, IssueRequest, Issuer, Known, Underway};
 use crate::names::{DnsName, Names};
 use crate::preflight::{Gate, Question, Strictness};
 use crate::renewal::Window;
-use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
+use crate::storage::{self, Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
 use pace::Pace;
 use record::OrderRecord;
+use refusal::Suspicion;
 use run::Run;
 
 /// An order nobody wants is kept this long: names come back.
@@ -136,6 +140,11 @@ pub struct AcmeIssuer {
     zones: zones::Zones,
     budget: Mutex<Budget>,
     writing_budget: AtomicBool,
+    /// Orders that were counted and came to no end, as they are written down.
+    underway: Mutex<BTreeMap<CertificateId, Underway>>,
+    /// Refusals that could be about the account.
+    suspicion: Mutex<Suspicion>,
+    troubles: Vec<String>,
 }
 
 impl AcmeIssuer {
@@ -157,12 +166,19 @@ impl AcmeIssuer {
             .await
             .map_err(|e| problem::of_account(&config.name, &e, Timestamp::now()))?;
         let key = Key::new(Kind::Budget, &config.name);
+        let mut troubles = Vec::new();
         let mut budget = match read_json::<Budget>(&*storage, &key).await {
             Ok(Some((budget, _))) => budget,
             Ok(None) => Budget::new(limits.clone()),
+            // What the CA still counts it says itself.
+            Err(error) if error.is_of_the_entry() => {
+                troubles.push(storage::set_aside(&*storage, &key, &error).await);
+                Budget::new(limits.clone())
+            }
             Err(e) => return Err(of_storage(&e)),
         };
         budget.limits = limits;
+        let underway = record::underway(&*storage, &config.name).await?;
         Ok(Self {
             http,
             storage,
@@ -175,6 +191,9 @@ impl AcmeIssuer {
             zones: zones::Zones::default(),
             budget: Mutex::new(budget),
             writing_budget: AtomicBool::new(false),
+            underway: Mutex::new(underway),
+            suspicion: Mutex::default(),
+            troubles,
             config,
         })
     }
@@ -299,6 +318,20 @@ impl AcmeIssuer {
         }
     }
 
+    /// Makes another account, with another key: for one that the CA has closed, or whose key is lost. The old one is set
+    /// aside, and its orders are forgotten.
+    pub async fn replace_account(&self) -> Result<(), Failure> {
+        let _alone = self.traffic.write().await;
+        account::discard(&*self.storage, &self.config.name)
+            .await
+            .map_err(|e| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
+        *self.account.lock().await = None;
+        for order in self.underway() {
+            record::close(self, &order.id).await?;
+        }
+        self.account().await.map(drop)
+    }
+
     /// Deactivates the account for good.
     pub async fn deactivate(&self) -> Result<(), Failure> {
         let _alone = self.traffic.write().await;
@@ -378,24 +411,39 @@ impl Issuer for AcmeIssuer {
 
     async fn abandon(&self, id: &CertificateId) -> Result<(), Failure> {
         let _lock = self.storage.lock(&self.order_key(id)).await.map_err(|e| of_storage(&e))?;
-        let key = self.order_key(id);
-        if let Some(OrderRecord { url: Some(url), downloaded: None, .. }) = record::read(self, &key).await? {
-            // Pending authorizations count against the account; what the CA answers changes nothing for us.
-            let (protocol, _) = self
-                .account()
-                .await?
-                .protocol()
-                .await
-                .map_err(|e| problem::of_protocol(self, &e, None, Timestamp::now()))?;
-            if let Ok(mut order) = protocol.order(url).await {
-                authorize::deactivate_pending(&mut order).await;
+        let Some(record) = record::read(self, &self.order_key(id)).await? else {
+            return record::close(self, id).await;
+        };
+        if let Some(solver) = &self.config.solvers.alpn {
+            for name in record.names.iter() {
+                solver.cleanup(name.as_str()).await;
+            }
+        }
+        if let OrderRecord { url: Some(url), downloaded: None, over: false, .. } = record {
+            // Authorizations count against the account, and let whoever has its key issue; what the CA answers changes
+            // nothing for us.
+            let given_up = tokio::time::timeout(self.config.timeout, async {
+                let account = self.account().await?;
+                let (protocol, _) = account
+                    .protocol()
+                    .await
+                    .map_err(|e| problem::of_protocol(self, &e, None, None, Timestamp::now()))?;
+                if let Ok(mut order) = protocol.order(url).await {
+                    authorize::deactivate_all(&mut order).await;
+                }
+                Ok::<_, Failure>(())
+            });
+            match given_up.await {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => tracing::warn!(%id, %failure, "authorizations stay as they are at the CA"),
+                Err(_) => tracing::warn!(%id, "authorizations stay as they are: the CA does not answer"),
             }
         }
         record::close(self, id).await
     }
 
     async fn tidy(&self, known: &Known, now: Timestamp) -> Result<(), Failure> {
-        for key in self.storage.list(Kind::Order).await.map_err(|e| of_storage(&e))? {
+        for key in record::keys(&*self.storage, &self.config.name).await? {
             let Some(record) = record::read(self, &key).await? else { continue };
             if record.issuer != self.config.name {
                 continue;
@@ -409,6 +457,14 @@ impl Issuer for AcmeIssuer {
             }
         }
         Ok(())
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        self.troubles.clone()
+    }
+
+    fn underway(&self) -> Vec<Underway> {
+        self.underway.lock().expect("nobody panics while holding it").values().cloned().collect()
     }
 
     fn budget(&self) -> Option<Budget> {
@@ -470,7 +526,7 @@ struct SuggestedWindow {
 
 pub(crate) fn of_storage(error: &StorageError) -> Failure {
     let class = match error {
-        StorageError::Open { .. } | StorageError::Damaged { .. } => Class::Config,
+        StorageError::Open { .. } | StorageError::Damaged { .. } | StorageError::Unreadable { .. } => Class::Config,
         // It concerns its host alone, and may go at any time.
         StorageError::Foreign { .. } => Class::HostFault,
         StorageError::Conflict { .. } | StorageError::Io { .. } => Class::Transient,

@@ -90,7 +90,7 @@ pub(super) async fn ensure(run: &Run<'_>, name: &DnsName, url: &str) -> Result<(
     let Some(domain) = domain else {
         return Err(Failure::new(Class::Bug, format!("{issuer}: the dns-persist-01 challenge names no issuer domain")));
     };
-    let failed = |e| of_dns(&e, Timestamp::now()).by(vec![name.to_string()]);
+    let failed = |e| of_dns(&e, name, Timestamp::now());
     let at = persist.view.challenge_target(&format!("_validation-persist.{}", name.base())).await.map_err(failed)?;
     let until = persist.days.map(|days| (now + SignedDuration::from_hours(24 * i64::from(days))).as_second());
     let issuer = domain.trim_end_matches('.').to_ascii_lowercase();

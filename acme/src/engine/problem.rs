@@ -3,22 +3,22 @@
 use instant_acme::{Error, Identifier, Problem};
 use jiff::{SignedDuration, Timestamp};
 
-use super::AcmeIssuer;
+use super::{AcmeIssuer, refusal};
 use crate::account::AccountError;
-use crate::budget::Scope;
 use crate::challenge::dns::{DnsError, DnsRetry};
 use crate::client::{Exchange, HttpError};
-use crate::failure::{Class, Failure};
-use crate::names::Names;
+use crate::failure::{Class, Dependency, Failure};
+use crate::names::{DnsName, Names};
 
 /// Longer texts help nobody.
 const LONGEST_TEXT: usize = 500;
+/// A link is worth nothing when it is cut off.
+const LONGEST_LINK: usize = 4000;
 
 /// The class of a problem, by the last part of its type, its status and its text.
 pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
     match kind.rsplit(':').next().unwrap_or_default() {
-        "rateLimited" if detail.to_ascii_lowercase().contains("paused") => Class::Paused,
-        "rateLimited" => Class::RateLimited,
+        "rateLimited" => refusal::read(detail).0,
         "unauthorized" | "connection" | "dns" | "tls" | "incorrectResponse" => Class::HostFault,
         "rejectedIdentifier"
         | "caa"
@@ -26,6 +26,8 @@ pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
         | "invalidProfile"
         | "unsupportedContact"
         | "invalidContact" => Class::Policy,
+        // A resource that a replica of the CA does not know yet, or that the CA lost: no fault of the request.
+        "malformed" if matches!(status, Some(404 | 410)) => Class::Transient,
         "accountDoesNotExist" | "externalAccountRequired" | "userActionRequired" => Class::Account,
         "malformed"
         | "badCSR"
@@ -38,7 +40,8 @@ pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
         | "conflict" => Class::Bug,
         "serverInternal" | "badNonce" => Class::Transient,
         _ => match status {
-            Some(429) => Class::RateLimited,
+            Some(429) => refusal::read(detail).0,
+            Some(404 | 410) => Class::Transient,
             Some(500..) | None => Class::Transient,
             Some(401 | 403) => Class::Account,
             Some(_) => Class::Bug,
@@ -46,28 +49,37 @@ pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
     }
 }
 
-/// A problem document, as a failure.
-pub(super) fn of_problem(issuer: &str, problem: &Problem, exchange: Option<&Exchange>, now: Timestamp) -> Failure {
+/// A problem document about an order for `names`, as a failure.
+pub(super) fn of_problem(
+    issuer: &str,
+    problem: &Problem,
+    exchange: Option<&Exchange>,
+    names: Option<&Names>,
+    now: Timestamp,
+) -> Failure {
     let kind = problem.r#type.as_deref().unwrap_or_default();
-    let detail = stable(problem.detail.as_deref().unwrap_or("no reason given"));
+    let said = problem.detail.as_deref().unwrap_or("no reason given");
+    let detail = stable(said);
     let status = problem.status.or(exchange.map(|e| e.status));
-    let class = class_of(kind, status, &detail);
-    let culprits = problem
-        .subproblems
-        .iter()
-        .filter_map(|s| match &s.identifier {
-            Some(Identifier::Dns(name)) => Some(name.clone()),
-            _ => None,
-        })
-        .collect::<Vec<_>>();
+    let class = class_of(kind, status, said);
     let mut message = format!("{issuer}: {detail}");
     for sub in problem.subproblems.iter().take(5) {
         if let (Some(Identifier::Dns(name)), Some(text)) = (&sub.identifier, &sub.detail) {
             message.push_str(&format!("; {name}: {}", stable(text)));
         }
     }
-    let mut failure = Failure::new(class, message).by(culprits);
-    let told = exchange.and_then(|e| e.retry_after).map(|d| now + d).or_else(|| retry_after_in(&detail));
+    // Where the CA explains it (RFC 8555, 6.7; Boulder sends it with limits).
+    if let Some(help) = exchange.and_then(|e| e.help.as_ref()).filter(|help| !message.contains(help.as_str())) {
+        message.push_str(&format!("; see {help}"));
+    }
+    message.push_str(remedy(kind, class, said));
+    let mut failure = Failure::new(class, message).by(refusal::culprits(problem, names));
+    match (class, status) {
+        (Class::Transient, Some(500..) | None) => failure.dependency = Some(Dependency::Ca),
+        (Class::Account, _) => failure.dependency = Some(Dependency::Account),
+        _ => {}
+    }
+    let told = exchange.and_then(|e| e.retry_after).map(|d| now + d).or_else(|| refusal::retry_after(said, now));
     if let Some(at) = told
         && matches!(class, Class::RateLimited | Class::Transient)
     {
@@ -77,42 +89,47 @@ pub(super) fn of_problem(issuer: &str, problem: &Problem, exchange: Option<&Exch
     failure
 }
 
-/// Which limit a 429 speaks of; by the text, since the protocol has no field for it.
-pub(super) fn scope_of(detail: &str, names: &Names) -> Scope {
-    let text = detail.to_ascii_lowercase();
-    if text.contains("exact set") {
-        Scope::Set(names.to_strings().join(","))
-    } else if text.contains("failed authorizations") {
-        Scope::Failures(named(detail, names, |n| n.base()))
-    } else if text.contains("certificates") && text.contains("already issued for") {
-        Scope::Domain(named(detail, names, |n| n.registered_domain()))
-    } else {
-        Scope::Orders
+/// What helps, as the end of a sentence.
+pub(super) fn remedy(kind: &str, class: Class, detail: &str) -> &'static str {
+    let is = |text: &str| kind.ends_with(text);
+    match class {
+        Class::Account if is(":accountDoesNotExist") => {
+            "; the CA has no such account: if it was set up anew, `gatewright certs new-account ISSUER` makes another one"
+        }
+        Class::Account if is(":externalAccountRequired") => {
+            "; it takes accounts with an external account binding only: configure its key id and key file"
+        }
+        Class::Account if is(":userActionRequired") => {
+            "; open the link that the CA gives and agree there, most likely to new terms of service"
+        }
+        Class::Account if detail.contains("deactivated") || detail.contains("revoked") => {
+            "; that is for ever: `gatewright certs new-account ISSUER` makes another one"
+        }
+        Class::Account => {
+            "; ask the CA about the account, or make another one by `gatewright certs new-account ISSUER`"
+        }
+        _ => "",
     }
 }
 
-fn named<'a>(detail: &str, names: &'a Names, of: impl Fn(&'a crate::names::DnsName) -> &'a str) -> String {
-    names.iter().map(&of).find(|n| detail.contains(n)).unwrap_or_else(|| of(names.first())).to_owned()
-}
-
-/// `retry after 1970-01-01 00:18:15 UTC`, as Boulder writes it.
-fn retry_after_in(detail: &str) -> Option<Timestamp> {
-    let (_, rest) = detail.split_once("retry after ")?;
-    let text = rest.get(..19)?;
-    format!("{}Z", text.replace(' ', "T")).parse().ok()
-}
-
 /// An error of the protocol crate, as a failure. `exchange` is what the CA said beside the body.
-pub(super) fn of_protocol(issuer: &AcmeIssuer, error: &Error, exchange: Option<&Exchange>, now: Timestamp) -> Failure {
+pub(super) fn of_protocol(
+    issuer: &AcmeIssuer,
+    error: &Error,
+    exchange: Option<&Exchange>,
+    names: Option<&Names>,
+    now: Timestamp,
+) -> Failure {
     let name = &issuer.config.name;
     match error {
-        Error::Api(problem) => of_problem(name, problem, exchange, now),
+        Error::Api(problem) => of_problem(name, problem, exchange, names, now),
         Error::Other(other) => match other.downcast_ref::<HttpError>() {
             Some(http) => of_http(name, http),
             None => Failure::new(Class::Bug, format!("{name}: {}", stable(&other.to_string()))),
         },
         Error::Json(_) => {
             Failure::new(Class::Transient, format!("{name} answered with something that is no ACME JSON"))
+                .with_dependency(Dependency::Ca)
         }
         other => Failure::new(Class::Bug, format!("{name}: {}", stable(&other.to_string()))),
     }
@@ -136,6 +153,7 @@ pub(super) fn of_http(issuer: &str, error: &HttpError) -> Failure {
     let failure = Failure::new(class, format!("issuer {issuer}: {error}{hint}"));
     match error {
         HttpError::Limited { until, .. } => failure.not_before(*until),
+        _ if class == Class::Transient => failure.with_dependency(Dependency::Ca),
         _ => failure,
     }
 }
@@ -152,8 +170,13 @@ pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> 
                 Class::HostFault | Class::Policy | Class::Bug => Class::Account,
                 class => class,
             };
-            let failure =
-                Failure::new(class, format!("issuer {issuer}: the CA refuses the account: {}", stable(detail)));
+            let text = format!("issuer {issuer}: the CA refuses the account: {}", stable(detail));
+            let mut failure = Failure::new(class, text + remedy(kind, class, detail));
+            match (class, status) {
+                (Class::Account, _) => failure.dependency = Some(Dependency::Account),
+                (Class::Transient, 500..) => failure.dependency = Some(Dependency::Ca),
+                _ => {}
+            }
             match retry_after {
                 Some(after) => failure.not_before(now + *after),
                 None => failure,
@@ -163,15 +186,25 @@ pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> 
     }
 }
 
-pub(super) fn of_dns(error: &DnsError, now: Timestamp) -> Failure {
-    match error.retry() {
+/// What DNS, or who writes it, says about a name: of everything that depends on it only what fails there has to wait.
+pub(super) fn of_dns(error: &DnsError, name: &DnsName, now: Timestamp) -> Failure {
+    let failure = match error.retry() {
         DnsRetry::Never => Failure::new(Class::Config, error.to_string()),
         DnsRetry::Later => Failure::new(Class::Transient, error.to_string()),
         DnsRetry::After(after) => {
             let after = SignedDuration::try_from(after).unwrap_or(SignedDuration::from_hours(1));
             Failure::new(Class::Transient, error.to_string()).not_before(now + after)
         }
+    };
+    let failure = failure.by(vec![name.to_string()]);
+    if failure.class != Class::Transient {
+        return failure;
     }
+    failure.with_dependency(match error.provider() {
+        // Nobody writes there: it is what looks at name servers.
+        crate::dns::VIEW => Dependency::zone_of(name),
+        provider => Dependency::Provider(provider.to_owned()),
+    })
 }
 
 pub(super) fn is_bad_nonce(error: &Error) -> bool {
@@ -182,9 +215,54 @@ pub(super) fn is_kind(error: &Error, kind: &str) -> bool {
     matches!(error, Error::Api(p) if p.r#type.as_deref().is_some_and(|t| t.rsplit(':').next() == Some(kind)))
 }
 
-/// One line, bounded, nothing that could steer a terminal.
+/// One line, bounded, nothing that could steer a terminal, and nothing that is another with each attempt: tokens of
+/// challenges above all. Addresses of pages are kept whole: only there a paused name is resumed.
 fn stable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_TEXT).collect()
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_LINK).collect();
+    let mut told = String::new();
+    for word in text.split_inclusive(' ') {
+        let is_link = word.contains("://");
+        let word = match word.split_once(CHALLENGES) {
+            Some((before, rest)) => {
+                let after = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+                format!("{before}{CHALLENGES}…{after}")
+            }
+            None if is_link => word.to_owned(),
+            None => without_tokens(word),
+        };
+        if told.chars().count() + word.chars().count() > LONGEST_TEXT && !is_link {
+            told.extend(word.chars().take(LONGEST_TEXT.saturating_sub(told.chars().count())));
+            continue;
+        }
+        told.push_str(&word);
+    }
+    told.trim_end().to_owned()
+}
+
+/// Where challenges of HTTP-01 are answered.
+const CHALLENGES: &str = crate::challenge::http::PREFIX;
+
+/// A word, with what looks like a token, a digest or a key authorization left out: 20 letters or more of base64url, in both
+/// cases, which no host name, number or word is.
+fn without_tokens(word: &str) -> String {
+    let is_token = |part: &str| {
+        part.len() >= 20 && part.bytes().any(|b| b.is_ascii_uppercase()) && part.bytes().any(|b| b.is_ascii_lowercase())
+    };
+    let mut told = String::new();
+    let mut rest = word;
+    while !rest.is_empty() {
+        let end = |is: bool| {
+            rest.find(|c: char| (c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) != is).unwrap_or(rest.len())
+        };
+        let (part, others) = rest.split_at(end(true));
+        told.push_str(if is_token(part) { "…" } else { part });
+        rest = others;
+        let (between, others) = rest
+            .split_at(rest.find(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).unwrap_or(rest.len()));
+        told.push_str(between);
+        rest = others;
+    }
+    told
 }
 
 #[cfg(test)]
@@ -197,7 +275,7 @@ mod tests {
 
     fn failure(json: &str, exchange: Option<&Exchange>) -> Failure {
         let problem: Problem = serde_json::from_str(json).expect("a problem");
-        of_problem("le", &problem, exchange, at("2026-11-21T00:00:00Z"))
+        of_problem("le", &problem, exchange, None, at("2026-11-21T00:00:00Z"))
     }
 
     #[test]
@@ -211,6 +289,8 @@ mod tests {
             ("urn:ietf:params:acme:error:rejectedIdentifier", 400, "", Class::Policy),
             ("urn:ietf:params:acme:error:accountDoesNotExist", 400, "", Class::Account),
             ("urn:ietf:params:acme:error:malformed", 400, "", Class::Bug),
+            ("urn:ietf:params:acme:error:malformed", 404, "no such authorization", Class::Transient),
+            ("", 404, "", Class::Transient),
             ("urn:ietf:params:acme:error:serverInternal", 500, "", Class::Transient),
             ("", 502, "status 502 Bad Gateway", Class::Transient),
             ("", 429, "", Class::RateLimited),
@@ -230,31 +310,50 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_learned_for_what_it_is_about() {
-        let names = Names::parse(["a.example.com", "b.example.org"]).expect("names");
-        for (detail, scope) in [
-            ("too many new orders (300) from this account in the last 3h0m0s", Scope::Orders),
-            (
-                "too many certificates (50) already issued for \"example.org\" in the last 168h0m0s",
-                Scope::Domain("example.org".to_owned()),
-            ),
-            (
-                "too many certificates (5) already issued for this exact set of identifiers in the last 168h0m0s",
-                Scope::Set("a.example.com,b.example.org".to_owned()),
-            ),
-            (
-                "too many failed authorizations (5) for \"b.example.org\" in the last 1h0m0s",
-                Scope::Failures("b.example.org".to_owned()),
-            ),
-        ] {
-            assert_eq!(scope_of(detail, &names), scope);
-        }
-    }
-
-    #[test]
     fn texts_of_others_are_one_bounded_line() {
         let json = format!(r#"{{"detail":"a\nb\u001b[31m{}","status":400}}"#, "x".repeat(5000));
         let message = failure(&json, None).message;
         assert!(message.len() < 600 && !message.contains('\n') && !message.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn no_token_is_told_and_links_stay_whole() {
+        let token = "LoqXcYV8q5ONbJQxbmR7SCTNo3tiAXDfowyjxAjEuX0";
+        let link = format!("https://portal.letsencrypt.org/sfe/v1/unpause?jwt={}", "eyJh".repeat(300));
+        for (text, told) in [
+            (
+                format!("Invalid response from http://a.example/.well-known/acme-challenge/{token}: 404"),
+                "Invalid response from http://a.example/.well-known/acme-challenge/…: 404",
+            ),
+            (format!("Expected \"{token}.{token}\" (got \"x\")"), "Expected \"….…\" (got \"x\")"),
+            (format!("Incorrect TXT record \"{token}\" found"), "Incorrect TXT record \"…\" found"),
+            (format!("Please visit: {link}"), &format!("Please visit: {link}")),
+            (
+                "no valid A records found for a-very-long-name-indeed.example.org".to_owned(),
+                "no valid A records found for a-very-long-name-indeed.example.org",
+            ),
+        ] {
+            assert_eq!(stable(&text), told);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_to_the_account_names_what_helps() {
+        for (kind, detail, word) in [
+            ("unauthorized", "Account is not valid, has status \"deactivated\"", "certs new-account"),
+            ("accountDoesNotExist", "unknown", "certs new-account"),
+            ("externalAccountRequired", "no", "key id"),
+            ("userActionRequired", "new terms", "agree"),
+        ] {
+            let error = AccountError::Refused {
+                kind: format!("urn:ietf:params:acme:error:{kind}"),
+                detail: detail.to_owned(),
+                status: 403,
+                retry_after: None,
+            };
+            let failure = of_account("le", &error, at("2026-11-21T00:00:00Z"));
+            assert!(failure.class == Class::Account && failure.message.contains(word), "{failure}");
+            assert_eq!(failure.dependency, Some(Dependency::Account));
+        }
     }
 }

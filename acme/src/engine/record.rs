@@ -1,5 +1,7 @@
 //! What is written down about an order on its way.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +9,10 @@ use super::{AcmeIssuer, of_storage};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::dns::TxtRecord;
 use crate::failure::Failure;
-use crate::issuer::CertificateId;
+use crate::issuer::{CertificateId, Underway};
 use crate::key::PrivateKeyPem;
 use crate::names::Names;
-use crate::storage::{Expect, Key, StorageError, read_json, write_json};
+use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
 /// An order, written before each step that talks to the CA.
 #[derive(Serialize, Deserialize)]
@@ -33,10 +35,19 @@ pub(super) struct OrderRecord {
     pub(super) downloaded: Option<String>,
     /// Only `txt` still matters.
     pub(super) over: bool,
+    /// How often in a row the CA did not know what belongs to it.
+    #[serde(default)]
+    pub(super) lost: u32,
     pub(super) since: Timestamp,
 }
 
 impl OrderRecord {
+    /// What can be taken up again of it.
+    fn underway(&self) -> Option<Underway> {
+        let (id, names) = (self.id.clone(), self.names.clone());
+        (self.charged && !self.over).then(|| Underway { id, names, placed: self.url.is_some() })
+    }
+
     /// The serial number of the certificate that came of it.
     pub(super) fn serial(&self) -> Option<String> {
         let chain = self.downloaded.clone()?;
@@ -44,12 +55,50 @@ impl OrderRecord {
     }
 }
 
+/// The keys of an issuer's orders.
+pub(super) async fn keys(storage: &dyn Storage, issuer: &str) -> Result<Vec<Key>, Failure> {
+    let prefix = Key::new(Kind::Order, &format!("{issuer}."));
+    let mut keys = storage.list(Kind::Order).await.map_err(|e| of_storage(&e))?;
+    keys.retain(|key| key.name().starts_with(prefix.name()));
+    Ok(keys)
+}
+
+/// The orders that can be taken up again, as they are written down. What cannot be read is placed anew.
+pub(super) async fn underway(
+    storage: &dyn Storage,
+    issuer: &str,
+) -> Result<BTreeMap<CertificateId, Underway>, Failure> {
+    let mut all = BTreeMap::new();
+    for key in keys(storage, issuer).await? {
+        match read_json::<OrderRecord>(storage, &key).await {
+            Ok(found) => {
+                let underway = found.filter(|(record, _)| record.issuer == issuer).and_then(|(r, _)| r.underway());
+                all.extend(underway.map(|underway| (underway.id.clone(), underway)));
+            }
+            Err(error) => tracing::warn!(issuer, %error, "an order is not taken up"),
+        }
+    }
+    Ok(all)
+}
+
+/// Writes an order down.
+pub(super) async fn write(issuer: &AcmeIssuer, record: &OrderRecord) -> Result<(), Failure> {
+    let key = issuer.order_key(&record.id);
+    write_json(&*issuer.storage, &key, record, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
+    let mut all = issuer.underway.lock().expect("nobody panics while holding it");
+    match record.underway() {
+        Some(underway) => drop(all.insert(record.id.clone(), underway)),
+        None => drop(all.remove(&record.id)),
+    }
+    Ok(())
+}
+
 /// Reads the record of an order. One that is damaged, or another's, was left by a machine that lost its power: the order is
 /// placed anew.
 pub(super) async fn read(issuer: &AcmeIssuer, key: &Key) -> Result<Option<OrderRecord>, Failure> {
     match read_json::<OrderRecord>(&*issuer.storage, key).await {
         Ok(found) => Ok(found.map(|(record, _)| record).filter(|record| issuer.order_key(&record.id) == *key)),
-        Err(error @ StorageError::Damaged { .. }) => {
+        Err(error @ (StorageError::Damaged { .. } | StorageError::Unreadable { .. })) => {
             tracing::warn!(issuer = issuer.config.name, %error, "the order is placed anew");
             Ok(None)
         }
@@ -61,6 +110,7 @@ pub(super) async fn read(issuer: &AcmeIssuer, key: &Key) -> Result<Option<OrderR
 /// says so.
 pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(), Failure> {
     let key = issuer.order_key(id);
+    issuer.underway.lock().expect("nobody panics while holding it").remove(id);
     let Some(mut record) = read(issuer, &key).await? else { return Ok(()) };
     record.txt = remove_traces(issuer, std::mem::take(&mut record.txt)).await;
     if record.txt.is_empty() {
@@ -69,8 +119,7 @@ pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(),
     record.over = true;
     record.url = None;
     record.downloaded = None;
-    write_json(&*issuer.storage, &key, &record, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
-    Ok(())
+    write(issuer, &record).await
 }
 
 /// Removes records from DNS and gives back those that could not be removed.

@@ -2,27 +2,30 @@
 
 use std::time::Duration;
 
-use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order, OrderStatus};
+use instant_acme::{Order, OrderStatus};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::SemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::pace::{Looks, Pace};
-use super::problem::{is_kind, of_account, of_problem, of_protocol, scope_of};
+use super::problem::{is_kind, of_account, of_problem, of_protocol};
 use super::record::{OrderRecord, remove_traces};
 use super::{AcmeIssuer, authorize, of_storage};
 use crate::account::Account;
-use crate::budget::Reserve;
+use crate::budget::{Exempt, Reserve};
 use crate::certificate::{IssuedCertificate, leads_to};
 use crate::client::Handle;
 use crate::failure::{Class, Failure};
 use crate::issuer::IssueRequest;
 use crate::key::PrivateKeyPem;
-use crate::storage::{Expect, StorageError, write_json};
+use crate::storage::StorageError;
 
 /// The CA's wish to wait is followed up to here; beyond, the order is taken up later.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
+
+/// So often in a row the CA may not know an order's parts before the order is given up.
+const LOST_AT: u32 = 3;
 
 /// Repeats a call whose nonce the CA refused; the protocol crate itself tries three times.
 macro_rules! renonce {
@@ -88,12 +91,13 @@ impl<'a> Run<'a> {
                     txt: traces,
                     downloaded: None,
                     over: false,
+                    lost: 0,
                     since: request.now,
                 }
             }
         };
         let (protocol, handle) =
-            account.protocol().await.map_err(|e| of_protocol(issuer, &e, None, Timestamp::now()))?;
+            account.protocol().await.map_err(|e| of_protocol(issuer, &e, None, None, Timestamp::now()))?;
         let started = Instant::now();
         Ok(Self {
             issuer,
@@ -113,6 +117,10 @@ impl<'a> Run<'a> {
     /// Follows the order to its end. What is left behind after a failure can be taken up again.
     pub(super) async fn drive(mut self) -> Result<IssuedCertificate, Failure> {
         let result = self.follow().await;
+        match &result {
+            Err(failure) if failure.class == Class::Transient && failure.dependency.is_none() => self.miss().await,
+            _ => {}
+        }
         for (name, token) in std::mem::take(&mut self.answering) {
             if let Some(solver) = &self.issuer.config.solvers.http {
                 solver.cleanup(&name, &token).await;
@@ -122,6 +130,19 @@ impl<'a> Run<'a> {
             }
         }
         result
+    }
+
+    /// Takes note where the CA does not know what belongs to the order. A replica of it may come to know it; what is lost
+    /// altogether is given up, so that the next order is a new one.
+    async fn miss(&mut self) {
+        if self.record.url.is_none() || !matches!(self.handle.last().status, 404 | 410) {
+            return;
+        }
+        self.record.lost += 1;
+        self.record.over |= self.record.lost >= LOST_AT;
+        if let Err(error) = self.save().await {
+            tracing::warn!(issuer = self.issuer.config.name, %error, "a lost order could not be written");
+        }
     }
 
     async fn follow(&mut self) -> Result<IssuedCertificate, Failure> {
@@ -210,7 +231,7 @@ impl<'a> Run<'a> {
     }
 
     /// Writes what an answer of the CA changed. What is lost with a failing disk the CA says again.
-    async fn write_budget(&self) {
+    pub(super) async fn write_budget(&self) {
         let now = Timestamp::now();
         let traffic = self.issuer.http.traffic();
         let written = futures::join!(self.issuer.write_budget(now), traffic.save(&*self.issuer.storage, now));
@@ -238,9 +259,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) async fn save(&self) -> Result<(), Failure> {
-        let key = self.issuer.order_key(&self.record.id);
-        write_json(&*self.issuer.storage, &key, &self.record, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
-        Ok(())
+        super::record::write(self.issuer, &self.record).await
     }
 
     /// Waits until what is written down survives the loss of the machine's power: before a step that spends budget.
@@ -277,7 +296,7 @@ impl<'a> Run<'a> {
 
     pub(super) fn failed(&self, error: &instant_acme::Error) -> Failure {
         let exchange = self.handle.last();
-        of_protocol(self.issuer, error, Some(&exchange), Timestamp::now())
+        of_protocol(self.issuer, error, Some(&exchange), Some(&self.record.names), Timestamp::now())
     }
 
     /// The order that is written down, or a new one.
@@ -316,6 +335,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    pub(super) fn exempt(&self) -> Exempt {
+        self.request.exempt
+    }
+
     /// Counts the order before it is placed: a limit overrun by a crash would be worse than one count too many.
     async fn charge(&mut self) -> Result<(), Failure> {
         if self.record.charged {
@@ -338,73 +361,6 @@ impl<'a> Run<'a> {
                 Ok(())
             }
         }
-    }
-
-    async fn place(&mut self) -> Result<Order, Failure> {
-        let identifiers: Vec<_> = self.record.names.to_strings().into_iter().map(Identifier::Dns).collect();
-        let ari = self.issuer.directory().await?.renewal_info.is_some();
-        loop {
-            let mut new = NewOrder::new(&identifiers);
-            if let Some(profile) = &self.record.profile {
-                new = new.profile(profile);
-            }
-            let replaces = self.record.replaces.clone().filter(|_| ari);
-            if let Some((authority, serial)) = replaces.as_ref().and_then(|r| r.split_once('.')) {
-                new = new.replaces(CertificateIdentifier {
-                    authority_key_identifier: authority.into(),
-                    serial: serial.into(),
-                });
-            }
-            let error = match renonce!(self.protocol.new_order(&new).await) {
-                Ok(mut order) => return self.placed(&mut order).map(|()| order),
-                Err(error) => error,
-            };
-            let exchange = self.handle.last();
-            // The order was made, but does not echo `replaces`: it is an order all the same (RFC 9773, 5).
-            if let (201, Some(url)) = (exchange.status, exchange.location) {
-                return renonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
-            }
-            // RFC 9773, 5: already replaced, of another account, unknown. The order is worth more than the link.
-            let refused = matches!(exchange.status, 400 | 403 | 404 | 409) && !is_kind(&error, "rateLimited");
-            if replaces.is_some() && refused {
-                self.record.replaces = None;
-                self.save().await?;
-                continue;
-            }
-            return Err(self.refused(&error).await);
-        }
-    }
-
-    /// A profile that must be there is looked for in the order as well: a CA without profiles ignores the wish.
-    fn placed(&self, order: &mut Order) -> Result<(), Failure> {
-        let wish = self.issuer.config.profile.as_ref().filter(|p| p.required);
-        match (wish, &order.state().profile) {
-            (Some(wish), Some(found)) if *found != wish.name => Err(Failure::new(
-                Class::Policy,
-                format!("{}: asked for profile {}, got {found}", self.issuer.config.name, wish.name),
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    async fn refused(&self, error: &instant_acme::Error) -> Failure {
-        let mut failure = self.failed(error);
-        if failure.class == Class::HostFault && failure.culprits.is_empty() {
-            // Nobody has looked at a host yet: it is the account that may not (RFC 8555, 7.3.6).
-            failure.class = Class::Account;
-        }
-        if failure.class == Class::RateLimited && matches!(error, instant_acme::Error::Api(_)) {
-            let until = failure.retry_at.unwrap_or(Timestamp::now() + SignedDuration::from_hours(1));
-            let scope = scope_of(&failure.message, &self.record.names);
-            self.issuer.with_budget(|b| b.learn(scope, until));
-            self.write_budget().await;
-            return failure.not_before(until);
-        }
-        if self.handle.last().status == 503 {
-            // It may have said when our address may ask again.
-            self.write_budget().await;
-        }
-        failure
     }
 
     /// Asks for the certificate, once all that is needed to find it again is written down. `false`: not yet.
@@ -491,12 +447,12 @@ impl<'a> Run<'a> {
         let name = &self.issuer.config.name;
         let failure = match authorize::culprits(order).await {
             Ok(culprits) if !culprits.is_empty() => {
-                let mut failure = of_problem(name, &culprits[0].1, None, now);
+                let mut failure = of_problem(name, &culprits[0].1, None, None, now);
                 failure.message = culprits
                     .iter()
                     .take(5)
                     .map(|(host, problem)| {
-                        let text = of_problem(name, problem, None, now).message;
+                        let text = of_problem(name, problem, None, None, now).message;
                         format!("{host}: {}", text.strip_prefix(&format!("{name}: ")).unwrap_or(&text))
                     })
                     .collect::<Vec<_>>()
@@ -510,7 +466,7 @@ impl<'a> Run<'a> {
                 failure.by(culprits.into_iter().map(|(host, _)| host.to_string()).collect())
             }
             Ok(_) => match &order.state().error {
-                Some(problem) => of_problem(name, problem, Some(&exchange), now),
+                Some(problem) => of_problem(name, problem, Some(&exchange), Some(&self.record.names), now),
                 None => Failure::new(Class::HostFault, format!("{name}: the order became invalid, without a reason")),
             },
             Err(error) => self.failed(&error),

@@ -44,7 +44,7 @@ pub(super) async fn try_out(run: &mut Run<'_>, solver: &DnsSolver) -> Result<(),
         if !matches!(kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01) {
             continue;
         }
-        let failed = |e| of_dns(&e, Timestamp::now()).by(vec![name.to_string()]);
+        let failed = |e| of_dns(&e, &name, Timestamp::now());
         let label = dns_label(kind, &name, run.account.url());
         let target = solver.view.challenge_target(&label).await.map_err(failed)?;
         let zone = solver.provider.zone_of(&target).await.map_err(failed)?;

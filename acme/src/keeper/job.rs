@@ -11,7 +11,7 @@ use crate::budget::Exempt;
 use crate::failure::Failure;
 use crate::issuer::CertificateId;
 use crate::names::Names;
-use crate::plan::{Order, Wanted};
+use crate::plan::{Order, Reason, Wanted};
 
 /// A certificate being got: an [`Order`] that owns what it needs.
 #[derive(Clone)]
@@ -21,6 +21,7 @@ pub(super) struct Job {
     pub(super) serves: Vec<Wanted>,
     pub(super) replaces: Option<String>,
     pub(super) exempt: Exempt,
+    pub(super) reason: Reason,
 }
 
 impl Job {
@@ -35,6 +36,7 @@ impl Job {
             serves: order.serves.iter().map(|w| (*w).clone()).collect(),
             replaces: order.replaces_id(),
             exempt: order.exempt,
+            reason: order.reason,
         }
     }
 }

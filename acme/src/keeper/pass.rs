@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Class, Failure};
 use crate::issuer::CertificateId;
 use crate::names::Names;
 use crate::plan::Reason;
@@ -42,6 +42,8 @@ pub struct Outlook {
     pub at: Timestamp,
     /// The last error since the last success.
     pub last_error: Option<String>,
+    /// What the CA says about the time of its renewal, where there is more to tell than when that is.
+    pub notice: Option<String>,
 }
 
 /// What happens next to a wish.
@@ -52,6 +54,8 @@ pub enum Next {
     Issue(Reason),
     /// It waits for something.
     Wait(String),
+    /// The last attempt failed; another one follows.
+    Retry(Class),
     /// It will be renewed.
     Renew,
 }

@@ -14,14 +14,24 @@ use super::pass::{Outlook, Pass};
 use super::wishlist::Wishlist;
 use super::{Keeper, LONGEST_SLEEP};
 use crate::issuer::CertificateId;
-use crate::plan::{Order, Step, plan};
+use crate::plan::{Order, Progress, Step, Wanted};
 
 /// While certificates come in, the plan and the report are made anew this often.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// A host that is taken away may be back in a moment.
+const GRACE: Duration = Duration::from_secs(2);
 /// A plan is about everything: planning takes at most this part of our time, however often something changes.
 const PART: u32 = 20;
 
 impl Keeper {
+    /// Gives an order up that nobody wants any more: its authorizations, its key and its records in DNS.
+    async fn give_up(&self, issuer: String, id: CertificateId) {
+        let Some(issuer) = self.issuer(&issuer) else { return };
+        if let Err(failure) = issuer.abandon(&id).await {
+            tracing::warn!(%id, issuer = issuer.name(), %failure, "an order that nobody wants stays for now");
+        }
+    }
+
     /// Gets what is wanted, whenever something is wanted anew, is due, or was asked for, until `stop` is true. A slow
     /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
     pub async fn run(
@@ -43,7 +53,9 @@ impl Keeper {
         going: &mut Going,
     ) {
         let mut upkeep = FuturesUnordered::new();
-        let mut busy: BTreeMap<CertificateId, Vec<CertificateId>> = BTreeMap::new();
+        let mut giving_up = FuturesUnordered::new();
+        let mut busy: BTreeMap<CertificateId, Flight> = BTreeMap::new();
+        let mut doubts = Doubts::default();
         let mut queue: VecDeque<Job> = VecDeque::new();
         let mut pass = Pass::default();
         let mut next_plan = Instant::now();
@@ -56,18 +68,25 @@ impl Keeper {
                 let now = Timestamp::now();
                 wishes.mark_unchanged();
                 let wanted = self.with_holds(wishlist.read().values(), now);
-                busy.retain(|id, serves| {
-                    let is_wanted = serves.iter().any(|id| wanted.binary_search_by(|wish| wish.id.cmp(id)).is_ok());
-                    if !is_wanted {
+                busy.retain(|id, flight| {
+                    let is_wanted = |id| wanted.binary_search_by(|wish| wish.id.cmp(id)).is_ok();
+                    let serves = flight.serves.iter().any(is_wanted);
+                    if !serves {
                         going.give_up(id);
+                        doubts.claim(&flight.issuer, id);
                     }
-                    is_wanted
+                    serves
                 });
                 let held = self.held();
-                let steps = plan(&wanted, &held, &self.budgets(), now);
+                let (budgets, progress) = (self.budgets(), self.progress());
+                let steps = self.decide(&wanted, &held, &progress, &budgets, now);
+                let (gone, look_again) = doubts.gone(&progress, &wanted, &busy, start);
+                for (issuer, id) in gone {
+                    giving_up.push(self.give_up(issuer, id));
+                }
                 let is_busy = |order: &&Order<'_>| {
                     busy.contains_key(&order.id)
-                        || order.serves.iter().any(|w| busy.values().any(|served| served.contains(&w.id)))
+                        || order.serves.iter().any(|w| busy.values().any(|flight| flight.serves.contains(&w.id)))
                 };
                 let orders =
                     || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(&**order) } else { None });
@@ -92,10 +111,12 @@ impl Keeper {
                 self.tell(differences(&before.outlook, &told.outlook));
                 let sleep = next.duration_since(now).clamp(SignedDuration::from_secs(1), LONGEST_SLEEP);
                 next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(PROGRESS);
+                next_plan = next_plan.min(look_again.unwrap_or(next_plan));
                 soonest = Instant::now() + start.elapsed() * (PART - 1);
             }
             while let Some(job) = going.admit(&mut queue, self.at_once) {
-                busy.insert(job.id.clone(), job.serves.iter().map(|w| w.id.clone()).collect());
+                let serves = job.serves.iter().map(|w| w.id.clone()).collect();
+                busy.insert(job.id.clone(), Flight { issuer: job.serves[0].issuer.clone(), serves });
                 going.begin(self, job, Timestamp::now());
             }
             tokio::select! {
@@ -114,6 +135,7 @@ impl Keeper {
                         next_plan = soonest;
                     }
                 }
+                Some(()) = giving_up.next(), if !giving_up.is_empty() => {}
                 changed = wishes.changed() => {
                     if changed.is_err() {
                         return;
@@ -129,10 +151,63 @@ impl Keeper {
     }
 }
 
+/// A job that goes on.
+struct Flight {
+    issuer: String,
+    serves: Vec<CertificateId>,
+}
+
+/// Orders that somebody wanted, and whether anybody still does; by issuer.
+#[derive(Default)]
+struct Doubts {
+    /// Those that were wanted since this began: at the start not everything that is wanted may be known.
+    claimed: BTreeSet<(String, CertificateId)>,
+    /// Since when nobody wants them.
+    since: BTreeMap<(String, CertificateId), Instant>,
+}
+
+impl Doubts {
+    /// Somebody wanted an order.
+    fn claim(&mut self, issuer: &str, id: &CertificateId) {
+        self.claimed.insert((issuer.to_owned(), id.clone()));
+    }
+
+    /// The orders that are to be given up, and when to look at the others again. A name that goes and comes back at once, as
+    /// when it is renamed or moved to another file, keeps its order.
+    fn gone(
+        &mut self,
+        progress: &Progress,
+        wanted: &[Wanted],
+        busy: &BTreeMap<CertificateId, Flight>,
+        now: Instant,
+    ) -> (Vec<(String, CertificateId)>, Option<Instant>) {
+        if progress.underway.values().all(BTreeMap::is_empty) {
+            self.since.clear();
+            return (Vec::new(), None);
+        }
+        let key = |issuer: &str, id: &CertificateId| (issuer.to_owned(), id.clone());
+        let unclaimed = progress.unclaimed(wanted).into_iter();
+        let mut doubtful: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
+        let all = progress.underway.iter().flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
+        self.claimed.extend(all.filter(|order| !doubtful.contains(order)));
+        // What goes on is let to its end: it serves somebody still.
+        for (id, flight) in busy {
+            doubtful.remove(&key(&flight.issuer, id));
+        }
+        self.since.retain(|order, _| doubtful.contains(order));
+        for order in doubtful.into_iter().filter(|order| self.claimed.contains(order)) {
+            self.since.entry(order).or_insert(now);
+        }
+        let gone: Vec<_> = self.since.extract_if(.., |_, at| now >= *at + GRACE).map(|(order, _)| order).collect();
+        self.claimed.retain(|order| !gone.contains(order));
+        (gone, self.since.values().min().map(|at| *at + GRACE))
+    }
+}
+
 /// Whose line is another one, both lists being sorted by name. When something is done next changes with every plan, and
 /// is left aside.
 fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
-    let says = |line: &Outlook| (line.next.clone(), line.last_error.clone());
+    let says = |line: &Outlook| (line.next.clone(), line.last_error.clone(), line.notice.clone());
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
     let mut all = Vec::new();
     loop {
@@ -161,6 +236,7 @@ fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::issuer::Underway;
     use crate::keeper::Next;
     use crate::names::Names;
 
@@ -169,7 +245,47 @@ mod tests {
         let id = CertificateId::of("t", &names);
         let last_error = last_error.map(str::to_owned);
         let (tenant, issuer) = ("t".to_owned(), "i".to_owned());
-        Outlook { id, tenant, names, issuer, expires: None, next: Next::Renew, at: Timestamp::UNIX_EPOCH, last_error }
+        Outlook {
+            id,
+            tenant,
+            names,
+            issuer,
+            expires: None,
+            next: Next::Renew,
+            at: Timestamp::UNIX_EPOCH,
+            last_error,
+            notice: None,
+        }
+    }
+
+    #[test]
+    fn an_order_is_given_up_once_nobody_wants_it_and_somebody_did() {
+        let wish = |host: &str, issuer: &str| {
+            let names = Names::parse([host]).expect("a name");
+            let (id, tenant, issuer) = (CertificateId::of("t", &names), "t".to_owned(), issuer.to_owned());
+            let (validity, may_share, renew_now, hold) = (None, true, false, None);
+            Wanted { id, tenant, issuer, names, validity, may_share, renew_now, hold }
+        };
+        let (a, b) = (wish("a.example", "ca"), wish("b.example", "ca"));
+        let order = |w: &Wanted| Underway { id: w.id.clone(), names: w.names.clone(), placed: true };
+        let orders = [&a, &b].map(|w| (w.id.clone(), order(w)));
+        let underway = BTreeMap::from([("ca".to_owned(), BTreeMap::from(orders))]);
+        let progress = Progress { underway, ..Progress::default() };
+        let (mut doubts, start, none) = (Doubts::default(), Instant::now(), BTreeMap::new());
+        let mut gone = |wanted: &[Wanted], seconds| {
+            let (gone, again) = doubts.gone(&progress, wanted, &none, start + Duration::from_secs(seconds));
+            (gone.into_iter().map(|(_, id)| id).collect::<Vec<_>>(), again.is_some())
+        };
+        // At the start `b` is not known yet.
+        assert_eq!(gone(std::slice::from_ref(&a), 0), (vec![], false));
+        assert_eq!(gone(std::slice::from_ref(&a), 60), (vec![], false));
+        assert_eq!(gone(&[a.clone(), b.clone()], 61), (vec![], false));
+        assert_eq!(gone(std::slice::from_ref(&b), 62), (vec![], true));
+        assert_eq!(gone(&[a.clone(), b.clone()], 63), (vec![], false), "it was back in time");
+        // Whom another issuer is to serve now, the first one need not.
+        let other = wish("a.example", "other");
+        assert_eq!(gone(&[other.clone(), b.clone()], 70), (vec![], true));
+        assert_eq!(gone(&[other, b], 73), (vec![a.id.clone()], false));
     }
 
     #[test]

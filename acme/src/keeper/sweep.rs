@@ -20,7 +20,7 @@ impl Keeper {
     /// Removes what nobody needs any more, and says how much that was.
     pub(super) async fn sweep(&self, wanted: &BTreeSet<CertificateId>, now: Timestamp) -> usize {
         let needed: BTreeSet<CertificateId> =
-            self.read(|shelf| wanted.iter().chain(shelf.held.keys()).chain(&shelf.forced).cloned().collect());
+            self.read(|shelf| wanted.iter().chain(shelf.held.keys()).chain(shelf.forced.keys()).cloned().collect());
         let names: BTreeSet<String> =
             needed.iter().map(|id| Key::new(Kind::Renewal, id.as_str()).name().to_owned()).collect();
         self.write(|shelf| shelf.windowless.retain(|id, _| needed.contains(id)));

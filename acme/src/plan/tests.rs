@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::budget::Limits;
+use crate::issuer::Underway;
 
 fn at(hours: i64) -> Timestamp {
     Timestamp::from_second(1_790_000_000 + hours * 3600).expect("in range")
@@ -44,6 +45,7 @@ fn windowed(host: &str, start: i64, end: i64, explanation: Option<&str>) -> Held
         explanation: explanation.map(str::to_owned),
         selected: at(start),
         poll_at: at(end),
+        untrusted: false,
     });
     h
 }
@@ -244,6 +246,81 @@ proptest! {
         }
         prop_assert!(wishes.iter().all(|w| answers.get(w.id.as_str()) == Some(&1)));
         prop_assert_eq!(plan(&wishes, &held, &budgets, at(0)), steps);
+    }
+}
+
+/// The names of the orders that go, and how many wishes wait.
+fn going(wanted: &[Wanted], progress: &Progress, budgets: &Budgets) -> (Vec<usize>, usize) {
+    let steps = plan_with(wanted, &[], progress, budgets, at(0));
+    let orders = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o.names.count()) } else { None });
+    (orders.collect(), steps.iter().filter(|s| matches!(s, Step::Wait { .. })).count())
+}
+
+fn shared(wanted: &[Wanted], placed: bool) -> Underway {
+    let names = wanted.iter().fold(wanted[0].names.clone(), |names, w| names.union(&w.names));
+    Underway { id: CertificateId::of("t", &names), names, placed }
+}
+
+#[test]
+fn an_order_that_several_share_is_taken_up_whole_and_costs_nothing() {
+    let wanted: Vec<_> = (10..70).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    let mut budgets = lets_encrypt();
+    let budget = budgets.get_mut("le").expect("there");
+    for i in 0..50 {
+        budget.spend(&Names::parse([format!("x{i}.example.com")]).expect("a name"), Exempt::Nothing, at(0));
+    }
+    assert_eq!(going(&wanted, &Progress::default(), &budgets), (vec![], 60), "nothing is left");
+    let orders = [shared(&wanted[30..50], true), shared(&wanted[..25], false)].map(|o| (o.id.clone(), o));
+    let orders = BTreeMap::from(orders);
+    let progress = Progress { underway: BTreeMap::from([("le".to_owned(), orders)]), ..Progress::default() };
+    assert_eq!(going(&wanted, &progress, &budgets), (vec![25, 20], 15));
+    assert!(progress.unclaimed(&wanted).is_empty());
+    // One of its hosts is gone, or stands alone: the order is nobody's any more.
+    assert_eq!(going(&wanted[1..], &progress, &budgets), (vec![20], 39));
+    assert_eq!(progress.unclaimed(&wanted[1..]), [("le", &shared(&wanted[..25], false))]);
+    let mut alone = wanted.clone();
+    alone[3].may_share = false;
+    assert_eq!(progress.unclaimed(&alone).len(), 1);
+    // Another tenant's hosts of the same names are others.
+    let others: Vec<_> = wanted.iter().map(|w| Wanted { tenant: "u".to_owned(), ..w.clone() }).collect();
+    assert_eq!(progress.unclaimed(&others).len(), 2);
+    // What the CA says holds up an order that it does not have yet.
+    let budget = budgets.get_mut("le").expect("there");
+    budget.learn(Scope::Domain("example.com".to_owned()), at(5));
+    assert_eq!(going(&wanted, &progress, &budgets), (vec![20], 40));
+}
+
+#[test]
+fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own() {
+    let mut wanted: Vec<_> = (10..50).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    wanted.iter_mut().take(20).for_each(|w| w.may_share = false);
+    let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
+    assert_eq!((orders.len(), waiting), (40, 0), "forty are left of the week's fifty");
+    wanted.push(wish("one-more.example.com"));
+    let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
+    assert_eq!((orders.len(), orders[0], waiting), (21, 21, 0), "those that may share do");
+}
+
+#[test]
+fn a_certificate_that_just_came_is_not_renewed_for_reasons_that_the_next_one_would_have_too() {
+    let (wanted, day) = ([wish("a.example.com")], SignedDuration::from_hours(24));
+    for (held, at_the_cas_wish, hours, goes) in [
+        // As a clock sees it that is two months ahead.
+        (have("a.example.com", -1500, 660), false, 1, false),
+        (have("a.example.com", -1500, 660), false, 25, true),
+        (windowed("a.example.com", -9, -1, None), true, 1, false),
+        (windowed("a.example.com", -9, -1, None), true, 25, true),
+        // The CA moved the window after it had said another.
+        (windowed("a.example.com", -9, -1, None), false, 1, true),
+    ] {
+        let obtained = HashMap::from([(held.id.clone(), Obtained { at: at(0), at_the_cas_wish })]);
+        let progress = Progress { obtained, ..Progress::default() };
+        let held = [held];
+        let step = plan_with(&wanted, &held, &progress, &Budgets::new(), at(hours)).remove(0);
+        assert_eq!(matches!(step, Step::Issue(_)), goes, "{hours}: {step:?}");
+        if let Step::Keep { until, .. } = step {
+            assert_eq!(until, at(0) + day);
+        }
     }
 }
 

@@ -15,6 +15,9 @@ use super::journal::{Files, Journal, Replaced};
 use super::spares::{LARGEST, LEFT, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
+/// Where entries go that cannot be read, for an operator to look at.
+const ASIDE: &str = "damaged";
+
 /// A directory of our own.
 #[derive(Clone, Debug)]
 pub struct Directory {
@@ -86,7 +89,8 @@ impl Directory {
 
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
-        let Some((meta, bytes)) = Spares::read(&path).map_err(|e| failed("reading", &path, e))? else {
+        let unreadable = |why: String| StorageError::Unreadable { path: path.display().to_string(), why };
+        let Some((meta, bytes)) = Spares::read(&path).map_err(|e| unreadable(e.to_string()))? else {
             return Ok(None);
         };
         let bytes = Zeroizing::new(bytes);
@@ -98,7 +102,7 @@ impl Directory {
             return Ok(None);
         }
         if meta.size() > LARGEST {
-            return Err(failed("reading", &path, io::Error::other("larger than any entry of ours")));
+            return Err(unreadable("it is larger than any entry of ours".to_owned()));
         }
         Ok(Some(Entry { version: version_of(&bytes), bytes }))
     }
@@ -247,6 +251,19 @@ impl Storage for Directory {
         Ok(())
     }
 
+    async fn set_aside(&self, key: &Key) -> Result<Option<String>, StorageError> {
+        let (path, folder) = (self.file(key), self.root.join(ASIDE));
+        private_folder(&folder)?;
+        let now = jiff::Timestamp::now().as_millisecond();
+        let place = folder.join(format!("{}-{}.{now}", key.kind().as_str(), key.name()));
+        let moved = self.journal.turn().and_then(|mut turn| {
+            fs::rename(&path, &place)?;
+            turn.note(key, None)
+        });
+        moved.map_err(|e| failed("setting aside", &path, e))?;
+        Ok(Some(place.display().to_string()))
+    }
+
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
         let path = self.file(key);
         let removed = self.journal.turn().and_then(|mut turn| {
@@ -307,6 +324,36 @@ mod tests {
         assert_eq!(mode(store.path()), 0o700);
         assert_eq!(mode(&store.path().join("certificates")), 0o700);
         assert_eq!(mode(&store.file(&key)), 0o600);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_set_aside_and_stays_so_after_a_restart() {
+        let (tmp, store) = store();
+        let (key, folder) = (Key::new(Kind::Certificate, "a.example"), Key::new(Kind::Budget, "ca"));
+        store.write(&key, b"broken", &Expect::Absent).await.expect("writes");
+        fs::create_dir(store.file(&folder)).expect("made");
+        assert!(matches!(store.read(&folder).await, Err(StorageError::Unreadable { .. })));
+        for key in [&key, &folder] {
+            let place = store.set_aside(key).await.expect("set aside").expect("a place");
+            assert!(Path::new(&place).exists() && store.read(key).await.expect("reads").is_none(), "{place}");
+            store.write(key, b"new", &Expect::Absent).await.expect("there is room for another");
+        }
+        drop(store);
+        let again = Directory::open(tmp.path().join("acme")).expect("opens");
+        assert_eq!(*again.read(&key).await.expect("reads").expect("there").bytes, b"new");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_does_not_keep_the_directory_from_being_opened() {
+        let (tmp, store) = store();
+        let key = Key::new(Kind::Certificate, "a.example");
+        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
+        let path = store.file(&key);
+        drop(store);
+        fs::remove_file(&path).expect("removed");
+        fs::create_dir(&path).expect("a directory in its place");
+        let again = Directory::open(tmp.path().join("acme")).expect("opens");
+        assert!(matches!(again.read(&key).await, Err(StorageError::Unreadable { .. })));
     }
 
     #[tokio::test]

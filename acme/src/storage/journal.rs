@@ -89,7 +89,14 @@ impl Journal {
         }
         let mut others = Vec::new();
         for (key, content) in last {
-            let there = files.content(&key)?;
+            let there = match files.content(&key) {
+                Ok(there) => there,
+                Err(error) => {
+                    // It concerns its entry alone, and whoever reads that is told.
+                    tracing::error!(%key, %error, "left as it is");
+                    continue;
+                }
+            };
             if there.as_ref().map(|text| text.as_slice()) != content {
                 others.push((key, content, there));
             }

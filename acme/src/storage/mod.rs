@@ -136,12 +136,28 @@ pub trait Storage: Send + Sync {
     async fn settle(&self, _key: &Key) -> Result<(), StorageError> {
         Ok(())
     }
+    /// Puts an entry out of the way that cannot be used, so that another one can be made, and says where it is now. `None`:
+    /// this storage has no such place, and the entry stays until it is written over.
+    async fn set_aside(&self, _key: &Key) -> Result<Option<String>, StorageError> {
+        Ok(None)
+    }
     /// Removes an entry; removing what is not there is success.
     async fn remove(&self, key: &Key) -> Result<(), StorageError>;
     /// The keys of a kind, in order.
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError>;
     /// Waits for the lock of that name.
     async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError>;
+}
+
+/// Sets an entry aside for a reason, tells the log, and gives the sentence.
+pub(crate) async fn set_aside(storage: &dyn Storage, key: &Key, why: &StorageError) -> String {
+    let text = match storage.set_aside(key).await {
+        Ok(Some(place)) => format!("{why}: set aside as {place}, and made anew"),
+        Ok(None) => format!("{why}: made anew"),
+        Err(error) => format!("{why}: made anew where it can be, for {error}"),
+    };
+    tracing::error!(%key, "{text}");
+    text
 }
 
 /// Reads an entry of JSON.
@@ -169,6 +185,13 @@ pub async fn write_json<T: Serialize + Sync>(
     storage.write(key, &bytes, expect).await
 }
 
+impl StorageError {
+    /// Is it about the content of one entry? Then it passes by no waiting, and concerns no other entry.
+    pub fn is_of_the_entry(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Unreadable { .. } | Self::Open { .. })
+    }
+}
+
 /// What may go wrong with storage.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -187,6 +210,14 @@ pub enum StorageError {
         line: usize,
         /// Where.
         column: usize,
+    },
+    /// It is there and cannot be read.
+    #[error("{path} cannot be read: {why}; give it back to us, or move it away to begin anew")]
+    Unreadable {
+        /// Which file.
+        path: String,
+        /// Why.
+        why: String,
     },
     /// Others could read or write it.
     #[error("{path} is open to others (mode {mode:o}); expected {expected:o}: chmod it")]

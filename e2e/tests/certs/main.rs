@@ -1,5 +1,6 @@
 //! Certificates by ACME in the program: Pebble asks our Envoy, and what it issues is served.
 
+mod damage;
 mod nameless;
 mod passed;
 mod proofs;

@@ -1,0 +1,113 @@
+//! An order is placed, and what becomes of it when the CA refuses it.
+
+use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order};
+use jiff::{SignedDuration, Timestamp};
+
+use super::problem::{is_kind, remedy};
+use super::refusal;
+use super::run::{Run, renonce};
+use crate::budget::Scope;
+use crate::failure::{Class, Dependency, Failure};
+
+impl Run<'_> {
+    /// Places the order that is written down.
+    pub(super) async fn place(&mut self) -> Result<Order, Failure> {
+        let identifiers: Vec<_> = self.record.names.to_strings().into_iter().map(Identifier::Dns).collect();
+        let ari = self.issuer.directory().await?.renewal_info.is_some();
+        loop {
+            let mut new = NewOrder::new(&identifiers);
+            if let Some(profile) = &self.record.profile {
+                new = new.profile(profile);
+            }
+            let replaces = self.record.replaces.clone().filter(|_| ari);
+            if let Some((authority, serial)) = replaces.as_ref().and_then(|r| r.split_once('.')) {
+                new = new.replaces(CertificateIdentifier {
+                    authority_key_identifier: authority.into(),
+                    serial: serial.into(),
+                });
+            }
+            let error = match renonce!(self.protocol.new_order(&new).await) {
+                Ok(mut order) => {
+                    self.issuer.suspicion.lock().expect("nobody panics while holding it").taken();
+                    return self.placed(&mut order).map(|()| order);
+                }
+                Err(error) => error,
+            };
+            let exchange = self.handle.last();
+            // The order was made, but does not echo `replaces`: it is an order all the same (RFC 9773, 5).
+            if let (201, Some(url)) = (exchange.status, exchange.location) {
+                return renonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
+            }
+            // RFC 9773, 5: already replaced, of another account, unknown. The order is worth more than the link.
+            let refused = matches!(exchange.status, 400 | 403 | 404 | 409) && !is_kind(&error, "rateLimited");
+            if replaces.is_some() && refused {
+                self.record.replaces = None;
+                self.save().await?;
+                continue;
+            }
+            if matches!(error, instant_acme::Error::Api(_)) && matches!(exchange.status, 400..500) {
+                self.refund().await;
+            }
+            return Err(self.refused(&error).await);
+        }
+    }
+
+    /// What was refused is not counted: the names that are not at fault may need it.
+    async fn refund(&mut self) {
+        let (names, exempt) = (self.record.names.clone(), self.exempt());
+        self.issuer.with_budget(|b| b.refund(&names, exempt));
+        self.record.charged = false;
+        if let Err(error) = self.save().await {
+            tracing::warn!(issuer = self.issuer.config.name, %error, "a refused order could not be written");
+        }
+        self.write_budget().await;
+    }
+
+    /// A profile that must be there is looked for in the order as well: a CA without profiles ignores the wish.
+    fn placed(&self, order: &mut Order) -> Result<(), Failure> {
+        let wish = self.issuer.config.profile.as_ref().filter(|p| p.required);
+        match (wish, &order.state().profile) {
+            (Some(wish), Some(found)) if *found != wish.name => Err(Failure::new(
+                Class::Policy,
+                format!("{}: asked for profile {}, got {found}", self.issuer.config.name, wish.name),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    async fn refused(&self, error: &instant_acme::Error) -> Failure {
+        let (mut failure, names, now) = (self.failed(error), &self.record.names, Timestamp::now());
+        if failure.class == Class::HostFault && failure.culprits.is_empty() {
+            // Nobody has looked at a host yet: it is the account that may not (RFC 8555, 7.3.6).
+            failure = account_refused(failure);
+        }
+        if let (Class::RateLimited, instant_acme::Error::Api(problem)) = (failure.class, error) {
+            let detail = problem.detail.as_deref().unwrap_or_default();
+            let scope = refusal::scope(detail, names);
+            // Who says nothing at all means requests, of which there are more within a minute.
+            let usual = match (&scope, &problem.r#type) {
+                (Some(_), _) => SignedDuration::from_hours(1),
+                (None, Some(_)) => SignedDuration::from_mins(10),
+                (None, None) => SignedDuration::from_mins(1),
+            };
+            let until = failure.retry_at.unwrap_or(now + usual);
+            let suspect = || self.issuer.suspicion.lock().expect("nobody panics while holding it").refused(names, now);
+            let scope = scope.or_else(|| suspect().then_some(Scope::Orders));
+            if let Some(scope) = scope {
+                self.issuer.with_budget(|b| b.learn(scope, until));
+            }
+            self.write_budget().await;
+            return failure.not_before(until);
+        }
+        if self.handle.last().status == 503 {
+            // It may have said when our address may ask again.
+            self.write_budget().await;
+        }
+        failure
+    }
+}
+
+fn account_refused(failure: Failure) -> Failure {
+    let message = format!("{}{}", failure.message, remedy("", Class::Account, &failure.message));
+    Failure { class: Class::Account, message, ..failure }.with_dependency(Dependency::Account)
+}

@@ -1,0 +1,80 @@
+//! What failed, whom it holds up, and until when.
+
+use jiff::Timestamp;
+
+use super::Keeper;
+use super::job::Job;
+use crate::failure::{Attempts, Class, Failure};
+use crate::plan::Wanted;
+use crate::renewal::roll;
+use crate::storage::{Expect, Key, Kind, write_json};
+
+impl Keeper {
+    /// Notes a failure. Where names are known to be at fault it is theirs, and those that only shared the order go on at
+    /// once, without them; else it is the order's, and those that share it go on sharing.
+    pub(super) async fn remember(&self, order: &Job, failure: &Failure, now: Timestamp) {
+        let at_fault = |w: &Wanted| w.names.iter().any(|n| failure.culprits.iter().any(|c| c == n.as_str()));
+        let known = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).filter(|a| a.about == about(w)).cloned());
+        let is_shared = order.serves.len() > 1;
+        let culprits: Vec<&Wanted> = order.serves.iter().filter(|w| at_fault(w)).collect();
+        // An outage that is said to be of one name may be over in a second: a new order for the others costs more.
+        let is_first = || culprits.iter().all(|w| known(w).is_none());
+        let is_the_orders = culprits.is_empty() || (is_shared && failure.class == Class::Transient && is_first());
+        for wish in if is_the_orders { order.serves.iter().collect() } else { culprits } {
+            let previous = known(wish);
+            let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
+            // Those that share an order wait equally long.
+            let spread = roll(&format!("{}{count}", if is_the_orders { &order.id } else { &wish.id }), 2);
+            let mut attempts = Attempts::after(previous.as_ref(), failure.clone(), &about(wish), now, spread);
+            if is_the_orders && is_shared {
+                attempts = attempts.of_shared(order.names.count());
+            }
+            let key = Key::new(Kind::Attempts, wish.id.as_str());
+            let entry = (&wish.id, &attempts);
+            if let Err(error) = write_json(&*self.storage, &key, &entry, &Expect::Anything).await {
+                tracing::warn!(id = %wish.id, %error, "a failed attempt could not be written");
+            }
+            self.write(|s| {
+                s.attempts.insert(wish.id.clone(), attempts);
+                s.forced.get_mut(&wish.id).map(|asked| *asked = false);
+            });
+        }
+    }
+
+    /// The wishes, held off where attempts failed. What changed since is tried at once.
+    pub(super) fn with_holds<'a>(&self, wanted: impl IntoIterator<Item = &'a Wanted>, now: Timestamp) -> Vec<Wanted> {
+        self.read(|shelf| {
+            let attempts = |w: &Wanted| shelf.attempts.get(&w.id).filter(|a| a.about == about(w));
+            let hold = |w: &Wanted| {
+                let attempts = attempts(w)?;
+                (attempts.not_before > now).then(|| (attempts.not_before, attempts.last.message.clone()))
+            };
+            wanted
+                .into_iter()
+                .map(|w| {
+                    let asked = shelf.forced.get(&w.id).copied();
+                    let hold = if asked == Some(true) { None } else { hold(w) };
+                    Wanted {
+                        hold: hold.max(w.hold.clone().filter(|h| h.0 > now)),
+                        // Who failed is tried alone, so that it cannot pull others down.
+                        may_share: w.may_share && attempts(w).is_none_or(|a| a.share_at_most() != Some(1)),
+                        renew_now: w.renew_now || asked.is_some(),
+                        ..w.clone()
+                    }
+                })
+                .collect()
+        })
+    }
+}
+
+/// What attempts for a wish are about; when it changes, they are forgotten.
+fn about(wish: &Wanted) -> String {
+    format!("{} {}", wish.issuer, wish.names.to_strings().join(","))
+}
+
+/// What failed for a setting is tried once more when the issuer is set up anew: the setting may be another one.
+pub(super) fn reconsider(attempts: &mut Attempts) {
+    if matches!(attempts.last.class, Class::Config | Class::Account) {
+        attempts.not_before = attempts.at;
+    }
+}

@@ -1,0 +1,106 @@
+//! The plan as the keeper decides it, and what is told of it.
+
+use jiff::Timestamp;
+
+use super::pass::{Next, Outlook};
+use super::{Keeper, LONGEST_SLEEP};
+use crate::failure::Attempts;
+use crate::issuer::CertificateId;
+use crate::plan::{Budgets, Held, Progress, Reason, Step, Wanted, plan_with};
+use crate::renewal::Window;
+
+impl Keeper {
+    /// What attempts until now left behind.
+    pub(super) fn progress(&self) -> Progress {
+        let issuers = self.issuers();
+        let underway = issuers.iter().map(|issuer| {
+            let orders = issuer.underway().into_iter().map(|order| (order.id.clone(), order)).collect();
+            (issuer.name().to_owned(), orders)
+        });
+        let underway = underway.collect();
+        self.read(|shelf| {
+            let most = |(id, attempts): (&CertificateId, &Attempts)| Some((id.clone(), attempts.share_at_most()?));
+            Progress {
+                underway,
+                share_at_most: shelf.attempts.iter().filter_map(most).collect(),
+                obtained: shelf.obtained.clone(),
+            }
+        })
+    }
+
+    /// The plan, without what the breakers hold back.
+    pub(super) fn decide<'a>(
+        &self,
+        wanted: &'a [Wanted],
+        held: &'a [Held],
+        progress: &Progress,
+        budgets: &Budgets,
+        now: Timestamp,
+    ) -> Vec<Step<'a>> {
+        let steps = plan_with(wanted, held, progress, budgets, now);
+        self.read(|shelf| {
+            let failures = |id: &CertificateId| shelf.attempts.get(id).map_or(0, |attempts| attempts.failures);
+            let asked = |id: &CertificateId| shelf.forced.get(id) == Some(&true);
+            shelf.breakers.hold(steps, failures, asked, now)
+        })
+    }
+
+    /// When something is due next.
+    pub(super) fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
+        let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
+        let steps = outlook.iter().map(|o| o.at).min();
+        [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + LONGEST_SLEEP))
+    }
+
+    pub(super) fn outlook(&self, steps: &[Step<'_>], now: Timestamp) -> Vec<Outlook> {
+        let attempts = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).cloned());
+        let line = |w: &Wanted, expires: Option<Timestamp>, next: Next, at: Timestamp| Outlook {
+            id: w.id.clone(),
+            tenant: w.tenant.clone(),
+            names: w.names.clone(),
+            issuer: w.issuer.clone(),
+            expires,
+            next,
+            at,
+            last_error: attempts(w).map(|a| a.last.message),
+            notice: None,
+        };
+        let wait = |w: &Wanted, until: Timestamp, because: &str| match attempts(w) {
+            // It is not the error again that comes next.
+            Some(own) if own.not_before == until => Next::Retry(own.last.class),
+            Some(own) => {
+                let twice = format!(": {}", own.last.message);
+                Next::Wait(because.strip_suffix(&twice).unwrap_or(because).to_owned())
+            }
+            None => Next::Wait(because.to_owned()),
+        };
+        let mut lines = Vec::with_capacity(steps.len());
+        for step in steps {
+            match step {
+                Step::Issue(order) => {
+                    let reason = order.reason;
+                    let expires = order.replaces.filter(|h| h.not_after > now).map(|h| h.not_after);
+                    let notice = order.replaces.filter(|_| reason == Reason::Revoked).and_then(|h| self.notice(&h.id));
+                    let told = |w: &&Wanted| line(w, expires, Next::Issue(reason), now);
+                    lines.extend(order.serves.iter().map(|w| Outlook { notice: notice.clone(), ..told(w) }));
+                }
+                Step::Wait { wanted, until, because, served } => {
+                    let next = wait(wanted, *until, because);
+                    lines.push(line(wanted, served.map(|h| h.not_after), next, *until));
+                }
+                Step::Keep { wanted, held, until } => {
+                    let notice = self.notice(&held.id);
+                    lines.push(Outlook { notice, ..line(wanted, Some(held.not_after), Next::Renew, *until) });
+                }
+                Step::Retire(_) => {}
+            }
+        }
+        lines.sort_by(|a, b| a.id.cmp(&b.id));
+        lines
+    }
+
+    /// What there is to tell of a certificate's renewal window.
+    pub(super) fn notice(&self, id: &CertificateId) -> Option<String> {
+        self.read(|shelf| shelf.windows.get(id).and_then(Window::notice))
+    }
+}

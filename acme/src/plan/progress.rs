@@ -1,0 +1,101 @@
+//! What attempts until now left behind, as far as a plan goes by it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+
+use super::Wanted;
+use crate::issuer::{CertificateId, Underway};
+
+/// What attempts until now left behind.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Orders that can be taken up again, by issuer: they come before new ones for the same names, and cost no budget.
+    pub underway: BTreeMap<String, BTreeMap<CertificateId, Underway>>,
+    /// The most names of the next order that a wish may share, where the CA refused a larger one.
+    pub share_at_most: HashMap<CertificateId, usize>,
+    /// When certificates that are held were got.
+    pub obtained: HashMap<CertificateId, Obtained>,
+}
+
+/// How a certificate was got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Obtained {
+    /// When, by our clock.
+    pub at: Timestamp,
+    /// The CA's renewal window, in the past, was the reason.
+    pub at_the_cas_wish: bool,
+}
+
+impl Progress {
+    pub(super) fn underway(&self, issuer: &str, id: &CertificateId) -> Option<&Underway> {
+        self.underway.get(issuer)?.get(id)
+    }
+
+    /// Orders on their way that nobody wants any more as they are, with their issuers: not all of their names are wished for together.
+    pub fn unclaimed<'a>(&'a self, wanted: &[Wanted]) -> Vec<(&'a str, &'a Underway)> {
+        let mut unclaimed = Vec::new();
+        for (issuer, orders) in self.underway.iter().filter(|(_, orders)| !orders.is_empty()) {
+            let groups = Groups::of(orders);
+            let claimed = groups.members(wanted.iter().filter(|w| w.issuer == *issuer), self);
+            let nobodys = orders.values().zip(claimed).filter(|(order, members)| !Groups::is_whole(order, members));
+            unclaimed.extend(nobodys.map(|(order, _)| (issuer.as_str(), order)));
+        }
+        unclaimed
+    }
+}
+
+/// Orders on their way, to be found by the names of wishes.
+pub(super) struct Groups<'a> {
+    orders: Vec<&'a Underway>,
+    by_name: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Groups<'a> {
+    pub(super) fn of(orders: &'a BTreeMap<CertificateId, Underway>) -> Self {
+        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (i, order) in orders.values().enumerate() {
+            for name in order.names.iter() {
+                by_name.entry(name.as_str()).or_default().push(i);
+            }
+        }
+        Self { orders: orders.values().collect(), by_name }
+    }
+
+    /// The wishes that each order serves. An order of several wishes is found by its stable name, which is made of the
+    /// tenant and all the names.
+    pub(super) fn members<'w>(
+        &self,
+        wishes: impl Iterator<Item = &'w Wanted>,
+        progress: &Progress,
+    ) -> Vec<Vec<&'w Wanted>> {
+        let mut members = vec![Vec::new(); self.orders.len()];
+        for wish in wishes {
+            for &i in self.by_name.get(wish.names.first().as_str()).into_iter().flatten() {
+                let order = self.orders[i];
+                let is_its_own = order.id == wish.id && order.names == wish.names;
+                let may_share = || {
+                    let most = progress.share_at_most.get(&wish.id).copied().unwrap_or(usize::MAX);
+                    wish.may_share
+                        && order.names.count() <= most
+                        && order.names.cover(&wish.names)
+                        && CertificateId::of(&wish.tenant, &order.names) == order.id
+                };
+                if is_its_own || may_share() {
+                    members[i].push(wish);
+                }
+            }
+        }
+        members
+    }
+
+    pub(super) fn is_whole(order: &Underway, members: &[&Wanted]) -> bool {
+        match members {
+            [] => false,
+            [one] => one.names == order.names,
+            [first, others @ ..] => {
+                others.iter().fold(first.names.clone(), |names, wish| names.union(&wish.names)) == order.names
+            }
+        }
+    }
+}
