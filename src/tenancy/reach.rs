@@ -128,16 +128,16 @@ impl Tenancy {
         };
         match all().next() {
             None => Some((Reason::NoMatchingParent, format!("{named}: {} has no such listener", parent.name))),
+            Some(_) if !granted.is_empty() && !granted.iter().any(shares) => {
+                let text = format!("{named}: that listener has none of the hostnames of this route");
+                Some((Reason::NoMatchingListenerHostname, text))
+            }
             Some(_) if !all().any(|listener| selects(listener, &claimant.key.name.namespace)) => {
                 let text = format!(
                     "{named}: that listener is of hostnames of another namespace: leave {named} out, and the route attaches \
                      to the listeners of its own hostnames"
                 );
                 Some((Reason::NotAllowedByListeners, text))
-            }
-            Some(_) if !granted.is_empty() && !granted.iter().any(shares) => {
-                let text = format!("{named}: that listener has none of the hostnames of this route");
-                Some((Reason::NoMatchingListenerHostname, text))
             }
             Some(_) => None,
         }
