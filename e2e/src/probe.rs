@@ -279,9 +279,16 @@ impl Connection {
     /// Sends the probe's request (authority, method, path, headers, body) over this connection.
     pub async fn ask(&mut self, probe: &Probe) -> Result<Answer, Failure> {
         let exchange = async {
+            // A connection takes the next request once the driver is through with the answer before.
             let response = match &mut self.sender {
-                Sender::Http1(sender) => sender.send_request(request(probe, false)?).await,
-                Sender::Http2(sender) => sender.send_request(request(probe, true)?).await,
+                Sender::Http1(sender) => {
+                    sender.ready().await.map_err(http)?;
+                    sender.send_request(request(probe, false)?).await
+                }
+                Sender::Http2(sender) => {
+                    sender.ready().await.map_err(http)?;
+                    sender.send_request(request(probe, true)?).await
+                }
             };
             read(response.map_err(http)?, self.peer.clone()).await
         };

@@ -17,7 +17,9 @@ pub(crate) fn http_route(namespace: &str, name: &str, hostnames: &[String], rule
 
 /// Documents as the text of one manifest.
 pub(crate) fn manifest(documents: &[Value]) -> String {
-    documents.iter().map(|document| format!("{document}\n---\n")).collect()
+    // JSON may have DEL as it is, YAML only as an escape.
+    let text = |document: &Value| document.to_string().replace('\u{7f}', "\\u007f");
+    documents.iter().map(|document| text(document) + "\n---\n").collect()
 }
 
 impl Site {
