@@ -5,7 +5,7 @@ use crate::division::{Division, Search, Step, parts};
 
 impl Session {
     /// Begins to look for the culprits in a resource that was refused alone. Whether it can be divided.
-    pub(super) fn divide(&mut self, kind: Kind, whole: &Arc<Resource>, text: &Arc<str>, tables: &Tables) -> bool {
+    fn divide(&mut self, kind: Kind, whole: &Arc<Resource>, text: &Arc<str>, tables: &Tables) -> bool {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let known = sub.divisions.get(whole.name());
         let had = known.and_then(|division| division.running.as_ref());
@@ -43,6 +43,13 @@ impl Session {
         }
     }
 
+    /// The client refused all of a resource.
+    pub(super) fn divide_or_hold_back(&mut self, kind: Kind, whole: &Arc<Resource>, text: &Arc<str>, tables: &Tables) {
+        if !self.divide(kind, whole, text, tables) {
+            self.hold_back(kind, whole, text.clone(), tables);
+        }
+    }
+
     /// The client refused a resource although some of its parts were left out.
     pub(super) fn part_refused(
         &mut self,
@@ -58,11 +65,7 @@ impl Session {
                 let step = search.refused(text);
                 self.go_on(kind, whole, step, tables);
             }
-            _ => {
-                if !self.divide(kind, whole, text, tables) {
-                    self.hold_back(kind, whole, text.clone(), tables);
-                }
-            }
+            _ => self.divide_or_hold_back(kind, whole, text, tables),
         }
     }
 

@@ -27,11 +27,7 @@ impl Session {
         }
         let text: Arc<str> = clip(text).into();
         match items.pop() {
-            Some(Item::Upsert(r)) => {
-                if !self.divide(kind, &r, &text, tables) {
-                    self.hold_back(kind, &r, text, tables);
-                }
-            }
+            Some(Item::Upsert(r)) => self.divide_or_hold_back(kind, &r, &text, tables),
             Some(Item::Part { whole, sent }) => self.part_refused(kind, (&whole, &sent), &text, tables),
             Some(Item::Fallback(r)) => {
                 // Not even the older version: there is nothing left to try until the resource changes.
