@@ -71,7 +71,7 @@ impl Breakers {
             }
             return;
         };
-        let Some(dependency) = &failure.dependency else {
+        let Some(dependency) = failure.dependency.as_deref() else {
             // Our own budget, a wrong setting, or what is not asked of the CA, says nothing about the CA.
             if matches!(failure.class, Class::HostFault | Class::Policy | Class::Paused | Class::Bug)
                 && let Some(breakers) = self.0.get_mut(issuer)

@@ -22,7 +22,7 @@ pub struct Failure {
     pub culprits: Vec<String>,
     /// What all attempts that need it have to wait for, where it is not the names' fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dependency: Option<Dependency>,
+    pub dependency: Option<Box<Dependency>>,
 }
 
 /// What an attempt depends on and shares with others: each has a circuit breaker of its own.
@@ -121,7 +121,7 @@ impl Failure {
 
     /// All that depends on this has to wait.
     pub fn with_dependency(mut self, dependency: Dependency) -> Self {
-        self.dependency = Some(dependency);
+        self.dependency = Some(Box::new(dependency));
         self
     }
 

@@ -75,8 +75,8 @@ pub(super) fn of_problem(
     message.push_str(remedy(kind, class, said));
     let mut failure = Failure::new(class, message).by(refusal::culprits(problem, names));
     match (class, status) {
-        (Class::Transient, Some(500..) | None) => failure.dependency = Some(Dependency::Ca),
-        (Class::Account, _) => failure.dependency = Some(Dependency::Account),
+        (Class::Transient, Some(500..) | None) => failure.dependency = Some(Box::new(Dependency::Ca)),
+        (Class::Account, _) => failure.dependency = Some(Box::new(Dependency::Account)),
         _ => {}
     }
     let told = exchange.and_then(|e| e.retry_after).map(|d| now + d).or_else(|| refusal::retry_after(said, now));
@@ -173,8 +173,8 @@ pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> 
             let text = format!("issuer {issuer}: the CA refuses the account: {}", stable(detail));
             let mut failure = Failure::new(class, text + remedy(kind, class, detail));
             match (class, status) {
-                (Class::Account, _) => failure.dependency = Some(Dependency::Account),
-                (Class::Transient, 500..) => failure.dependency = Some(Dependency::Ca),
+                (Class::Account, _) => failure.dependency = Some(Box::new(Dependency::Account)),
+                (Class::Transient, 500..) => failure.dependency = Some(Box::new(Dependency::Ca)),
                 _ => {}
             }
             match retry_after {
@@ -353,7 +353,7 @@ mod tests {
             };
             let failure = of_account("le", &error, at("2026-11-21T00:00:00Z"));
             assert!(failure.class == Class::Account && failure.message.contains(word), "{failure}");
-            assert_eq!(failure.dependency, Some(Dependency::Account));
+            assert_eq!(failure.dependency.as_deref(), Some(&Dependency::Account));
         }
     }
 }
