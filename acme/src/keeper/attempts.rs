@@ -36,7 +36,9 @@ impl Keeper {
             }
             self.write(|s| {
                 s.attempts.insert(wish.id.clone(), attempts);
-                s.forced.get_mut(&wish.id).map(|asked| *asked = false);
+                if let Some(asked) = s.forced.get_mut(&wish.id) {
+                    *asked = false;
+                }
             });
         }
     }
