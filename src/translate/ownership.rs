@@ -164,6 +164,10 @@ pub(super) enum By {
     Frontend(FrontendId),
 }
 
+/// Whether the owner of a wildcard, or the platform, lets a claimant have a name below it: the claimant, the name, the
+/// wildcard, its owner.
+pub(super) type Consents<'a> = dyn Fn(&Claimant, &Hostname, &Hostname, &Arc<str>) -> bool + 'a;
+
 /// Claims, and the record.
 pub(super) struct Register {
     recording: Recording,
@@ -297,14 +301,8 @@ impl Register {
         })
     }
 
-    /// Who is to own something from now on. `consents` tells whether the owner of a wildcard, or the platform, lets a
-    /// claimant have a name below it.
-    pub(super) fn decide(
-        &self,
-        what: &Ownable,
-        now: u64,
-        consents: &dyn Fn(&Claimant, &Hostname, &Hostname, &Arc<str>) -> bool,
-    ) -> Option<Ownership> {
+    /// Who is to own something from now on.
+    pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<Ownership> {
         let held = self.records.get(what);
         if let Some(held) = held {
             let mut own = self.claims.of(what).filter(|claimant| match what {
@@ -349,12 +347,7 @@ impl Register {
     }
 
     /// Whether nobody else has a wildcard over a name, or consents.
-    fn may_own(
-        &self,
-        claimant: &Claimant,
-        name: &Hostname,
-        consents: &dyn Fn(&Claimant, &Hostname, &Hostname, &Arc<str>) -> bool,
-    ) -> bool {
+    fn may_own(&self, claimant: &Claimant, name: &Hostname, consents: &Consents<'_>) -> bool {
         // The most specific one decides: its owner has what lies below it.
         let over = name.covering().find_map(|wide| {
             let what = Ownable::Hostname(wide.clone());
