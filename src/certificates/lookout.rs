@@ -44,6 +44,9 @@ pub struct Where {
     pub answer: oneshot::Sender<BTreeSet<IpAddr>>,
 }
 
+/// An issuer, and its account's thumbprint.
+type Prover = (Arc<str>, Arc<str>);
+
 /// What issuers share: who knows where Envoys serve hosts, and which account is about to prove a host.
 #[derive(Debug)]
 pub struct Sockets {
@@ -57,7 +60,7 @@ pub struct Sockets {
     pub(super) traffics: Arc<Traffics>,
     /// Issuers that were about to prove a host, each with its account's thumbprint, the last one at the end: it may be
     /// another one than that of the host's own issuer: a trial, a fallback, a new key.
-    demanded: RwLock<BTreeMap<String, Vec<(Arc<str>, Arc<str>)>>>,
+    demanded: RwLock<BTreeMap<String, Vec<Prover>>>,
     /// Hosts for which it is another one than when this was last asked.
     news: Mutex<BTreeSet<String>>,
     demands: watch::Sender<u64>,

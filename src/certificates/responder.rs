@@ -37,9 +37,12 @@ impl Thumbprints for Desk {
     }
 }
 
+/// Thumbprints, by the namespace that asks.
+type ByNamespace = BTreeMap<Arc<str>, Arc<str>>;
+
 /// How hosts are answered for, as the engine is told.
 #[derive(Default)]
-pub struct Answered(RwLock<HashMap<Hostname, BTreeMap<Arc<str>, Arc<str>>>>);
+pub struct Answered(RwLock<HashMap<Hostname, ByNamespace>>);
 
 impl Answered {
     /// Takes in how a host is answered for from now on, by who asks.
