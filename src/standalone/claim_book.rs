@@ -82,6 +82,9 @@ impl Entry for Addresses {
     }
 }
 
+/// Who owns what, as the file has it.
+type Owners<E> = BTreeMap<<E as Entry>::Key, <E as Entry>::Owner>;
+
 /// Why the file cannot be used. Going on without it would give hostnames away.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimBookError {
@@ -111,7 +114,7 @@ impl<E: Entry> ClaimBook<E> {
     /// # Errors
     /// When it cannot be read or written. A last line that was cut off by a crash is left out: what it told was never
     /// acted on.
-    pub fn open(path: &Path) -> Result<(Self, BTreeMap<E::Key, E::Owner>), ClaimBookError> {
+    pub fn open(path: &Path) -> Result<(Self, Owners<E>), ClaimBookError> {
         let io = |source| ClaimBookError::Io { path: path.to_path_buf(), source };
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
