@@ -60,6 +60,7 @@ enum Owner {
 
 /// A change of the record, for the stage that it is about.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "changes are few and short-lived")]
 pub enum Recorded {
     /// For tenancy.
     Tenancy(tenancy::Change),
