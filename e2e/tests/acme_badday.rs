@@ -460,7 +460,8 @@ fn a_certificate_that_ends_soon_or_comes_without_its_intermediate_replaces_nothi
         let now = Timestamp::now();
         keeper.pass(&wanted, now).await;
         let held = keeper.held_as(&wanted[0].id).context("held")?.certificate.serial.clone();
-        let worse: [(&str, fn(&mut Behaviour)); 2] = [
+        type Change = fn(&mut Behaviour);
+        let worse: [(&str, Change); 2] = [
             ("ends at", |b| b.life = Some(SignedDuration::from_hours(1))),
             ("intermediate", |b| (b.life, b.leaf_only) = (None, true)),
         ];

@@ -94,6 +94,7 @@ async fn connections(site: &Site) -> Result<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
+#[allow(clippy::print_stderr, reason = "what was measured is worth reading")]
 async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> Result<()> {
     let site = Site::start(&[]).await?;
     let port = free_port()?;

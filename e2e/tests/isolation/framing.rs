@@ -103,7 +103,10 @@ async fn on_one_connection_alices_answer_is_hers_whatever_mallory_says_of_length
         let filter = json!({"type": "ResponseHeaderModifier",
             "responseHeaderModifier": {verb: [{"name": name, "value": value}]}});
         let rules = json!([{"filters": [filter], "backendRefs": [{"name": "web", "port": 80}]}]);
-        site.save("mallory-desync.yaml", &manifest(&[http_route("mallory", &route, &[host.clone()], &rules)]))?;
+        site.save(
+            "mallory-desync.yaml",
+            &manifest(&[http_route("mallory", &route, std::slice::from_ref(&host), &rules)]),
+        )?;
         // Whether it is refused or not: what comes back is for the one who asked.
         site.told("mallory", &route, "Accepted=").await?;
         let mallory = site.plain(&host);

@@ -49,6 +49,7 @@ fn watch_liveness(site: &Site) -> (Arc<AtomicU64>, Arc<AtomicBool>, tokio::task:
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
+#[allow(clippy::print_stdout, reason = "what was measured is worth reading")]
 async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Result<()> {
     let site = Site::start(&[]).await?;
     let before = site.envoy_resident()?;

@@ -326,6 +326,7 @@ fn culprit<'a>(texts: &[&'a String]) -> Result<Option<(&'a String, String)>> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
+#[allow(clippy::print_stdout, reason = "how many were compared is worth reading")]
 async fn what_is_taken_envoy_takes() -> Result<()> {
     let all = expressions();
     let taken = taken(&all)?;
