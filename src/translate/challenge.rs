@@ -266,14 +266,17 @@ impl Engine {
             return;
         }
         let frontend = self.frontends.entry(id.clone()).or_default();
-        let was_idle = frontend.is_idle();
+        let (was_idle, had_none) = (frontend.is_idle(), frontend.challenges.is_empty());
         if !frontend.challenges.set(host, thumbprint) {
             return;
         }
-        let is_idle = frontend.is_idle();
+        let (is_idle, has_none) = (frontend.is_idle(), frontend.challenges.is_empty());
         dirty.tables.insert((id.clone(), None));
-        if was_idle != is_idle {
+        // Where all listeners lost, the first challenge opens the port.
+        if had_none != has_none {
             dirty.frontends.insert(id.clone());
+        }
+        if was_idle != is_idle {
             self.bind(&id.gateway, dirty);
         }
     }

@@ -15,9 +15,10 @@ async fn namespace(site: &mut Site, name: &str, host: &str) -> Result<()> {
         .await
 }
 
-/// A site of three: `tenant-a`, whose Gateway it is, `tenant-b` with an apex below, and the platform's `cozy-x`.
+/// A site of three: `tenant-a`, whose Gateway it is, `tenant-b` with an apex below, and the platform's `cozy-x`, which
+/// needs no label.
 async fn start(spec: Value, settings: tenancy::Settings, annotations: Value) -> Result<Site> {
-    let mut site = Site::start_with(spec, settings).await?;
+    let mut site = Site::start_with(spec, tenancy::Settings { unlabelled: true, ..settings }).await?;
     let tenant = site.objects.iter_mut().find(|object| object["kind"] == "TenantGateway").context("it has one")?;
     tenant["metadata"]["annotations"] = annotations;
     namespace(&mut site, "tenant-b", "b.a.org").await?;
