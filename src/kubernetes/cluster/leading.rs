@@ -35,13 +35,17 @@ impl Cluster {
     /// looked at.
     pub(super) fn look_at_kind(&mut self, kind: Kind, term: Term) {
         self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
-        if !self.view.is_whole(kind) || !self.leads(term) {
+        let is_whole = self.view.is_whole(kind);
+        if !is_whole && !self.view.is_missing(kind) || !self.leads(term) {
             return;
         }
-        self.want(self.seen.keys().filter(|key| key.kind == kind).cloned().collect());
-        if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
-            self.services.look_at_everything();
+        if is_whole {
+            self.want(self.seen.keys().filter(|key| key.kind == kind).cloned().collect());
+            if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
+                self.services.look_at_everything();
+            }
         }
+        // The record waits for kinds until they are whole, or known not to be served.
         self.look_at_claims();
     }
 }
