@@ -170,7 +170,8 @@ impl Running {
         let name = image.split_once(':').map_or(image, |(name, _)| name);
         let program = around.images.get(name).with_context(|| format!("no program is known for image {image}"))?;
         let dir = tempfile::Builder::new().prefix("container").tempdir()?;
-        let script = self.root(dir.path(), program, container)?;
+        let inside = inside(name);
+        let script = self.root(dir.path(), program, &inside, container)?;
         let environment = environment(around, pod, container)?;
         let mut arguments: Vec<String> = self.network.entered()[1..].to_vec();
         arguments.extend(["unshare", "--mount", "--propagation", "private", "sh", "-ec"].map(str::to_owned));
@@ -186,18 +187,17 @@ impl Running {
                 .map(str::to_owned),
         );
         arguments.extend(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"].map(str::to_owned));
-        arguments.push(inside(program)?);
+        arguments.push(inside);
         let given = container.command.iter().chain(&container.args).flatten();
         arguments.extend(given.map(|argument| expand(argument, &environment)));
         Process::start(Path::new("nsenter"), &arguments, dir)
     }
 
     /// The script that makes the root, and becomes what its arguments say.
-    fn root(&self, dir: &Path, program: &Path, container: &Container) -> Result<String> {
+    fn root(&self, dir: &Path, program: &Path, inside: &str, container: &Container) -> Result<String> {
         let root = dir.join("root");
         std::fs::create_dir(&root)?;
         let root = root.display();
-        let inside = inside(program)?;
         let mut script = format!("mount -t tmpfs -o mode=755 tmpfs {root}\n");
         script += &format!(
             "for d in usr bin lib lib64 dev proc; do [ -e /$d ] || continue; if [ -L /$d ]; then ln -s $(readlink /$d) {root}/$d; else mkdir {root}/$d; mount --rbind /$d {root}/$d; fi; done\n"
@@ -206,7 +206,7 @@ impl Running {
             format!("mount --bind {from} {root}{to}\n{options}", from = from.display())
         };
         script += &format!("mkdir -p {root}/etc {root}/tmp; touch {root}{inside}\n");
-        script += &bind(&program.canonicalize()?, &inside, "");
+        script += &bind(&program.canonicalize()?, inside, "");
         script += &bind(&self.dir.path().join("etc"), "/etc", "");
         for mount in container.volume_mounts.iter().flatten() {
             let from = self.dir.path().join("volumes").join(&mount.name);
@@ -321,10 +321,10 @@ impl Running {
 /// What nodes call themselves does not matter to pods.
 const NODE_ADDRESS: &str = "127.0.0.1";
 
-/// Where a container finds its program: some do what their name says.
-fn inside(program: &Path) -> Result<String> {
-    let name = program.file_name().and_then(|name| name.to_str()).context("a program has a name")?;
-    Ok(format!("/{name}"))
+/// Where a container finds the program of an image: under the image's name, whatever the file it comes from is called.
+/// Some programs do what their name says, and probes call them by it.
+fn inside(image: &str) -> String {
+    format!("/{}", image.rsplit_once('/').map_or(image, |(_, name)| name))
 }
 
 fn security_of(spec: &PodSpec) -> Option<&PodSecurityContext> {
@@ -398,5 +398,11 @@ mod tests {
     fn variables_stand_in_arguments() {
         let environment = [("A".to_owned(), "x".to_owned())];
         assert_eq!(expand("--node=$(A)-$(B)", &environment), "--node=x-$(B)");
+    }
+
+    #[test]
+    fn a_program_is_called_as_its_image() {
+        assert_eq!(inside("gatewright"), "/gatewright");
+        assert_eq!(inside("envoyproxy/envoy"), "/envoy");
     }
 }
