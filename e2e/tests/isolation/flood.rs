@@ -96,7 +96,7 @@ async fn connections(site: &Site) -> Result<u64> {
 #[ignore = "needs Envoy"]
 #[allow(clippy::print_stderr, reason = "what was measured is worth reading")]
 async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> Result<()> {
-    let site = Site::start(&[]).await?;
+    let site = Site::start_alone(&[]).await?;
     let port = free_port()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     site.save("flooded.yaml", &gateway(port, HOSTS))?;

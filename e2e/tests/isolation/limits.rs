@@ -51,7 +51,7 @@ fn watch_liveness(site: &Site) -> (Arc<AtomicU64>, Arc<AtomicBool>, tokio::task:
 #[ignore = "needs Envoy"]
 #[allow(clippy::print_stdout, reason = "what was measured is worth reading")]
 async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Result<()> {
-    let site = Site::start(&[]).await?;
+    let site = Site::start_alone(&[]).await?;
     let before = site.envoy_resident()?;
     let (longest, stop, liveness) = watch_liveness(&site);
     let nested = "([ab][cd][ef][gh][ij][kl][mn][op]){1000}";

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::{Instant, sleep};
 
 /// Time limit of a wait on a busy machine; no assertion depends on how long anything takes.
@@ -22,6 +23,15 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 /// A change of alice's must be live within this time, whatever mallory does.
 pub(crate) const SOON: Duration = Duration::from_secs(2);
+
+/// Keeps a test that takes the whole machine apart from those that measure how soon alice is served.
+static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// A test's share of the machine.
+enum Turn {
+    Shared { _guard: RwLockReadGuard<'static, ()> },
+    Alone { _guard: RwLockWriteGuard<'static, ()> },
+}
 
 /// A running program with its Envoy, over a directory in which two tenants have manifests.
 pub(crate) struct Site {
@@ -37,6 +47,7 @@ pub(crate) struct Site {
     /// Backend of mallory's Service `web`.
     pub(crate) mallory: Echo,
     options: Vec<String>,
+    turn: Turn,
 }
 
 /// A Service `web` of a namespace, whose only endpoint is at this address.
@@ -66,6 +77,15 @@ pub(crate) const FORWARD: &str = "[{backendRefs: [{name: web, port: 80}]}]";
 impl Site {
     /// Starts with alice's host `alice.example.org` served over HTTP and HTTPS; `options` go to the program.
     pub(crate) async fn start(options: &[&str]) -> Result<Self> {
+        Self::start_in(Turn::Shared { _guard: MACHINE.read().await }, options).await
+    }
+
+    /// As [`Self::start`], while no other site runs.
+    pub(crate) async fn start_alone(options: &[&str]) -> Result<Self> {
+        Self::start_in(Turn::Alone { _guard: MACHINE.write().await }, options).await
+    }
+
+    async fn start_in(turn: Turn, options: &[&str]) -> Result<Self> {
         let (http, https) = (free_port()?, free_port()?);
         let (alice, mallory) = (Echo::start("alice").await?, Echo::start("mallory").await?);
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
@@ -85,17 +105,17 @@ impl Site {
         fs::write(manifests.path().join("alice.yaml"), route("alice", "web", "alice.example.org", FORWARD))?;
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let program = run(&manifests, &state, &options)?;
-        let site = Self { program, manifests, state, http, https, alice, mallory, options };
+        let site = Self { program, manifests, state, http, https, alice, mallory, options, turn };
         site.served_by("alice.example.org", "alice").await?;
         Ok(site)
     }
 
     /// Ends the program with its Envoy and starts both again over the same directories.
     pub(crate) fn restart(self) -> Result<Self> {
-        let Self { program, manifests, state, http, https, alice, mallory, options } = self;
+        let Self { program, manifests, state, http, https, alice, mallory, options, turn } = self;
         drop(program);
         let program = run(&manifests, &state, &options)?;
-        Ok(Self { program, manifests, state, http, https, alice, mallory, options })
+        Ok(Self { program, manifests, state, http, https, alice, mallory, options, turn })
     }
 
     /// Writes a manifest file atomically.
