@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use tokio::net::lookup_host;
 
-/// What is not on the public Internet: loopback, link-local (where clouds answer for their credentials), private networks
+/// Networks that are not on the public Internet: loopback, link-local (where clouds answer for their credentials), private networks
 /// (RFC 1918, RFC 4193, RFC 6598), multicast, and what is nobody's (RFC 6890).
 const PRIVATE: [&str; 20] = [
     "0.0.0.0/8",

@@ -154,7 +154,7 @@ pub trait Issuer: Send + Sync {
         Ok(())
     }
 
-    /// What of its entries could not be used, as sentences for an operator.
+    /// Entries that could not be used, as sentences for an operator.
     fn troubles(&self) -> Vec<String> {
         Vec::new()
     }

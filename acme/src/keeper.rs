@@ -233,7 +233,7 @@ impl Keeper {
         self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.limits()?))).collect()
     }
 
-    /// What of everything that is stored could not be used, as sentences for an operator.
+    /// Stored entries of all kinds that could not be used, as sentences for an operator.
     pub fn troubles(&self) -> Vec<String> {
         let of_issuers = self.issuers().into_iter().flat_map(|issuer| issuer.troubles());
         of_issuers.chain(self.read(|shelf| shelf.troubles.clone())).collect()

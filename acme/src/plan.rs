@@ -229,7 +229,7 @@ fn due_now(wish: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timesta
         _ => Ok(reason),
     });
     match (wish.renew_now, due) {
-        // What is more urgent stays so.
+        // Urgency comes before turns.
         (true, due) => Ok(due.map_or(Reason::Forced, |reason| reason.min(Reason::Forced))),
         (false, due) => due,
     }

@@ -151,7 +151,7 @@ impl TestCa {
         change(&mut lock(&self.state).behaviour);
     }
 
-    /// What it counted.
+    /// Its counters.
     pub fn counts(&self) -> Counts {
         lock(&self.state).counts.clone()
     }

@@ -52,7 +52,7 @@ impl Run<'_> {
         }
     }
 
-    /// What was refused is not counted: the names that are not at fault may need it.
+    /// A refused order is not counted: the names that are not at fault may need it.
     async fn refund(&mut self) {
         let (names, exempt) = (self.record.names.clone(), self.exempt());
         self.issuer.with_budget(|b| b.refund(&names, exempt));

@@ -14,7 +14,7 @@ use crate::names::Names;
 
 /// Refusals of so many orders without a name in common are about the account.
 const ORDERS: usize = 3;
-/// What was refused longer ago says nothing about now.
+/// A refusal that is older says nothing about now.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
 /// What a refusal is about.

@@ -190,7 +190,7 @@ impl Doubts {
         let mut doubtful: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
         let all = progress.underway.iter().flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
         self.claimed.extend(all.filter(|order| !doubtful.contains(order)));
-        // What goes on is let to its end: it serves somebody still.
+        // An order that still serves somebody is let to its end.
         for (id, flight) in busy {
             doubtful.remove(&key(&flight.issuer, id));
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How it behaves from now on.
+/// Behaviour from now on.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
     /// Percent of good nonces it refuses.
@@ -58,7 +58,7 @@ pub struct Refusal {
     pub retry_after: Option<u32>,
 }
 
-/// What it counted.
+/// Its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Orders made; one given back to who asked twice is not another one.
