@@ -279,13 +279,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
             Some(ask) = questions.recv() => site.answer(ask)?,
             Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
-                let engine = site.live.engine();
-                let addresses = match thumbprint {
-                    Some(thumbprint) => engine.addresses_of_challenge(&host, &thumbprint),
-                    None => engine.addresses_of(&host),
-                };
                 // Whoever asked may be gone.
-                let _ = answer.send(addresses);
+                let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
             }
             Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
             _ = beats.tick() => {}

@@ -167,16 +167,14 @@ impl KnownHosts {
 }
 
 impl Engine {
-    /// The addresses at which an exact hostname is served.
-    pub fn addresses_of(&self, host: &Hostname) -> BTreeSet<IpAddr> {
-        self.addresses_where(host, |_| true)
-    }
-
-    /// The addresses at which an account's HTTP-01 challenges of an exact hostname are answered.
-    pub fn addresses_of_challenge(&self, host: &Hostname, thumbprint: &str) -> BTreeSet<IpAddr> {
+    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges are
+    /// answered for it by the account with that thumbprint.
+    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
         self.addresses_where(host, |gateway| {
-            let placed = self.challenges.placed.get(&(host.clone(), gateway.clone()));
-            placed.is_some_and(|answer| *answer.thumbprint == *thumbprint)
+            thumbprint.is_none_or(|thumbprint| {
+                let placed = self.challenges.placed.get(&(host.clone(), gateway.clone()));
+                placed.is_some_and(|answer| *answer.thumbprint == *thumbprint)
+            })
         })
     }
 

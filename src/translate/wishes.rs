@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(told(&mut engine, "alice", "alices"), ["alice/edge:80 alices"]);
         assert_eq!(told(&mut engine, "zoe", "zoes"), Vec::<String>::new());
         let host = Hostname::parse("a.example.org").expect("a hostname");
-        assert_eq!(engine.addresses_of_challenge(&host, "zoes").len(), 0);
-        assert_eq!(engine.addresses_of_challenge(&host, "alices").len(), 1);
+        assert_eq!(engine.addresses_of(&host, Some("zoes")).len(), 0);
+        assert_eq!(engine.addresses_of(&host, Some("alices")).len(), 1);
     }
 }

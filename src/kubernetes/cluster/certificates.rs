@@ -84,10 +84,7 @@ impl Cluster {
     /// Where a host is served: by our Envoys, or where its Gateway says that somebody else does.
     pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
         let pipeline = self.live.pipeline();
-        let mut all = match thumbprint {
-            Some(thumbprint) => pipeline.engine().addresses_of_challenge(host, thumbprint),
-            None => pipeline.engine().addresses_of(host),
-        };
+        let mut all = pipeline.engine().addresses_of(host, thumbprint);
         for tenant in pipeline.tenancy().solved(host) {
             let gateway = self.seen.get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
             let status = gateway.map(|seen| seen.status()).unwrap_or_default();
