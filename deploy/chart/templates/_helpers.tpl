@@ -1,0 +1,86 @@
+{{/* Labels that select the pods of a component, and are on everything that belongs to it. */}}
+{{- define "gatewright.selector" -}}
+{app.kubernetes.io/name: gatewright, app.kubernetes.io/component: {{ . }}}
+{{- end -}}
+
+{{/* metadata.labels of an object of a component: list of the root and the component. */}}
+{{- define "gatewright.labels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: gatewright
+app.kubernetes.io/component: {{ index . 1 }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* labels of an object that belongs to no component; nothing at all without commonLabels. */}}
+{{- define "gatewright.common" -}}
+{{- with .Values.commonLabels }}
+  labels:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end -}}
+
+{{/* image and imagePullPolicy of a container: list of an image of the values and the tag to use where it has none. */}}
+{{- define "gatewright.image" -}}
+{{- $image := index . 0 -}}
+image: {{ $image.repository }}:{{ $image.tag | default (index . 1) }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- with $image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Security context of every container: what restricted Pod Security asks for. */}}
+{{- define "gatewright.restricted" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* controller.settings as arguments: the name of a setting is the flag in camelCase. */}}
+{{- define "gatewright.settings" -}}
+{{- range $name, $value := . }}
+{{- $flag := printf "--%s" (kebabcase $name) }}
+{{- if kindIs "slice" $value }}
+{{- range $value }}
+- {{ printf "%s=%v" $flag . | quote }}
+{{- end }}
+{{- else if kindIs "bool" $value }}
+{{- if $value }}
+- {{ $flag }}
+{{- end }}
+{{- else if kindIs "float64" $value }}
+- {{ printf "%s=%d" $flag (int64 $value) }}
+{{- else if not (kindIs "invalid" $value) }}
+- {{ printf "%s=%v" $flag $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Where pods are scheduled: list of the root and the component's values. */}}
+{{- define "gatewright.scheduling" -}}
+{{- $root := index . 0 -}}
+{{- with index . 1 }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName | default (ternary $root.Values.priorityClass.name "" $root.Values.priorityClass.create) }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* "true" where the controller may write certificates into Secrets of all namespaces. */}}
+{{- define "gatewright.writes-certificates" -}}
+{{- if or .Values.certificates.rbac (has (.Values.controller.settings.certificates | default "cert-manager") (list "own" "internal-ca")) }}true{{ end }}
+{{- end -}}
