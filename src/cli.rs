@@ -4,28 +4,34 @@ mod bootstrap;
 mod claims;
 mod drain;
 mod edge;
+mod envoy_process;
 mod issuer_use;
 mod names;
+mod ports;
+mod standalone;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use acme::Denied;
+use acme::DeniedNetworks;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
 pub use self::claims::{Claims, ClaimsVerb};
 pub use self::names::{Names, Unlabelled};
-use crate::certificates::{
+use gatewright_control::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
-use crate::limits::Limits;
+use gatewright_core::limits::Limits;
 
 pub use self::edge::{Edge, Ready};
 pub use bootstrap::Bootstrap;
 pub use drain::Drain;
+pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
+pub use ports::{Keeping, MetricsAccess, Ports};
+pub use standalone::Standalone;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -35,6 +41,9 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// The controller name of GatewayClasses that are ours.
+pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,7 +80,8 @@ pub enum Command {
     Bootstrap(Bootstrap),
     /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
     Drain(Drain),
-    /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1
+    /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1; or wait for
+    /// a controller
     Ready(Ready),
     /// Print a completion script for a shell
     Completion {
@@ -190,63 +200,6 @@ pub enum HostnameClaims {
     FirstCome,
 }
 
-/// `standalone`
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  gatewright standalone --once            try the built-in example: exit 0 when every page came
-  gatewright standalone ./manifests --envoy /usr/local/bin/envoy
-  gatewright standalone ./manifests --no-envoy    for Envoys started with `gatewright bootstrap`")]
-pub struct Standalone {
-    /// The directory to watch; without it the built-in example is served
-    pub dir: Option<PathBuf>,
-    /// Check that everything is served, print the table, and exit 0 or 1
-    #[arg(long)]
-    pub once: bool,
-    /// The Envoy to run [default: `envoy` on PATH, else the one that `make demo` installed]
-    #[arg(long, value_name = "PATH", conflicts_with = "no_envoy")]
-    pub envoy: Option<PathBuf>,
-    /// Start no Envoy
-    #[arg(long)]
-    pub no_envoy: bool,
-    /// Address for Gateways without spec.addresses; may be repeated
-    #[arg(long = "address", value_name = "IP", default_value = "127.0.0.1")]
-    pub addresses: Vec<IpAddr>,
-    /// Where this program's admin socket is [default: admin.sock in the private directory]
-    #[arg(long, value_name = "SOCKET")]
-    pub admin: Option<PathBuf>,
-    /// Where Envoy's admin socket is [default: envoy-admin.sock in the private directory]
-    #[arg(long, value_name = "SOCKET")]
-    pub envoy_admin: Option<PathBuf>,
-    /// Take manifests that others may write, and links out of the directory
-    #[arg(long)]
-    pub allow_unsafe_manifests: bool,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub acme: Acme,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub issuer_use: IssuerUse,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub internal_ca: InternalCa,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub edge: Edge,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub tenants: Tenants,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub state: State,
-}
-
 /// Who issues the certificates of TenantGateways that do not say it themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CertificateSource {
@@ -310,7 +263,7 @@ pub struct Controller {
     /// Networks that nothing is sent to because a tenant names it: directories of --tenant-acme-directories any, name servers
     /// of rfc2136, and those of tenants' zones. Add those of pods and Services where they are public; what is given takes the
     /// place of the default
-    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = Denied::private_networks())]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = DeniedNetworks::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
     /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
@@ -336,7 +289,7 @@ pub struct Controller {
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
     /// The controllerName of the GatewayClasses that are ours: a second installation in one cluster needs one of its own
-    #[arg(long, value_name = "DOMAIN/PATH", default_value = crate::run::CONTROLLER)]
+    #[arg(long, value_name = "DOMAIN/PATH", default_value = CONTROLLER)]
     pub controller_name: String,
     /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
     #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
@@ -366,6 +319,12 @@ pub struct Controller {
     /// Where /livez, /readyz and /metrics are
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub probes: SocketAddr,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub ports: Ports,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub keeping: Keeping,
     /// Where this program's admin socket is [default: none]
     #[arg(long, value_name = "SOCKET")]
     pub admin: Option<PathBuf>,
@@ -452,7 +411,8 @@ pub struct Status {
 Examples:
   gatewright certs --watch                   follow what is being got
   gatewright certs check shop.example.org    what is in the way, without an order
-  gatewright certs renew shop.example.org    a new certificate now")]
+  gatewright certs renew shop.example.org    a new certificate now
+Exit status: 0 all is well; 1 a host has no certificate, or something is in the way; 3 no running program answers.")]
 pub struct Certs {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]

@@ -1,42 +1,51 @@
 //! The controller in a cluster: who is started, who talks to whom, and how it ends. Decides nothing.
 
+mod last_good;
+mod sealed;
 mod xds;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::xds::{Cache, View};
-use acme::Denied;
+use ::xds::{Cache, View, Views};
+use acme::DeniedNetworks;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 use tracing::{debug, info};
 
+use self::last_good::{Figures, Keeper, Place, Standby};
 use self::xds::Xds;
-use crate::certificates::{self, IssuerSettings, TenantIssuers, Where};
 use crate::cli;
-use crate::envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
-use crate::heartbeat::{self, Heartbeat};
-use crate::kubernetes::claims::{self, Claims};
-use crate::kubernetes::issuance::{Issuance, Trade, watch_answers};
-use crate::kubernetes::lease::{self, Candidate, Term};
-use crate::kubernetes::replicas::{self, Replica};
-use crate::kubernetes::{Cluster, Fence, KINDS, connect, kinds_without_tenants, watch_all};
-use crate::model::ObjectName;
-use crate::standalone::{Ask, Live, What, serve_admin, serve_probes};
-use crate::tasks::{ended, join};
-use crate::tenancy;
-use crate::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
+use crate::tasks::Tasks;
+use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
+use gatewright_control::heartbeat::{self, Heartbeat};
+use gatewright_control::{
+    AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
+};
+use gatewright_core::model::ObjectName;
+use gatewright_core::tenancy;
+use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use gatewright_kubernetes::claims::{self, Claims};
+use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
+use gatewright_kubernetes::lease::{self, Candidate, Term};
+use gatewright_kubernetes::replicas::{self, Replica};
+use gatewright_kubernetes::{
+    Fence, KINDS, KubernetesRuntime, MetricsReaders, connect, kinds_without_tenants, watch_all,
+};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
 /// How many orders may be on their way at a time.
 const ORDERS: usize = 32;
+/// How much of what watches tell is taken in at once.
+const AT_ONCE: usize = 16;
 /// The Service through which questions of HTTP-01 come to us from Envoys that are not ours.
 const CHALLENGES: &str = "gatewright-challenges";
 /// The name that Envoys check in our certificate. It says nothing of where we are.
@@ -107,16 +116,22 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let lease = Duration::from_secs(options.lease_seconds);
     let client = connect(options.kubeconfig.as_deref(), &Fence::new(term.clone(), lease)).await?;
     let (stopper, stop) = watch::channel(false);
-    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    let mut tasks = Tasks::default();
     let identity = options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
     let cache = Cache::new();
     let view = View::new("shared");
+    let (views, figures) = (Views::new(), Figures::default());
+    let place = Place::of(&options);
+    if let Some(file) = &options.keeping.last_good {
+        last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
+    }
+    let mut standby = Standby::read(place.clone(), cache.clone(), views.clone(), figures.clone()).await;
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         bind: options.bind.clone(),
         limits: options.limits,
-        recording: Recording::Elsewhere,
+        recording: Recording::OtherListeners,
         hold: u64::from(options.hostname_hold) * 3600,
         issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
         endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
@@ -124,20 +139,22 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
-    let live = Live::in_cluster(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings());
+    let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
-    let (places, mut places_asked) = mpsc::channel::<Where>(16);
-    let denied = Denied::new(options.tenant_denied_networks.iter().copied());
+    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
+    let denied = DeniedNetworks::new(options.tenant_denied_networks.iter().copied());
     let denied = denied.allowing(options.tenant_allowed_networks.iter().copied());
     let authorities = denied.clone();
     let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied, authorities };
     let authority = options.internal_ca.limits();
-    let trade = Trade { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
-    let issuance = Issuance::new(client.clone(), trade, term.clone());
-    let (desk, answered) = (issuance.desk(), issuance.answered());
-    let mut cluster = Cluster::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
+    let issuance_config =
+        IssuanceConfig { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
+    let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
+    let (manager, answered) = (issuance.manager(), issuance.answered());
+    let mut cluster =
+        KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
@@ -146,51 +163,76 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         duration: lease,
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
-    tasks.spawn(async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
+    tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // Small: a watch waits while we are busy, and the server keeps what it has not told.
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();
-    tasks.spawn(async move {
+    tasks.spawn("watches", async move {
         watch_all(for_watches, kinds, sender).await;
         Ok(())
     });
     let (tell, mut told) = mpsc::channel(16);
     let (for_records, namespace) = (client.clone(), options.namespace.clone());
-    tasks.spawn(async move {
+    tasks.spawn("records of replicas", async move {
         replicas::watch(for_records, namespace, tell).await;
         Ok(())
     });
     let (tell_answers, mut answers) = mpsc::channel(4);
     let (for_answers, namespace) = (client.clone(), options.namespace.clone());
-    tasks.spawn(async move {
+    tasks.spawn("answers to challenges", async move {
         watch_answers(for_answers, namespace, tell_answers).await;
         Ok(())
     });
     let (tell_claims, mut claims_told) = mpsc::channel(16);
     cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
     let (for_claims, namespace) = (client.clone(), options.namespace.clone());
-    tasks.spawn(async move {
+    tasks.spawn("claims", async move {
         claims::watch(for_claims, namespace, tell_claims).await;
         Ok(())
     });
-    let (asks, mut questions) = mpsc::channel::<Ask>(64);
+    let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
     let heartbeat = Heartbeat::new(Instant::now());
-    tasks.spawn(run_probes(probes, asks.clone(), heartbeat.clone(), stop.clone()));
+    let readiness = Readiness::default();
+    let access = (options.ports.metrics_access == cli::MetricsAccess::Authorized)
+        .then(|| Arc::new(MetricsReaders::new(client.clone())) as Arc<dyn ReadMetrics>);
+    let serving = Probes {
+        heartbeat: heartbeat.clone(),
+        readiness: readiness.clone(),
+        asks: asks.clone(),
+        access,
+        tls: options.ports.probes_tls_dir.clone().map(|dir| ProbesTls { dir }),
+    };
+    let probes_stop = stop.clone();
+    tasks.spawn(
+        "probes",
+        async move { serving.serve(probes, probes_stop).await.map_err(|why| anyhow!("probes: {why}")) },
+    );
     if let Some(address) = options.challenges {
         let listener = TcpListener::bind(address).await.with_context(|| format!("--challenges {address}"))?;
         info!("challenges are answered at {}", listener.local_addr()?);
         let stop = stop.clone();
-        tasks.spawn(async move {
+        tasks.spawn("challenges", async move {
             certificates::respond(listener, answered, stop).await;
             Ok(())
         });
     }
     if let Some(admin) = options.admin.clone() {
-        tasks.spawn(run_admin(admin, asks, heartbeat.clone(), certificates::routes(desk), stop.clone()));
+        tasks.spawn("admin", run_admin(admin, asks, heartbeat.clone(), certificates::routes(manager), stop.clone()));
     }
-    let mut xds = Some(Xds { client, options: options.clone(), cache: cache.clone(), view: view.clone() });
+    let (shown, told_shown) = watch::channel(None);
+    let (whole, is_whole) = watch::channel(false);
+    if let Some(place) = place {
+        let (cache, view, figures) = (cache.clone(), view.clone(), figures.clone());
+        let keeper = Keeper { place, cache, view, shown: told_shown, whole: is_whole, figures };
+        let stop = stop.clone();
+        tasks.spawn("last good state", async move {
+            keeper.keep(stop).await;
+            Ok(())
+        });
+    }
+    let mut xds = Some(Xds { client, options, cache: cache.clone(), views, kept: None, shown });
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);
@@ -199,22 +241,42 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
         heartbeat.beat(Instant::now());
-        // Envoys are answered once the first whole translation is done: they never see half of it.
-        if cluster.knows_gateways()
-            && let Some(xds) = xds.take()
-        {
-            tasks.spawn(xds.serve(term.clone(), stop.clone()));
+        // Envoys are answered once the first whole translation is done: they never see half of it. Until then they are told
+        // what was last good, where the API server is away.
+        if !*whole.borrow() {
+            if cluster.knows_gateways() {
+                whole.send_replace(true);
+                standby.end(&view);
+                if let Some(xds) = xds.take() {
+                    tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
+                }
+            } else if let Some(kept) = standby.begin(cluster.hears(), Instant::now())
+                && let Some(xds) = xds.take()
+            {
+                let xds = Xds { kept: Some(kept), ..xds };
+                tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
+            }
+        }
+        match ready(&cluster, &standby) {
+            Ok(lines) => readiness.ready(lines),
+            Err(lines) => readiness.waiting(lines),
         }
         cluster.write(now(&term));
         tokio::select! {
             told = news.recv() => match told {
-                Some(told) => cluster.take_in(told, now(&term)),
+                Some(told) => {
+                    cluster.take_in(told, now(&term));
+                    // Whoever came meanwhile has a share in the next batch.
+                    for told in std::iter::from_fn(|| news.try_recv().ok()).take(AT_ONCE) {
+                        cluster.take_in(told, now(&term));
+                    }
+                }
                 None => break Err(anyhow!("the watches ended")),
             },
             Some(told) = told.recv() => cluster.take_told(told, now(&term)),
             Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
-            Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
+            Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
                 let _ = answer.send(cluster.addresses_of(&host, thumbprint.as_deref()));
             }
@@ -235,10 +297,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 let total = *unknown.borrow_and_update();
                 cluster.asked_in_vain(total);
             }
-            Some(ask) = questions.recv() => answer(&mut cluster, ask, now(&term)),
+            Some(ask) = questions.recv() => answer(&mut cluster, &standby, &figures, ask, now(&term)),
             _ = beats.tick() => {}
             _ = certificates.tick() => cluster.tend(now(&term)),
-            Some(task) = tasks.join_next() => break Err(ended(task)),
+            why = tasks.ended() => break Err(why),
             _ = terminate.recv() => break Ok(true),
             _ = interrupt.recv() => break Ok(true),
         }
@@ -251,7 +313,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     drop(answers);
     drop(claims_told);
     stopper.send_replace(true);
-    join(tasks).await;
+    tasks.end().await;
     result
 }
 
@@ -280,6 +342,7 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
         },
+        hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
         reserved: options.names.reserved(),
         certificates,
@@ -310,35 +373,37 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
     addresses
 }
 
-fn answer(cluster: &mut Cluster, ask: Ask, term: Term) {
+/// Whether Envoys are told what to serve, with what people should know of it; or what is waited for.
+fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
+    match (standby.is_serving(), cluster.serving()) {
+        (true, _) => Ok([standby.lines(), cluster.waiting()].concat()),
+        (false, true) => Ok(Vec::new()),
+        (false, false) => Err(cluster.waiting()),
+    }
+}
+
+fn answer(cluster: &mut KubernetesRuntime, standby: &Standby, figures: &Figures, ask: AdminRequest, term: Term) {
     let text = match ask.what {
-        What::Status => cluster.live().statuses(Timestamp::now()).to_string(),
-        What::Explain(question) => {
+        AdminQuery::Status => cluster.live().statuses(Timestamp::now()).to_string(),
+        AdminQuery::Explain(question) => {
             serde_json::to_string(&cluster.live().explain(&question)).expect("strings and booleans")
         }
-        What::Owners => cluster.live().owners().to_string(),
-        What::Release(what) => cluster.release(what, term).err().unwrap_or_default(),
-        What::Clients => cluster.live().clients().to_string(),
-        What::Metrics => cluster.metrics(term),
-        What::Ready if cluster.serving() => "true".to_owned(),
-        What::Ready => cluster.waiting().join("\n"),
+        AdminQuery::Owners => cluster.live().owners().to_string(),
+        AdminQuery::Release(what) => cluster.release(what, term).err().unwrap_or_default(),
+        AdminQuery::Clients => cluster.live().clients().to_string(),
+        AdminQuery::Metrics => cluster.metrics(term, vec![Box::new(figures.clone())]),
+        AdminQuery::Ready => match ready(cluster, standby) {
+            Ok(lines) => [vec!["true".to_owned()], lines].concat().join("\n"),
+            Err(lines) => lines.join("\n"),
+        },
     };
     // Whoever asked may be gone.
     let _ = ask.answer.send(text);
 }
 
-async fn run_probes(
-    listener: TcpListener,
-    asks: mpsc::Sender<Ask>,
-    heartbeat: Heartbeat,
-    stop: watch::Receiver<bool>,
-) -> Result<()> {
-    serve_probes(listener, asks, heartbeat, stop).await.context("probes")
-}
-
 async fn run_admin(
     path: PathBuf,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<AdminRequest>,
     heartbeat: Heartbeat,
     others: axum::Router,
     stop: watch::Receiver<bool>,

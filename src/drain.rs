@@ -7,18 +7,25 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Uri;
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use crate::cli;
-use crate::standalone::{ask, tell};
+use gatewright_control::{ask, tell};
 
 /// How often connections are counted.
 const EVERY: Duration = Duration::from_secs(1);
 /// Envoy counts its connections every five seconds: what it says before is of the time before.
 const COUNTED: Duration = Duration::from_secs(6);
+/// How much a controller may say of what it waits for.
+const ANSWER: usize = 1 << 20;
 
 /// Waits until it is told to end, and brings Envoy to its end first.
 ///
@@ -41,19 +48,49 @@ pub async fn drain(options: cli::Drain) -> Result<bool> {
     }
 }
 
-/// Whether Envoy is ready, as its admin interface says: a probe of a pod that needs no port, which strangers could use up.
+/// Whether Envoy is ready, as its admin interface says: a probe of a pod that needs no port, which strangers could use up. Or
+/// waits until a controller is.
 ///
 /// # Errors
 /// When it is not, or does not answer in time; it says which.
 pub async fn ready(options: cli::Ready) -> Result<bool> {
-    let cli::Ready { envoy_admin, patience } = options;
+    let patience = Duration::from_secs(options.patience);
+    if let Some(controller) = &options.controller {
+        return controller_ready(controller, patience).await.map(|()| true);
+    }
+    let envoy_admin = options.envoy_admin.context("--envoy-admin")?;
     let asked = ask(&envoy_admin, "/ready");
     let admin = envoy_admin.display();
-    timeout(Duration::from_secs(patience), asked)
+    timeout(patience, asked)
         .await
-        .with_context(|| format!("Envoy at {admin} did not answer within {patience} s"))?
+        .with_context(|| format!("Envoy at {admin} did not answer within {} s", patience.as_secs()))?
         .with_context(|| format!("Envoy at {admin} is not ready"))?;
     Ok(true)
+}
+
+/// Asks a controller until it is ready.
+async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let uri: Uri = format!("http://{address}/readyz").parse().context("--controller: expected HOST:PORT")?;
+    loop {
+        let asked = async {
+            let answer = client.get(uri.clone()).await?;
+            let status = answer.status();
+            let said = Limited::new(answer.into_body(), ANSWER).collect().await.map_err(|error| anyhow!(error))?;
+            ensure!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&said.to_bytes()).trim());
+            Ok(())
+        };
+        let why = match timeout_at(deadline, asked).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => anyhow!("it does not answer"),
+        };
+        if Instant::now() + EVERY >= deadline {
+            return Err(why.context(format!("the controller at {address} is not ready after {} s", patience.as_secs())));
+        }
+        sleep(EVERY).await;
+    }
 }
 
 /// Has connections end, and Envoy when there are none any more, or after `patience`.

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use crate::inputs::{Object, ObjectKey};
-use crate::model::{Condition, ObjectName, Reason, Status};
-use crate::pipeline::{Pipeline, Written};
-use crate::publish;
-use crate::tenancy::{self, GATEWAY_LABEL};
-use crate::translate::{Change, RouteKey, Settings};
+use gatewright_control::publish;
+use gatewright_core::inputs::{Object, ObjectKey};
+use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason};
+use gatewright_core::pipeline::{Pipeline, Written};
+use gatewright_core::tenancy::{self, GATEWAY_LABEL};
+use gatewright_core::translate::{Change, RouteKey, Settings};
 
 /// Something that is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,12 +53,12 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
     }
     let tenancy = pipeline.tenancy();
     for (namespace, gateway) in tenancy.dangling() {
-        let key = ObjectKey::new(crate::inputs::Kind::Namespace, ObjectName::new("", namespace.clone()));
+        let key = ObjectKey::new(gatewright_core::inputs::Kind::Namespace, ObjectName::new("", namespace.clone()));
         let text = format!("label {GATEWAY_LABEL} names {gateway}, where there is no TenantGateway");
         add(&key, "DanglingInheritance", &text);
     }
     for name in tenancy.tenants() {
-        let key = ObjectKey::new(crate::inputs::Kind::TenantGateway, name.clone());
+        let key = ObjectKey::new(gatewright_core::inputs::Kind::TenantGateway, name.clone());
         if let Some(readiness) = tenancy.readiness(name).filter(|readiness| readiness.reason != "Reconciled") {
             add(&key, readiness.reason, &readiness.message);
         }
@@ -77,11 +77,7 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
 
 /// Whether an object's writer has something to mend. Whether it is programmed nobody knows here.
 fn is_wrong(condition: &Condition) -> bool {
-    match condition.kind {
-        "Programmed" | "OverlappingTLSConfig" => false,
-        "Conflicted" | "PartiallyInvalid" => condition.status == Status::True,
-        _ => condition.status != Status::True,
-    }
+    condition.kind != ConditionType::Programmed && !condition.is_good()
 }
 
 #[cfg(test)]

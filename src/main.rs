@@ -8,17 +8,19 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use gatewright::certificates::{self, Check, Report};
+use gatewright::cli::CONTROLLER;
 use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Output};
-use gatewright::envoy::Admin;
-use gatewright::inputs::Object;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
-use gatewright::run::{self, CONTROLLER, table};
-use gatewright::standalone::{ask, tell};
-use gatewright::tenancy;
-use gatewright::translate::{Change, Settings, Unlisted};
+use gatewright::run;
+use gatewright::table::table;
 use gatewright::{controller, drain};
+use gatewright_control::certificates::{self, Check, Report};
+use gatewright_control::{AdminError, ask, tell};
+use gatewright_core::inputs::Object;
+use gatewright_core::tenancy;
+use gatewright_core::translate::{Change, Settings, Unlisted};
+use gatewright_envoy::Admin;
 use serde_json::{Value, json};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -26,27 +28,46 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The exit status where no running program answers: nothing is known then, neither good nor bad. 2 is a wrong command line.
+const NOBODY_ANSWERS: u8 = 3;
+
 /// How often `certs --watch` looks.
 const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with 2.
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_env("GATEWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
+    let (filter, unread) = log_filter(|name| std::env::var(name).ok());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .init();
+    if let Some(text) = unread {
+        warn!("{text}");
+    }
+    gatewright::log_panics();
     match perform(cli.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             // Nobody to tell when standard error is closed.
             let _ = writeln!(io::stderr(), "gatewright: {error:#}");
-            ExitCode::from(1)
+            let nobody = error.downcast_ref::<AdminError>().is_some_and(AdminError::is_unanswered);
+            ExitCode::from(if nobody { NOBODY_ANSWERS } else { 1 })
         }
+    }
+}
+
+/// What is logged: by `GATEWRIGHT_LOG`, else by `RUST_LOG`; and what is wrong with it.
+fn log_filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<String>) {
+    let usual = || EnvFilter::new("info,kube_client=off");
+    let set = |name| variable(name).filter(|text| !text.is_empty()).map(|text| (name, text));
+    let Some((name, text)) = set("GATEWRIGHT_LOG").or_else(|| set("RUST_LOG")) else { return (usual(), None) };
+    match EnvFilter::try_new(&text) {
+        Ok(filter) => (filter, None),
+        Err(error) => (usual(), Some(format!("{name}={text}: {error}; logged is what is logged without it"))),
     }
 }
 
@@ -265,12 +286,9 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
             let checks: Vec<Check> = serde_json::from_str(&answer)?;
             if options.output == Output::Table {
                 let mut out = io::stdout().lock();
-                for check in &checks {
-                    let hosts = check.hosts.join(",");
-                    match check.findings.as_slice() {
-                        [] => writeln!(out, "{hosts}: nothing is in the way of {}", check.issuer)?,
-                        findings => findings.iter().try_for_each(|finding| writeln!(out, "{hosts}: {finding}"))?,
-                    }
+                let now = jiff::Timestamp::now();
+                for line in checks.iter().flat_map(|check| certificates::findings(check, now)) {
+                    writeln!(out, "{line}")?;
                 }
             }
             Ok(checks.iter().all(|check| check.findings.is_empty()))

@@ -7,13 +7,14 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::envoy;
-use crate::inputs::{Object, ObjectKey};
-use crate::model::{Hostname, Status};
-use crate::pipeline::{Pipeline, Written};
-use crate::statuses::{Context, documents};
-use crate::tenancy::{self, ATTACHED_BY, Desired, GATEWAY_LABEL, Issuer, Patch, Solver, Wish};
-use crate::translate::{Change, ObjectStatus, Resource, ServiceIntent, Settings};
+use gatewright_core::inputs::{Object, ObjectKey};
+use gatewright_core::model::{Hostname, Status};
+use gatewright_core::pipeline::{Pipeline, Written};
+use gatewright_core::statuses::{Context, documents};
+use gatewright_core::tenancy::{self, ATTACHED_BY, Desired, GATEWAY_LABEL, Patch};
+use gatewright_core::translate::{Change, ObjectStatus, Resource, ServiceIntent, Settings};
+use gatewright_core::wanted::{Issuer, Solver, WantedCertificate};
+use gatewright_envoy as envoy;
 
 /// What a set of objects amounts to.
 pub struct Offline {
@@ -49,12 +50,12 @@ pub fn translate(
     let outcome = pipeline.apply(objects.into_iter().map(Change::Put).collect(), now);
     let resources = outcome.delta.resources.values().flatten().map(render).collect::<Result<_, _>>()?;
     let statuses = documents(&pipeline, &context);
-    let own = pipeline.engine().wishes().into_keys();
-    let own = own.map(
-        |wish| json!({"secret": wish.secret.to_string(), "hostname": wish.hostname.as_str(), "issuer": wish.issuer}),
-    );
-    let tenants = pipeline.tenancy().wishes().values().map(wish);
-    let wishes = own.chain(tenants).collect();
+    let own = pipeline.engine().wishes().into_iter().map(|(wanted, _)| wanted);
+    let of_tenants = pipeline.tenancy().wishes().values().cloned();
+    let mut wanted: Vec<_> = own.chain(of_tenants).collect();
+    wanted.sort_by(|a, b| a.secret.cmp(&b.secret));
+    wanted.dedup_by(|a, b| a.secret == b.secret);
+    let wishes = wanted.iter().map(wish).collect();
     let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
     let services = pipeline.engine().services().values().filter_map(service).collect();
     let desired = pipeline.tenancy().objects().values().map(Desired::document).chain(namespaces).collect();
@@ -84,11 +85,11 @@ impl Context for AtOnce {
     }
 }
 
-fn wish(wish: &Wish) -> Value {
+fn wish(wish: &WantedCertificate) -> Value {
     let names: Vec<&str> = wish.names.iter().map(Hostname::as_str).collect();
     let mut told = json!({"secret": wish.secret.to_string(), "hostnames": names});
     match &wish.issuer {
-        Issuer::InternalCa => told["issuer"] = json!(crate::translate::INTERNAL_CA),
+        Issuer::Named(name) => told["issuer"] = json!(name),
         Issuer::Acme(acme) => {
             let solver = match &acme.solver {
                 Solver::Http01 => "http01".to_owned(),

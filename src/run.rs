@@ -1,5 +1,8 @@
 //! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
 
+mod release;
+mod turns;
+
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
@@ -11,31 +14,36 @@ use anyhow::{Context, Result, anyhow, bail};
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 use xds::{Cache, Server, UnixPeers, View};
 
-use acme::Denied;
+use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
-use crate::certificates::{self, Authority, Desk, DeskConfig, Door, Handout, TenantIssuers, Where, Wishing};
-use crate::cli;
-use crate::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
-use crate::heartbeat::{self, Heartbeat};
-use crate::inputs::Kind;
-use crate::manifest::{Outcome, Safety, Watcher};
-use crate::model::ObjectName;
-use crate::pipeline;
+use crate::cli::{self, CONTROLLER};
+use crate::manifest::{self, Outcome, Safety, Stale, Watcher};
 use crate::standalone::{
-    Addresses, Ask, ClaimBook, Demo, Live, PrivateDir, Supervisor, Tenants, What, check, example, find, losers,
-    serve_admin, tenants,
+    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, Supervisor, Tenants, check, example, find,
+    hand_over_routes, take_over,
 };
-use crate::tasks::{ended, join};
-use crate::tenancy;
-use crate::translate::{Change, EndpointPolicy, Protocol, Settings, Unlisted};
+use crate::table::table;
+use crate::tasks::{self, Tasks};
+use gatewright_control::certificates::{
+    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, CertificateUpdate, TenantIssuers,
+    TlsAlpnResponder, WantedTracker,
+};
+use gatewright_control::heartbeat::{self, Heartbeat};
+use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, losers, serve_admin, tenants};
+use gatewright_core::inputs::Kind;
+use gatewright_core::model::ObjectName;
+use gatewright_core::pipeline;
+use gatewright_core::tenancy;
+use gatewright_core::translate::{Change, EndpointPolicy, Protocol, Settings, Unlisted};
+use gatewright_core::turns::Turns;
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use turns::until;
 
-/// The controller name of GatewayClasses that are ours.
-pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
 /// How often the end of certificates is looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
 /// How many orders may be on their way at a time.
@@ -89,6 +97,7 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
             cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
             cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
         },
+        hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
         reserved: options.names.reserved(),
         ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
@@ -102,14 +111,17 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
 /// When it cannot start, or a part of it ends by itself.
 pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let envoy = if options.no_envoy { None } else { Some(find(options.envoy.as_deref())?) };
-    let dir = PrivateDir::open(&state_dir(&options.state)?)?;
-    let admin = options.admin.clone().unwrap_or_else(|| dir.path().join("admin.sock"));
+    let lifetime = lifetime(&options);
+    let state = state_dir(&options.state)?;
+    let admin = options.admin.clone().unwrap_or_else(|| state.join("admin.sock"));
+    let dir =
+        if options.envoy_process.take_over { take_over(&state, &admin).await? } else { PrivateDir::open(&state)? };
     let envoy_admin = options.envoy_admin.clone().unwrap_or_else(|| dir.path().join("envoy-admin.sock"));
     info!("private directory {}", dir.path().display());
     info!("admin socket {}, Envoy's {}", admin.display(), envoy_admin.display());
 
     let (stopper, stop) = watch::channel(false);
-    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    let mut tasks = Tasks::default();
     let cache = Cache::new();
     let view = View::new("standalone");
     let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
@@ -122,8 +134,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         installation: installation(dir.path()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
-    let (places, mut places_asked) = mpsc::channel::<Where>(16);
-    let desk = Arc::new(desk(&options, dir.path(), places).await?);
+    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
+    let manager = Arc::new(manager(&options, dir.path(), places).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
@@ -131,27 +143,28 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let (book, known) = match options.tenants.hostname_claims {
         cli::HostnameClaims::Smallest => (None, Vec::new()),
         cli::HostnameClaims::FirstCome => {
-            let (book, records) = ClaimBook::<Tenants>::open(&dir.path().join("hostname-claims"))?;
+            let (book, records) = ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
             let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, Some(record)));
             (Some(book), known.collect())
         }
     };
-    let (owners, owned) = ClaimBook::<Addresses>::open(&dir.path().join("ownership"))?;
+    let (owners, owned) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
     let owned: Vec<Change> = owned.into_iter().map(|(what, owner)| Change::Recorded(what, Some(owner))).collect();
     let tenancy_http_port = tenancy.ports.http;
-    let mut site = Site {
-        live: Live::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
+    let mut site = StandaloneRuntime {
+        live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
+        turns: Turns::default(),
         book,
         known,
         owners,
         owned,
-        desk: desk.clone(),
-        wishing: Wishing::new(TenantIssuers {
+        manager: manager.clone(),
+        wishing: WantedTracker::new(TenantIssuers {
             installed: options.acme.issuers()?,
             http_port: tenancy_http_port,
             // Manifests are the operator's own.
-            denied: Denied::default(),
-            authorities: Denied::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
+            denied: DeniedNetworks::default(),
+            authorities: DeniedNetworks::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
         bundle: dir.path().join("ca.crt"),
         written: String::new(),
@@ -163,16 +176,18 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     match &options.dir {
         Some(path) => {
             let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
-            let (opened, outcome) = Watcher::open(path, safety)?;
-            site.take(outcome)?;
+            let store = dir.path().join("last-good");
+            let (opened, outcome) = Watcher::open(path, safety, Some(&store))?;
+            site.take(outcome);
+            site.take_all()?;
             watcher = Some(opened);
         }
         None => {
-            let demo = Demo::open(desk.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
+            let demo = Demo::open(manager.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
             site.apply(demo.objects.into_iter().map(Change::Put).collect())?;
             for backend in demo.backends {
                 let stop = stop.clone();
-                tasks.spawn(async move {
+                tasks.spawn("example", async move {
                     backend.run(stop).await;
                     Ok(())
                 });
@@ -180,22 +195,22 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     }
 
-    if let Some(door) = desk.door() {
+    if let Some(door) = manager.door() {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("TLS-ALPN-01")?;
-        let way = Door::way(listener.local_addr().context("TLS-ALPN-01")?);
+        let way = TlsAlpnResponder::way(listener.local_addr().context("TLS-ALPN-01")?);
         site.apply(way.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))?)?;
         let stop = stop.clone();
-        tasks.spawn(async move {
+        tasks.spawn("TLS-ALPN-01", async move {
             door.serve(listener, stop).await;
             Ok(())
         });
     }
 
     // Certificates that are there already are served from the start.
-    site.hand_in(desk.settle())?;
+    site.hand_in(manager.settle())?;
     let (supply, mut supplied) = mpsc::channel(4);
-    let (at_desk, desk_stop) = (desk.clone(), stop.clone());
-    tasks.spawn(async move {
+    let (at_desk, desk_stop) = (manager.clone(), stop.clone());
+    tasks.spawn("certificates", async move {
         at_desk.run(supply, desk_stop).await;
         Ok(())
     });
@@ -203,9 +218,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         let listener =
             tokio::net::TcpListener::bind(address).await.with_context(|| format!("--acme-responder {address}"))?;
         info!("challenges are answered at {}", listener.local_addr().unwrap_or(address));
-        let (desk, stop) = (desk.clone(), stop.clone());
-        tasks.spawn(async move {
-            certificates::respond(listener, desk, stop).await;
+        let (manager, stop) = (manager.clone(), stop.clone());
+        tasks.spawn("challenges", async move {
+            certificates::respond(listener, manager, stop).await;
             Ok(())
         });
     }
@@ -217,7 +232,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
     let limits = xds::Limits { on_demand_secrets: options.edge.envoy_certificates, ..Default::default() };
     let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
-    tasks.spawn(async move {
+    tasks.spawn("xDS", async move {
         let stopped = async move {
             // An error means that whoever could stop us is gone.
             let _ = stopped.wait_for(|stop| *stop).await;
@@ -225,29 +240,39 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         server.serve_unix(listener, stopped).await;
         Ok(())
     });
-    let (asks, mut questions) = mpsc::channel::<Ask>(64);
+    let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let admin_stop = stop.clone();
     let heartbeat = Heartbeat::new(Instant::now());
     let for_admin = heartbeat.clone();
-    let about_certificates = certificates::routes(watch::channel(Some(desk.clone())).1);
-    tasks.spawn(async move {
-        serve_admin(&admin, asks, for_admin, about_certificates, admin_stop)
+    let (successor, mut hand_over) = mpsc::channel(1);
+    let others = certificates::routes(watch::channel(Some(manager.clone())).1);
+    let others = others.merge(hand_over_routes(lifetime, successor));
+    tasks.spawn("admin", async move {
+        serve_admin(&admin, asks, for_admin, others, admin_stop)
             .await
             .with_context(|| format!("admin socket {}", admin.display()))
     });
-    if let Some(program) = envoy {
-        let path = dir.path().join("bootstrap.json");
-        let text = envoy_bootstrap("standalone", dir.path(), Some(envoy_admin)).to_string();
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-        let supervisor = Supervisor { program, bootstrap: path, log: dir.path().join("envoy.log") };
-        let stop = stop.clone();
-        tasks.spawn(async move {
-            supervisor.run(stop).await;
-            Ok(())
-        });
-    }
+    let (orders, ordered) = watch::channel(Order::Run);
+    let (private, patience) = (dir.path().to_owned(), options.envoy_process.envoy_patience);
+    let mut supervising = tasks::spawn("envoy", async move {
+        match envoy {
+            Some(program) => {
+                let supervisor = Supervisor {
+                    program,
+                    bootstrap: envoy_bootstrap("standalone", &private, Some(envoy_admin.clone())).to_string(),
+                    admin: envoy_admin,
+                    dir: private,
+                    lifetime,
+                    patience,
+                };
+                supervisor.run(ordered).await;
+            }
+            None => no_envoy(ordered).await,
+        }
+    });
 
     let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut upgrade = signal(SignalKind::user_defined2())?;
     let mut progress = cache.watch(&view);
     let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
@@ -257,15 +282,23 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
         heartbeat.beat(Instant::now());
-        if !shown && site.desk.is_settled() && site.live.acknowledged() {
+        if !shown && site.turns.is_empty() && site.manager.is_settled() && site.live.acknowledged() {
             shown = true;
             let good = site.show().await;
             if options.once {
-                break good;
+                break good.map(|good| (good, Order::End));
             }
         }
+        let due = site.turns.due(site.live.reached(), Instant::now());
         tokio::select! {
-            outcome = next(&mut watcher) => site.take(outcome)?,
+            outcome = next(&mut watcher) => site.take(outcome.context("the thread that reads manifests has failed")?),
+            () = until(due) => {
+                // Whoever came meanwhile has a share in this batch.
+                while let Some(outcome) = watcher.as_mut().and_then(Watcher::ready) {
+                    site.take(outcome);
+                }
+                site.take_turn()?;
+            }
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
                 site.settle();
@@ -277,40 +310,97 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                     warn!("{line}");
                 }
             }
-            Some(ask) = questions.recv() => site.answer(ask)?,
-            Some(Where { host, thumbprint, answer }) = places_asked.recv() => {
+            Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
+            Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
                 let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
             }
-            Some(handouts) = supplied.recv() => site.hand_in(handouts)?,
+            Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
             _ = beats.tick() => {}
             _ = certificates.tick() => site.tend()?,
-            Some(task) = tasks.join_next() => break Err(ended(task)),
+            why = tasks.ended() => break Err(why),
             () = &mut patience, if options.once => {
                 break Err(anyhow!("not everything was acknowledged within {PATIENCE:?}: {}", site.live.clients()));
             }
-            _ = term.recv() => break Ok(true),
-            _ = interrupt.recv() => break Ok(true),
+            ended = &mut supervising => break Err(tasks::why("envoy", ended.map(Ok))),
+            _ = term.recv() => break Ok((true, Order::End)),
+            _ = interrupt.recv() => break Ok((true, Order::End)),
+            Some(()) = hand_over.recv() => break Ok((true, Order::Leave)),
+            _ = upgrade.recv() => match lifetime {
+                Lifetime::Independent => break Ok((true, Order::Leave)),
+                Lifetime::WithProgram => warn!("SIGUSR2: Envoy ends with this program (--envoy-lifetime): nothing is done"),
+            },
         }
     };
     info!("ending");
+    // Envoy goes first: until then it is answered. When this program has failed, Envoy is left to the next start.
+    let order = match (&result, lifetime) {
+        (Ok((_, order)), _) => *order,
+        (Err(_), Lifetime::Independent) => Order::Leave,
+        (Err(_), Lifetime::WithProgram) => Order::EndNow,
+    };
+    orders.send_replace(order);
+    if !supervising.is_finished() {
+        tokio::select! {
+            // How it ended is of no interest any more.
+            _ = &mut supervising => {}
+            _ = term.recv() => hurry(&orders, supervising).await,
+            _ = interrupt.recv() => hurry(&orders, supervising).await,
+        }
+    }
     stopper.send_replace(true);
-    join(tasks).await;
-    result
+    tasks.end().await;
+    result.map(|(good, _)| good)
 }
 
-/// The desk for certificates, with what is kept in the private directory.
-async fn desk(options: &cli::Standalone, dir: &std::path::Path, places: mpsc::Sender<Where>) -> Result<Desk> {
+/// Ends Envoy at once.
+async fn hurry(orders: &watch::Sender<Order>, supervising: JoinHandle<()>) {
+    orders.send_replace(Order::EndNow);
+    // It ends either way.
+    let _ = supervising.await;
+}
+
+/// Keeps the place of a supervisor where Envoy is somebody else's.
+async fn no_envoy(mut orders: watch::Receiver<Order>) {
+    // An error means that whoever could order something is gone.
+    let _ = orders.wait_for(|order| *order != Order::Run).await;
+}
+
+/// What becomes of Envoy when this program is killed or fails.
+fn lifetime(options: &cli::Standalone) -> Lifetime {
+    match options.envoy_process.envoy_lifetime {
+        Some(cli::EnvoyLifetime::Independent) => Lifetime::Independent,
+        Some(cli::EnvoyLifetime::WithProgram) => Lifetime::WithProgram,
+        // Nobody comes back to the example, or to a check.
+        None if options.dir.is_none() || options.once => Lifetime::WithProgram,
+        None => Lifetime::Independent,
+    }
+}
+
+/// The certificate manager, with what is kept in the private directory.
+async fn manager(
+    options: &cli::Standalone,
+    dir: &std::path::Path,
+    places: mpsc::Sender<AddressQuery>,
+) -> Result<CertificateManager> {
     let authority = Authority::open(dir.join("ca"), Timestamp::now());
     let authority = authority.map_err(|text| anyhow!("the internal CA: {text}"))?;
     let authority = Arc::new(authority.within(options.internal_ca.limits()));
     let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
     let issuers = options.acme.issuers()?;
     let places = Some(places);
-    Ok(Desk::open(DeskConfig { storage, authority, issuers, at_once: ORDERS, places, cabinet: None }).await?)
+    Ok(CertificateManager::open(CertificateManagerConfig {
+        storage,
+        authority,
+        issuers,
+        at_once: ORDERS,
+        places,
+        secret_targets: None,
+    })
+    .await?)
 }
 
-async fn next(watcher: &mut Option<Watcher>) -> Outcome {
+async fn next(watcher: &mut Option<Watcher>) -> Option<Outcome> {
     match watcher {
         Some(watcher) => watcher.next().await,
         None => std::future::pending().await,
@@ -318,16 +408,18 @@ async fn next(watcher: &mut Option<Watcher>) -> Outcome {
 }
 
 /// What the one loop owns.
-struct Site {
-    live: Live,
-    desk: Arc<Desk>,
-    wishing: Wishing,
+struct StandaloneRuntime {
+    live: ControlPlane,
+    /// What of the manifests has changed and waits.
+    turns: Turns,
+    manager: Arc<CertificateManager>,
+    wishing: WantedTracker,
     /// Who had which hostname first, where that counts.
-    book: Option<ClaimBook<Tenants>>,
+    book: Option<ClaimLog<Tenants>>,
     /// What the book had to say at the start.
     known: Vec<tenancy::Change>,
     /// Who owns what on addresses that namespaces share.
-    owners: ClaimBook<Addresses>,
+    owners: ClaimLog<Addresses>,
     /// What that had to say at the start.
     owned: Vec<Change>,
     bundle: PathBuf,
@@ -336,15 +428,19 @@ struct Site {
     start: Instant,
 }
 
-impl Site {
-    fn take(&mut self, outcome: Outcome) -> Result<()> {
+impl StandaloneRuntime {
+    fn take(&mut self, outcome: Outcome) {
         for problem in outcome.problems {
             warn!("{problem}");
         }
-        if outcome.changes.is_empty() { Ok(()) } else { self.apply(outcome.changes) }
+        for note in outcome.notes {
+            info!("{note}");
+        }
+        self.turns.push(outcome.changes);
     }
 
     fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
+        let changes = self.turns.overtaking(changes);
         let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
         let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
         for line in self.publish(changes)? {
@@ -378,7 +474,7 @@ impl Site {
             info!("{line}");
         }
         let now = SystemTime::now();
-        if self.live.engine().next_deadline().is_some_and(|deadline| deadline <= now) {
+        if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;
         }
         Ok(())
@@ -389,30 +485,31 @@ impl Site {
         let wished = self.live.take_wished();
         let changes = self.wishing.changes(self.live.pipeline(), wished, secrets);
         if !changes.is_empty() {
-            self.desk.change(changes);
+            self.manager.change(changes);
         }
     }
 
     /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.
-    fn hand_in(&mut self, handouts: Vec<Handout>) -> Result<()> {
-        if handouts.is_empty() {
+    fn hand_in(&mut self, certificate_updates: Vec<CertificateUpdate>) -> Result<()> {
+        if certificate_updates.is_empty() {
             return Ok(());
         }
         // Whoever connects needs it first.
-        let bundle = self.desk.authority().bundle(Timestamp::now());
+        let bundle = self.manager.authority().bundle(Timestamp::now());
         if bundle != self.written {
             match std::fs::write(&self.bundle, &bundle) {
                 Ok(()) => self.written = bundle,
                 Err(error) => warn!("{}: {error}", self.bundle.display()),
             }
         }
-        let mut changes = Vec::with_capacity(handouts.len());
-        for handout in handouts {
-            match handout.change() {
+        let mut changes = Vec::with_capacity(certificate_updates.len());
+        for update in certificate_updates {
+            match update.change() {
                 Ok(change) => changes.push(change),
                 Err(problem) => warn!("a certificate cannot be served: {problem}"),
             }
         }
+        let changes = self.turns.overtaking(changes);
         // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
         for line in self.publish(changes)?.iter().filter(|line| !line.contains(" Pending: ")) {
             info!("{line}");
@@ -421,23 +518,23 @@ impl Site {
         Ok(())
     }
 
-    fn answer(&mut self, ask: Ask) -> Result<()> {
+    fn answer(&mut self, ask: AdminRequest, stale: Vec<Stale>) -> Result<()> {
         let text = match ask.what {
-            What::Owners => self.live.owners().to_string(),
-            What::Release(what) => match self.live.engine().owner(&what) {
-                Some(_) => {
-                    self.apply(vec![Change::Recorded(what, None)])?;
-                    String::new()
-                }
-                None => format!("{what} has no owner"),
-            },
-            What::Status => self.live.statuses(Timestamp::now()).to_string(),
-            What::Explain(question) => {
+            AdminQuery::Owners => self.live.owners().to_string(),
+            AdminQuery::Release(what) => self.release(&what)?,
+            AdminQuery::Status => self.live.statuses(Timestamp::now()).to_string(),
+            AdminQuery::Explain(question) => {
                 serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
             }
-            What::Clients => self.live.clients().to_string(),
-            What::Metrics => self.live.metrics(vec![Box::new(self.desk.figures())]),
-            What::Ready => self.live.acknowledged().to_string(),
+            AdminQuery::Clients => self.live.clients().to_string(),
+            AdminQuery::Metrics => {
+                let manifests = manifest::Figures::new(&stale, SystemTime::now());
+                self.live.metrics(vec![Box::new(self.manager.figures()), Box::new(manifests)])
+            }
+            AdminQuery::Ready if self.live.acknowledged() => {
+                stale.iter().fold("true".to_owned(), |text, stale| format!("{text}\n{stale}"))
+            }
+            AdminQuery::Ready => "false".to_owned(),
         };
         // Whoever asked may be gone.
         let _ = ask.answer.send(text);
@@ -446,7 +543,7 @@ impl Site {
 
     /// Fetches every page and prints the table. `Ok(false)` when one did not come.
     async fn show(&self) -> Result<bool> {
-        let roots = self.desk.authority().bundle(Timestamp::now());
+        let roots = self.manager.authority().bundle(Timestamp::now());
         let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
         let (mut good, mut curl) = (true, None);
         for host in self.live.engine().hosts() {
@@ -494,17 +591,4 @@ impl Site {
         out.flush()?;
         Ok(good)
     }
-}
-
-/// Rows in columns as wide as they need.
-pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text += line.join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }

@@ -1,26 +1,109 @@
-//! The tasks of the program: one that ends by itself ends it, and in the end all are waited for.
+//! The tasks of the program, each with a name: one that fails or ends by itself ends the program, with that name in the
+//! error, and in the end all are waited for.
 
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::PanicHookInfo;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
 
 /// How long tasks may take to end: a connected Envoy holds its stream open.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why the program ends when this task did.
-pub(crate) fn ended(task: Result<Result<()>, JoinError>) -> Error {
-    match task {
-        Ok(Ok(())) => anyhow!("a part of the program ended by itself"),
-        Ok(Err(error)) => error,
-        Err(error) => error.into(),
+tokio::task_local! {
+    /// What the task is called that runs.
+    static NAME: &'static str;
+}
+
+/// The tasks that run until the program ends.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    tasks: JoinSet<Result<()>>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Tasks {
+    /// Begins one.
+    pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = Result<()>> + Send + 'static) {
+        let id = self.tasks.spawn(NAME.scope(name, task)).id();
+        self.names.insert(id, name);
+    }
+
+    /// Waits until one of them ends, which is why the program does.
+    pub(crate) async fn ended(&mut self) -> Error {
+        let (id, ended) = match self.tasks.join_next_with_id().await {
+            Some(Ok((id, result))) => (id, Ok(result)),
+            Some(Err(error)) => (error.id(), Err(error)),
+            None => std::future::pending().await,
+        };
+        why(self.names.get(&id).copied().unwrap_or("without a name"), ended)
+    }
+
+    /// Waits for those that were told to end, and ends those that do not.
+    pub(crate) async fn end(mut self) {
+        let joined = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(PATIENCE, joined).await.is_err() {
+            self.tasks.shutdown().await;
+        }
     }
 }
 
-/// Waits for tasks that were told to end, and ends those that do not.
-pub(crate) async fn join(mut tasks: JoinSet<Result<()>>) {
-    let joined = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(PATIENCE, joined).await.is_err() {
-        tasks.shutdown().await;
+/// Begins a task that ends before the others do.
+pub(crate) fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(NAME.scope(name, task))
+}
+
+/// Why the program ends when this task did.
+pub(crate) fn why(name: &str, ended: Result<Result<()>, JoinError>) -> Error {
+    match ended {
+        Ok(Ok(())) => anyhow!("the task {name} ended by itself"),
+        Ok(Err(error)) => error.context(format!("the task {name}")),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => anyhow!("the task {name} panicked: {}", message(&*panic)),
+            Err(_) => anyhow!("the task {name} was cancelled"),
+        },
+    }
+}
+
+/// What was said in a panic.
+fn message(panic: &dyn Any) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing was said")
+}
+
+/// Has every panic logged with its task, or thread, and its place: also that of a task that another one waits for.
+pub fn log_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info: &PanicHookInfo| {
+        let thread = std::thread::current();
+        let task = NAME.try_with(|name| *name).unwrap_or_else(|_| thread.name().unwrap_or("without a name"));
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(task, place, "panicked: {}", message(info.payload()));
+        if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
+            before(info);
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ended(task: impl Future<Output = Result<()>> + Send + 'static) -> String {
+        let mut tasks = Tasks::default();
+        tasks.spawn("other", std::future::pending());
+        tasks.spawn("this one", task);
+        format!("{:#}", tasks.ended().await)
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_is_named_with_the_reason() {
+        assert_eq!(ended(async { Ok(()) }).await, "the task this one ended by itself");
+        assert_eq!(ended(async { Err(anyhow!("no disk")) }).await, "the task this one: no disk");
+        let (number, text) = (7, "text");
+        assert_eq!(ended(async move { panic!("{number} of {text}") }).await, "the task this one panicked: 7 of text");
+        assert_eq!(ended(async { panic!("bare") }).await, "the task this one panicked: bare");
     }
 }

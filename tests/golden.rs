@@ -1,4 +1,4 @@
-//! Golden cases: `src/translate/testdata/*.in.yaml` → `.out.yaml`, with the Envoy resources, and `src/tenancy/testdata`,
+//! Golden cases: `src/core/translate/testdata/*.in.yaml` → `.out.yaml`, with the Envoy resources, and `src/core/tenancy/testdata`,
 //! with the derived objects. Each case is self-contained, and a test of its own:
 //!
 //! ```text
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use gatewright::inputs::Object;
-use gatewright::limits::Limits;
-use gatewright::model::ObjectName;
 use gatewright::offline;
-use gatewright::tenancy;
-use gatewright::translate::Settings;
+use gatewright_core::inputs::Object;
+use gatewright_core::limits::Limits;
+use gatewright_core::model::ObjectName;
+use gatewright_core::tenancy;
+use gatewright_core::translate::Settings;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -119,7 +119,7 @@ fn check(input: &Path) -> Result<(), String> {
     let mut documents = made.statuses;
     documents.extend(made.wishes);
     documents.extend(made.services);
-    documents.extend(if input.parent().is_some_and(|folder| folder.ends_with("src/tenancy/testdata")) {
+    documents.extend(if input.parent().is_some_and(|folder| folder.ends_with("src/core/tenancy/testdata")) {
         made.desired
     } else {
         made.resources
@@ -163,7 +163,7 @@ fn cases(folder: &str) -> Vec<PathBuf> {
 
 fn main() -> ExitCode {
     let trials = ["translate", "tenancy"].into_iter().flat_map(|stage| {
-        cases(&format!("src/{stage}/testdata")).into_iter().map(move |case| {
+        cases(&format!("src/core/{stage}/testdata")).into_iter().map(move |case| {
             let file = case.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let name = format!("{stage}::{}", file.trim_end_matches(".in.yaml"));
             Trial::test(name, move || check(&case).map_err(Failed::from))

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use gatewright::inputs::{Object, ObjectKey, RouteKind};
-use gatewright::model::{Hostname, ObjectName};
-use gatewright::pipeline::{Pipeline, Written};
-use gatewright::tenancy;
-use gatewright::translate::{Change, Protocol, Settings};
+use gatewright_core::inputs::{Object, ObjectKey, RouteKind};
+use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::pipeline::{Pipeline, Written};
+use gatewright_core::tenancy;
+use gatewright_core::translate::{Change, Protocol, Settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

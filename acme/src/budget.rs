@@ -61,12 +61,22 @@ pub struct Wait {
     pub until: Timestamp,
     /// Did the CA say so itself?
     pub told: bool,
+    /// How many are left all the same, and reserved.
+    pub reserved: u32,
 }
 
 impl std::fmt::Display for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let who = if self.told { "the CA limits" } else { "the budget is spent for" };
-        write!(f, "{who} {}; next slot {}", self.scope, self.until)
+        write!(f, "{who} {}", self.scope)?;
+        if self.reserved > 0 {
+            write!(
+                f,
+                ", but for {} that are reserved for certificates about to end and for `certs renew`",
+                self.reserved
+            )?;
+        }
+        write!(f, "; next slot {}", self.until)
     }
 }
 
@@ -107,7 +117,8 @@ impl Budget {
                 if let Some(until) = until
                     && longest.as_ref().is_none_or(|w| w.until < until)
                 {
-                    longest = Some(Wait { scope: scope.clone(), until, told });
+                    let left = if told || kept == 0 { 0 } else { self.left(scope, now).unwrap_or_default() };
+                    longest = Some(Wait { scope: scope.clone(), until, told, reserved: left.min(kept) });
                 }
             }
         };
@@ -213,7 +224,7 @@ impl Budget {
         let told = self.told.get(scope).copied().filter(|t| *t > now);
         let ours = rate.and_then(|r| self.slot(scope, r, 0, now));
         match told.max(ours) {
-            Some(until) => Err(Wait { scope: scope.clone(), until, told: told == Some(until) }),
+            Some(until) => Err(Wait { scope: scope.clone(), until, told: told == Some(until), reserved: 0 }),
             None => Ok(()),
         }
     }
@@ -268,8 +279,10 @@ impl Budget {
             .map(|scope| {
                 let rate = self.rate(&scope);
                 let told = self.told.get(&scope).copied().filter(|t| *t > now);
-                let next = told.or_else(|| rate.and_then(|r| self.slot(&scope, r, 0, now)));
-                Line { left: self.left(&scope, now), burst: rate.map(|r| r.burst), next, scope }
+                let kept = rate.filter(|_| scope.has_reserve()).map_or(0, |rate| Reserve::Ordinary.kept(rate));
+                let next = told.or_else(|| rate.and_then(|r| self.slot(&scope, r, kept, now)));
+                let left = self.left(&scope, now);
+                Line { left, reserved: left.unwrap_or_default().min(kept), burst: rate.map(|r| r.burst), next, scope }
             })
             .collect()
     }
@@ -309,9 +322,11 @@ pub struct Line {
     pub scope: Scope,
     /// How many are left.
     pub left: Option<u32>,
+    /// How many of those are reserved for certificates about to end and for operators.
+    pub reserved: u32,
     /// Of how many.
     pub burst: Option<u32>,
-    /// When there is another one, if there is none now.
+    /// When there is another one that is not reserved, if there is none now.
     pub next: Option<Timestamp>,
 }
 

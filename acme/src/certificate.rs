@@ -30,6 +30,9 @@ pub struct IssuedCertificate {
     pub not_after: Timestamp,
     /// Name of the [`crate::Issuer`] that gave it.
     pub issuer: String,
+    /// Name of the one that issued it, where that is one of a list and another than the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_by: Option<String>,
     /// Serial number of the leaf in hexadecimal.
     pub serial: String,
     /// The identifier of RFC 9773, 4.1, where the leaf names its authority's key.
@@ -80,7 +83,17 @@ impl IssuedCertificate {
         let (not_before, not_after) = validity_of(&leaf)?;
         let serial = leaf.tbs_certificate.raw_serial_as_string().replace(':', "");
         let ari_id = ari_id(&leaf);
-        Ok(Self { names, not_before, not_after, issuer: issuer.to_owned(), serial, ari_id, chain_pem, key_pem })
+        Ok(Self {
+            names,
+            not_before,
+            not_after,
+            issuer: issuer.to_owned(),
+            issued_by: None,
+            serial,
+            ari_id,
+            chain_pem,
+            key_pem,
+        })
     }
 
     /// How long it lives.

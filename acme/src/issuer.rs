@@ -88,6 +88,8 @@ pub struct InvalidId(String);
 pub struct IssueRequest {
     /// Names everything persisted on the way.
     pub id: CertificateId,
+    /// For whom it is; empty where nobody said.
+    pub tenant: String,
     /// Names of the certificate.
     pub names: Names,
     /// How long it should live; an ACME CA decides that by its profile instead.
@@ -105,7 +107,16 @@ pub struct IssueRequest {
 impl IssueRequest {
     /// A first certificate for these names.
     pub fn new(id: CertificateId, names: Names, now: Timestamp) -> Self {
-        Self { id, names, validity: None, replaces: None, exempt: Exempt::Nothing, failures: 0, now }
+        Self {
+            id,
+            tenant: String::new(),
+            names,
+            validity: None,
+            replaces: None,
+            exempt: Exempt::Nothing,
+            failures: 0,
+            now,
+        }
     }
 }
 

@@ -32,7 +32,7 @@ use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, set_as
 use attempts::reconsider;
 use job::{Going, Job};
 pub use pass::{Next, Outlook, Pass};
-pub use wishlist::Wishlist;
+pub use wishlist::WantedCertificates;
 
 /// Even when nothing is due, the plan is looked at this often: clocks jump.
 const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
@@ -57,7 +57,7 @@ pub struct Keeper {
     storage: Arc<dyn Storage>,
     issuers: RwLock<BTreeMap<String, Arc<dyn Issuer>>>,
     at_once: usize,
-    shelf: RwLock<Shelf>,
+    shelf: RwLock<HeldCertificates>,
     generation: watch::Sender<u64>,
     nudge: watch::Sender<u64>,
     /// What changed since somebody last asked.
@@ -65,7 +65,7 @@ pub struct Keeper {
 }
 
 #[derive(Default)]
-struct Shelf {
+struct HeldCertificates {
     held: BTreeMap<CertificateId, Arc<Stored>>,
     windows: BTreeMap<CertificateId, Window>,
     /// Windows of certificates that are not held yet, by the name of their entry.
@@ -90,7 +90,7 @@ impl Keeper {
         issuers: impl IntoIterator<Item = Arc<dyn Issuer>>,
         at_once: usize,
     ) -> Result<Arc<Self>, StorageError> {
-        let mut shelf = Shelf::default();
+        let mut shelf = HeldCertificates::default();
         for key in storage.list(Kind::Certificate).await? {
             if let Some(stored) = readable::<Stored>(&*storage, &key).await? {
                 shelf.held.insert(stored.id.clone(), Arc::new(stored));
@@ -365,6 +365,7 @@ impl Keeper {
         }
         let request = IssueRequest {
             id: order.id.clone(),
+            tenant: wish.tenant.clone(),
             names: order.names.clone(),
             validity: wish.validity,
             replaces: order.replaces.clone(),
@@ -484,16 +485,16 @@ impl Keeper {
         }
     }
 
-    fn read<T>(&self, look: impl FnOnce(&Shelf) -> T) -> T {
+    fn read<T>(&self, look: impl FnOnce(&HeldCertificates) -> T) -> T {
         look(&self.shelf.read().expect("nobody panics while holding it"))
     }
 
-    fn write<T>(&self, change: impl FnOnce(&mut Shelf) -> T) -> T {
+    fn write<T>(&self, change: impl FnOnce(&mut HeldCertificates) -> T) -> T {
         change(&mut self.shelf.write().expect("nobody panics while holding it"))
     }
 
-    /// Changes the shelf and, where `change` says so, tells everybody.
-    fn change(&self, id: &CertificateId, change: impl FnOnce(&mut Shelf) -> bool) {
+    /// Changes what is held and, where `change` says so, tells everybody.
+    fn change(&self, id: &CertificateId, change: impl FnOnce(&mut HeldCertificates) -> bool) {
         if self.write(change) {
             self.tell([id.clone()]);
         }

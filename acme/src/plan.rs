@@ -161,7 +161,7 @@ pub fn plan_with<'a>(
     budgets: &Budgets,
     now: Timestamp,
 ) -> Vec<Step<'a>> {
-    let shelf = Shelf::of(held);
+    let shelf = HeldCertificates::of(held);
     let mut used = vec![false; held.len()];
     let mut keep = Vec::with_capacity(wanted.len());
     let mut due: Vec<Candidate<'a>> = Vec::new();
@@ -203,7 +203,7 @@ pub fn plan_with<'a>(
     }
     due.extend(pack(missing, progress, budgets, now));
     due.sort_by(|a, b| a.rank().cmp(&b.rank()));
-    let due = in_turn(due);
+    let due = in_turn(due, progress);
 
     let mut budgets = budgets.clone();
     let mut steps = Vec::with_capacity(wanted.len());
@@ -273,7 +273,7 @@ fn due_by_itself(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
 }
 
 /// Held certificates, to be found by what they serve.
-struct Shelf<'a> {
+struct HeldCertificates<'a> {
     held: &'a [Held],
     /// Where the next wish finds its certificate if both lists are in the same order, as they are in the usual case: then
     /// no index is needed.
@@ -282,7 +282,7 @@ struct Shelf<'a> {
     by_name: OnceCell<HashMap<(&'a str, &'a str), Vec<usize>>>,
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> HeldCertificates<'a> {
     fn of(held: &'a [Held]) -> Self {
         Self { held, next: Cell::new(0), by_id: OnceCell::new(), by_name: OnceCell::new() }
     }
@@ -409,19 +409,25 @@ impl<'a> Candidate<'a> {
 }
 
 /// Orders of equal urgency in turn, one of each tenant: who wants many takes neither the place nor the budget of who wants one.
-/// Of one tenant they stay in their order.
-fn in_turn(due: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
+/// Of the orders that come first for their tenants, those go ahead that did not fail before, then those of whoever wants the
+/// fewest: a single slot is not lost to one of a thousand hosts that fail again and again. Of one tenant they stay in their
+/// order.
+fn in_turn<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut counts: HashMap<(Reason, &str), usize> = HashMap::new();
     let mut numbered: Vec<_> = due
         .into_iter()
         .map(|candidate| {
             let count = counts.entry((candidate.reason, candidate.serves[0].tenant.as_str())).or_default();
             *count += 1;
-            (candidate.reason, *count, candidate)
+            let failed = candidate.serves.iter().any(|wish| progress.failed.contains(&wish.id));
+            (*count, failed, candidate)
         })
         .collect();
-    // A stable sort: of those with one number the more urgent stays ahead.
-    numbered.sort_by_key(|(reason, number, _)| (*reason, *number));
+    // A stable sort: of equal ones the more urgent stays ahead.
+    numbered.sort_by_key(|(number, failed, candidate)| {
+        let all = counts[&(candidate.reason, candidate.serves[0].tenant.as_str())];
+        (candidate.reason, *number, *failed, all)
+    });
     numbered.into_iter().map(|(.., candidate)| candidate).collect()
 }
 

@@ -10,12 +10,16 @@ use super::{Output, State};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 What is shown: hostnames on the addresses of the shared fleet, what its ports speak, and ports of addresses in standalone;
-each with the namespace that had it first. RELEASED is when the namespace gave it up: until --hostname-hold has passed, nobody
-else may have it. In a cluster the record stands in ConfigMaps gatewright-owners-*, and the replica with the Lease is asked.
+hostnames among the namespaces that a Gateway admits to its listeners; and secrets, the names of certificates at Envoys, that
+several namespaces want; each with the namespace that had it first. With --hostname-claims first-come also hostnames among the
+tenants of TenantGateways. RELEASED is when the namespace gave it up: until
+--hostname-hold has passed, nobody else may have it. In a cluster the records stand in ConfigMaps gatewright-owners-* and
+gatewright-claims-*, and the
+replica with the Lease is asked.
 
 Examples:
   gatewright claims                              who owns what
-  gatewright claims release shop.example.org     whoever claims it gets it, the oldest object first")]
+  gatewright claims release shop.example.org     wherever it is recorded; whoever claims it gets it, the oldest object first")]
 pub struct Claims {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::envoy;
+use gatewright_envoy as envoy;
 
 /// Limits of connections, of clients and to backends. A change of one at a restart ends connections, as Envoy makes its
 /// filter chains or clusters anew.
@@ -52,15 +52,20 @@ impl Edge {
 /// `ready`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-For a readiness probe of kind exec, beside the Envoy in its pod: it listens nowhere, so nobody can use it up.
+For a readiness probe of kind exec, beside the Envoy in its pod: it listens nowhere, so nobody can use it up. A controller is
+asked again until it is ready, as `helm test` does.
 
-Example:
-  gatewright ready --envoy-admin /run/envoy/admin.sock")]
+Examples:
+  gatewright ready --envoy-admin /run/envoy/admin.sock
+  gatewright ready --controller gatewright-metrics.gatewright-system.svc:8080 --patience 60")]
 pub struct Ready {
     /// Where Envoy's admin socket is
-    #[arg(long, value_name = "SOCKET")]
-    pub envoy_admin: PathBuf,
-    /// How long Envoy may take to answer
+    #[arg(long, value_name = "SOCKET", required_unless_present = "controller")]
+    pub envoy_admin: Option<PathBuf>,
+    /// Where a controller has its probes, in place of an Envoy
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "envoy_admin")]
+    pub controller: Option<String>,
+    /// How long Envoy may take to answer, or the controller to be ready
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub patience: u64,
 }

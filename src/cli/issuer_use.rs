@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use acme::DnsName;
 use clap::{Args, ValueEnum};
 
-use crate::certificates::{AuthorityLimits, IssuerSettings, SettingsError};
-use crate::translate::{INTERNAL_CA, IssuerPolicy, IssuerRule, Unlisted};
+use gatewright_control::certificates::{AuthorityLimits, IssuerSettings, SettingsError};
+use gatewright_core::translate::{IssuerPolicy, IssuerRule, Unlisted};
+use gatewright_core::wanted::INTERNAL_CA;
 
 /// Who may ask the issuers of the installation.
 #[derive(Clone, Debug, Args)]
@@ -40,12 +41,22 @@ pub struct InternalCa {
         value_parser = clap::value_parser!(u16).range(1..=512)
     )]
     pub most: u16,
+    /// For how many of them one namespace may be the first that asks
+    #[arg(
+        long = "internal-ca-limit-per-namespace", id = "internal_ca_limit_per_namespace", value_name = "NUMBER",
+        default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512)
+    )]
+    pub most_of_one: u16,
 }
 
 impl InternalCa {
     /// For which domains there are internal CAs.
     pub fn limits(&self) -> AuthorityLimits {
-        AuthorityLimits { domains: self.domains.clone(), most: usize::from(self.most) }
+        AuthorityLimits {
+            domains: self.domains.clone(),
+            most: usize::from(self.most),
+            most_of_one: usize::from(self.most_of_one),
+        }
     }
 }
 

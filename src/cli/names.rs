@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
-use crate::model::Hostname;
+use gatewright_core::model::Hostname;
 
 /// Which hostnames namespaces may have under TenantGateways.
 #[derive(Clone, Debug, Args)]

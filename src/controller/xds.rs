@@ -9,22 +9,30 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
-use xds::{Cache, Certificates, Limits, Server, ServerTls, TlsError, View, Views};
+use xds::{Cache, Certificates, Limits, Server, ServerTls, TlsError, Views};
 
 use super::XDS_NAME;
+use super::last_good::Shown;
 use crate::cli;
-use crate::kubernetes::keys::{self, Keys, KeysError, Trust};
-use crate::kubernetes::lease::{Term, leads};
+use gatewright_kubernetes::keys::{self, CaRotation, Keys, KeysError};
+use gatewright_kubernetes::lease::{Term, leads};
 
 /// How often the Secrets are looked at: one or two reads.
 const LOOK: Duration = Duration::from_secs(2);
+/// The key of the last good state is looked at once in so many looks.
+const SEAL: u32 = 30;
 
 /// The xDS server of the fleet.
 pub(super) struct Xds {
     pub(super) client: Client,
     pub(super) options: cli::Controller,
     pub(super) cache: Cache,
-    pub(super) view: View,
+    /// What Envoys of the fleet see.
+    pub(super) views: Views,
+    /// What is shown until the Secrets can be read: that of the last good state.
+    pub(super) kept: Option<Shown>,
+    /// Where what is shown is told.
+    pub(super) shown: watch::Sender<Option<Shown>>,
 }
 
 impl Xds {
@@ -37,39 +45,61 @@ impl Xds {
             term,
             told: BTreeMap::new(),
         };
-        let mut trust = tokio::select! {
-            trust = tending.first() => trust,
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        let (mut trust, first) = match self.kept {
+            Some(kept) => (None, kept),
+            None => tokio::select! {
+                trust = tending.first() => {
+                    let shown = shown(&trust)?;
+                    self.shown.send_replace(Some(shown.clone()));
+                    (Some(trust), shown)
+                }
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            },
         };
-        let tls = ServerTls::new(&pair(&trust)?, &trust.bundle())?;
+        let tls = ServerTls::mutual(&first.pair, &first.roots)?;
         let address = self.options.xds;
         let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
         info!("xDS at {}", listener.local_addr()?);
-        let views = Views::new();
-        views.allow(keys::FLEET, self.view);
-        let limits = Limits { on_demand_secrets: self.options.edge.envoy_certificates, ..Default::default() };
-        let server = Server::new(self.cache, Certificates::new(views)).with_limits(limits);
+        let limits = Limits {
+            on_demand_secrets: self.options.edge.envoy_certificates,
+            streams_per_address: self.options.ports.xds_streams_per_address as usize,
+            ..Default::default()
+        };
+        let server = Server::new(self.cache, Certificates::new(self.views)).with_limits(limits);
+        let keeps = self.options.keeping.last_good.is_some();
         let mut stopped = stop.clone();
         let serving = server.serve_tls(listener, tls.clone(), async move {
             // An error means that whoever could stop us is gone.
             let _ = stopped.wait_for(|stop| *stop).await;
         });
         let tending = async {
-            let mut shown = SystemTime::now();
+            let (mut since, mut looks) = (SystemTime::now(), 0_u32);
             loop {
-                tending.envoy(&trust).await;
+                if let Some(trust) = &trust {
+                    tending.envoy(trust).await;
+                    if keeps && looks.is_multiple_of(SEAL) {
+                        tending.seal().await;
+                    }
+                }
                 sleep(LOOK).await;
-                let Some(new) = tending.look(Some(&trust)).await else { continue };
-                let due = shown.elapsed().unwrap_or_default() > keys::SERVER / 3;
-                if !due && new.same(&trust) {
+                looks = looks.wrapping_add(1);
+                let Some(new) = tending.look(trust.as_ref()).await else { continue };
+                let due = since.elapsed().unwrap_or_default() > keys::SERVER / 3;
+                let is_same = trust.as_ref().is_some_and(|trust| new.same(trust));
+                if !due && is_same {
                     continue;
                 }
-                match pair(&new).and_then(|pair| tls.rotate(&pair, &new.bundle())) {
-                    Ok(()) => {
-                        if !new.same(&trust) {
+                let rotated = shown(&new).and_then(|shown| {
+                    tls.rotate(&shown.pair, &shown.roots)?;
+                    Ok(shown)
+                });
+                match rotated {
+                    Ok(shown) => {
+                        if !is_same {
                             info!("authority of xDS is {}", new.step());
                         }
-                        (trust, shown) = (new, SystemTime::now());
+                        self.shown.send_replace(Some(shown));
+                        (trust, since) = (Some(new), SystemTime::now());
                     }
                     Err(error) => warn!("{error}"),
                 }
@@ -82,10 +112,11 @@ impl Xds {
     }
 }
 
-/// What the server shows.
-fn pair(trust: &Trust) -> Result<xds::Pair, TlsError> {
+/// What the server shows, and whom it takes.
+fn shown(trust: &CaRotation) -> Result<Shown, TlsError> {
     let now = SystemTime::now();
-    trust.signer().issue_server(&[XDS_NAME.to_owned()], keys::SERVER.min(trust.left(now)), now)
+    let pair = trust.signer().issue_server(&[XDS_NAME.to_owned()], keys::SERVER.min(trust.left(now)), now)?;
+    Ok(Shown { pair, roots: trust.bundle() })
 }
 
 /// The Secrets, and what was said of them last.
@@ -98,7 +129,7 @@ struct Tending {
 
 impl Tending {
     /// The authority, as soon as there is one: the holder of the Lease makes it.
-    async fn first(&mut self) -> Trust {
+    async fn first(&mut self) -> CaRotation {
         loop {
             if let Some(trust) = self.look(None).await {
                 return trust;
@@ -107,7 +138,7 @@ impl Tending {
         }
     }
 
-    async fn look(&mut self, known: Option<&Trust>) -> Option<Trust> {
+    async fn look(&mut self, known: Option<&CaRotation>) -> Option<CaRotation> {
         let may_write = leads(*self.term.borrow());
         match self.keys.look(known, may_write).await {
             Ok(trust) => {
@@ -121,7 +152,7 @@ impl Tending {
         }
     }
 
-    async fn envoy(&mut self, trust: &Trust) {
+    async fn envoy(&mut self, trust: &CaRotation) {
         if !leads(*self.term.borrow()) {
             return;
         }
@@ -129,6 +160,17 @@ impl Tending {
             Ok(true) => info!("secret {}/{} is new", self.namespace, keys::ENVOY),
             Ok(false) => drop(self.told.remove(keys::ENVOY)),
             Err(error) => self.tell(keys::ENVOY, &error),
+        }
+    }
+
+    async fn seal(&mut self) {
+        if !leads(*self.term.borrow()) {
+            return;
+        }
+        match self.keys.seal().await {
+            Ok(true) => info!("secret {}/{} is new", self.namespace, keys::SEAL),
+            Ok(false) => drop(self.told.remove(keys::SEAL)),
+            Err(error) => self.tell(keys::SEAL, &error),
         }
     }
 

@@ -115,7 +115,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
                 "api_type": "DELTA_GRPC",
                 "transport_api_version": "V3",
                 "set_node_on_first_message_only": true,
-                "grpc_services": [{ "envoy_grpc": { "cluster_name": ADS_CLUSTER } }],
+                "grpc_services": [{ "envoy_grpc": ads_client(ads) }],
             },
             // No time limit: an Envoy that starts before its control plane waits for it.
             "lds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
@@ -153,6 +153,16 @@ fn upstream(admin: &Admin) -> Value {
         Admin::Pipe(path) => json!({ "pipe": { "path": path } }),
         Admin::Loopback(_) => admin_address(admin),
     }
+}
+
+/// How Envoy speaks to the xDS server. One on the same machine is away only while it is replaced or has failed, and is found
+/// again soon; Envoy's own back-off grows to half a minute.
+fn ads_client(server: &AdsServer) -> Value {
+    let mut client = json!({ "cluster_name": ADS_CLUSTER });
+    if matches!(server, AdsServer::Pipe(_)) {
+        client["retry_policy"] = json!({ "retry_back_off": { "base_interval": "0.1s", "max_interval": "2s" } });
+    }
+    client
 }
 
 fn ads_cluster(server: &AdsServer) -> Value {

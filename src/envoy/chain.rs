@@ -23,7 +23,7 @@ use super::name::keyed;
 use super::proto::{ads, any, extension, seconds};
 use super::secret::tls_parameters;
 use super::{Edge, REFUSED, limits};
-use crate::model::{
+use gatewright_core::model::{
     CertificateSource, Chain, ChainName, FrontendId, Handler, TableId, Target, Termination, WeightedTarget,
 };
 
@@ -176,8 +176,8 @@ pub(super) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filte
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::testdata::{backend, share, to as to_backend};
-    use crate::model::{AppProtocol, SecretName, TlsParams};
+    use crate::testdata::{backend, share, to as to_backend};
+    use gatewright_core::model::{AppProtocol, SecretName, TlsParams};
 
     fn context(certificate: CertificateSource) -> DownstreamTlsContext {
         let termination = Termination { certificate, alpn: vec!["h2".into()], params: TlsParams::default() };

@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 
 use super::proto::{ads, any, seconds, socket, uint};
 use super::{Edge, limits};
-use crate::model::{self, AppProtocol};
+use gatewright_core::model::{self, AppProtocol};
 
 /// Name of the cluster that never has an endpoint: whoever is sent there is reset. It stands in the bootstrap, and an
 /// Envoy with another bootstrap, which does not know the name, resets just as well.
@@ -139,7 +139,7 @@ pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::testdata::{backend, frontend, host};
+    use crate::testdata::{backend, frontend, host};
 
     #[test]
     fn clusters_of_one_service_port_have_assignments_of_their_own() {

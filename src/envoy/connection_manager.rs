@@ -32,7 +32,7 @@ use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{Edge, ResourceName, cors, limits, misdirected};
-use crate::model::{Elsewhere, FrontendId, Hostname, TableId};
+use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
 /// The header that carries frontend and host to the choice of the scope. Like [`LISTENER_HEADER`] it is overwritten
 /// before anything reads it, so no client can forge it, and removed before a request leaves.
@@ -75,7 +75,7 @@ pub(super) enum Routes<'a> {
         /// Whose connections these are, if not the listener's that the SNI names.
         listener: Option<&'a Hostname>,
         /// Which hosts without a scope are other listeners'.
-        elsewhere: &'a Elsewhere,
+        elsewhere: &'a OtherListeners,
     },
     /// In the table of a wildcard or catch-all listener.
     Table(&'a TableId),
@@ -209,7 +209,7 @@ mod tests {
     use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
 
     use super::*;
-    use crate::envoy::testdata::{frontend, host};
+    use crate::testdata::{frontend, host};
 
     fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
         let Some(ConfigType::TypedConfig(config)) = filter(&frontend(port), "test", routes, &Edge::DEFAULT).config_type
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn scopes() -> Routes<'static> {
-        Routes::Scopes { listener: None, elsewhere: const { &Elsewhere::NOWHERE } }
+        Routes::Scopes { listener: None, elsewhere: const { &OtherListeners::NOWHERE } }
     }
 
     #[test]

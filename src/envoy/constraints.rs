@@ -254,7 +254,7 @@ mod tests {
         let rule = metadata::config::Rule { header: "\n".into(), ..Default::default() };
         let config = metadata::Config { request_rules: vec![rule], ..Default::default() };
         let text = refused(|route| {
-            route.typed_per_filter_config.insert("f".into(), crate::envoy::proto::any(&config));
+            route.typed_per_filter_config.insert("f".into(), crate::proto::any(&config));
         });
         assert!(text.contains("header"), "{text}");
     }

@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
 
 use super::proto::boolean;
 use super::request_match::{exact, matching};
-use crate::model::Cors;
+use gatewright_core::model::Cors;
 
 /// The filter's name, under which routes configure it.
 pub(super) const FILTER: &str = "envoy.filters.http.cors";
@@ -13,23 +13,34 @@ pub(super) const FILTER: &str = "envoy.filters.http.cors";
 /// The policy of a rule.
 ///
 /// A preflight of another origin is answered without `access-control-*` and never reaches a backend. With credentials
-/// `*` is no wildcard to a browser (Fetch standard, 3.3.5), so all methods are spelled out then.
+/// `*` is no wildcard to a browser (Fetch standard, 3.3.5): Envoy answers with what the preflight asks for then.
 pub(super) fn policy(cors: &Cors) -> CorsPolicy {
     let Cors { allow_origins, allow_methods, allow_headers, expose_headers, allow_credentials, max_age } = cors;
-    let methods = match allow_methods.iter().any(|method| method == "*") && *allow_credentials {
-        true => "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS".to_owned(),
-        false => allow_methods.join(", "),
-    };
     CorsPolicy {
         allow_origin_string_match: allow_origins.iter().map(|origin| origin_matcher(origin)).collect(),
-        allow_methods: methods,
-        allow_headers: allow_headers.join(", "),
+        allow_methods: list(allow_methods),
+        allow_headers: list(allow_headers),
         expose_headers: expose_headers.join(", "),
         allow_credentials: boolean(*allow_credentials),
         max_age: max_age.as_secs().to_string(),
         forward_not_matching_preflights: boolean(false),
         ..Default::default()
     }
+}
+
+/// Whether Envoy answers a preflight with the headers that it asks for. Of one that asks for none it would make an empty
+/// `access-control-allow-headers`.
+pub(super) fn echoes_headers(cors: &Cors) -> bool {
+    cors.allow_credentials && is_any(&cors.allow_headers)
+}
+
+/// Envoy knows `*` when it stands alone.
+fn list(all: &[String]) -> String {
+    if is_any(all) { "*".to_owned() } else { all.join(", ") }
+}
+
+fn is_any(all: &[String]) -> bool {
+    all.iter().any(|one| one == "*")
 }
 
 /// `*` is every origin; `https://*.example.org` spans any number of labels.
@@ -82,17 +93,17 @@ mod tests {
     }
 
     #[test]
-    fn any_method_is_spelled_out_with_credentials() {
+    fn any_stands_alone() {
         let cors = |allow_credentials| Cors {
             allow_origins: vec!["https://a.org".into()],
-            allow_methods: vec!["*".into()],
+            allow_methods: vec!["GET".into(), "*".into()],
             allow_headers: vec!["x-a".into(), "x-b".into()],
             expose_headers: vec![],
             allow_credentials,
             max_age: Duration::from_secs(5),
         };
         let (with, without) = (policy(&cors(true)), policy(&cors(false)));
-        assert!(with.allow_methods.contains("DELETE") && without.allow_methods == "*");
+        assert_eq!((with.allow_methods.as_str(), without.allow_methods.as_str()), ("*", "*"));
         assert_eq!((with.allow_headers.as_str(), with.max_age.as_str()), ("x-a, x-b", "5"));
     }
 }

@@ -63,10 +63,10 @@ mod tests {
     use prost_reflect::{DescriptorPool, MessageDescriptor, Value};
 
     use super::*;
-    use crate::envoy::render::SENSITIVE;
+    use crate::render::SENSITIVE;
 
     /// The descriptor set inside the package of `envoy-types`, wherever cargo keeps it.
-    pub(in crate::envoy) fn package() -> Vec<u8> {
+    pub(crate) fn package() -> Vec<u8> {
         let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
         let rustc = String::from_utf8(rustc.stdout).expect("text");
         let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn the_checked_in_descriptors_are_those_of_the_package() {
         let made = trimmed(FileDescriptorSet::decode(package().as_slice()).expect("a descriptor set"));
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/envoy/descriptors.bin");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("descriptors.bin");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, made.encode_to_vec()).expect("written");
         }

@@ -18,7 +18,7 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
 
 use super::proto::any;
 use super::{DomainMatcher, ServerNameMatcher};
-use crate::model::{Chain, ChainName, Hostname, TLS_CHALLENGES};
+use gatewright_core::model::{Chain, ChainName, Hostname, TLS_CHALLENGES};
 
 /// What a validation connection of TLS-ALPN-01 offers, and nothing else (RFC 8737, 3), as Envoy writes such a list.
 const ACME_TLS: &str = "'acme-tls/1'";
@@ -106,7 +106,7 @@ fn opened(matcher: &Matcher) -> Vec<(String, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::testdata::host;
+    use crate::testdata::host;
 
     fn gate(entries: &[(&str, &str)]) -> BTreeMap<Hostname, ChainName> {
         entries.iter().map(|(name, chain)| (host(name), ChainName::from(*chain))).collect()

@@ -4,7 +4,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
 };
 
-use crate::model::HeaderEdits;
+use gatewright_core::model::HeaderEdits;
 
 /// What a route, or a share of one, does to the headers of one direction.
 #[derive(Default)]

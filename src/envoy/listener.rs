@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::Tl
 
 use super::proto::{any, seconds, socket, uint};
 use super::{Edge, ResourceName, chain, gate, limits};
-use crate::model::{Frontend, FrontendKind};
+use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
 ///
@@ -63,8 +63,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::envoy::testdata::{frontend, host};
-    use crate::model::{CertificateSource, Chain, Elsewhere, Handler, TableId, Termination, TlsParams};
+    use crate::testdata::{frontend, host};
+    use gatewright_core::model::{CertificateSource, Chain, Handler, OtherListeners, TableId, Termination, TlsParams};
 
     fn tls(gate: &[(&str, &str)]) -> Listener {
         let https = Chain {
@@ -73,7 +73,7 @@ mod tests {
                 alpn: vec!["h2".into(), "http/1.1".into()],
                 params: TlsParams::default(),
             }),
-            handler: Handler::Scopes { listener: None, elsewhere: Elsewhere::NOWHERE },
+            handler: Handler::Scopes { listener: None, elsewhere: OtherListeners::NOWHERE },
         };
         let chains = BTreeMap::from([("https".into(), https)]);
         let gate = gate.iter().map(|(name, chain)| (host(name), (*chain).into())).collect();

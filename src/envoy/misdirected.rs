@@ -12,7 +12,7 @@ use super::connection_manager::{HOST_HEADER, LISTENER_HEADER};
 use super::proto::uint;
 use super::request_match::{exact, header, matching};
 use super::virtual_host::answer;
-use crate::model::{Elsewhere, Hostname};
+use gatewright_core::model::{Hostname, OtherListeners};
 
 /// The route that takes whatever does not come on a connection of this listener.
 pub(super) fn unless_of(listener: &Hostname) -> Route {
@@ -34,14 +34,14 @@ fn when(condition: envoy_types::pb::envoy::config::route::v3::HeaderMatcher) -> 
 
 /// Turns the 404 for a host without a scope into 421 where another listener serves it, or may: then the client's next
 /// connection finds out. So it is for hosts in spellings that the look-up does not know, too.
-pub(super) fn local_replies(elsewhere: &Elsewhere) -> LocalReplyConfig {
+pub(super) fn local_replies(elsewhere: &OtherListeners) -> LocalReplyConfig {
     let no_route = filter(FilterSpecifier::ResponseFlagFilter(ResponseFlagFilter { flags: vec!["NR".to_owned()] }));
     let filter = match elsewhere {
-        Elsewhere::Listed(names) if !names.iter().any(Hostname::is_any) => {
+        OtherListeners::Listed(names) if !names.iter().any(Hostname::is_any) => {
             let host = FilterSpecifier::HeaderFilter(HeaderFilter { header: Some(header(":authority", hosts(names))) });
             filter(FilterSpecifier::AndFilter(AndFilter { filters: vec![no_route, filter(host)] }))
         }
-        Elsewhere::Listed(_) | Elsewhere::Many => no_route,
+        OtherListeners::Listed(_) | OtherListeners::Many => no_route,
     };
     let mapper = ResponseMapper { filter: Some(filter), status_code: uint(421), ..Default::default() };
     LocalReplyConfig { mappers: vec![mapper], ..Default::default() }

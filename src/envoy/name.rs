@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::{Endpoints, Frontend, Scope, Secret, Table, TableId};
+use gatewright_core::model::{Endpoints, Frontend, Scope, Secret, Table, TableId};
 
 /// Has a resource name of its type.
 ///
@@ -57,22 +57,22 @@ impl ResourceName for Endpoints {
     }
 }
 
-/// CDS: see [`crate::model::Cluster::name`].
-impl ResourceName for crate::model::Cluster {
+/// CDS: see [`gatewright_core::model::Cluster::name`].
+impl ResourceName for gatewright_core::model::Cluster {
     fn resource_name(&self) -> String {
         self.name()
     }
 }
 
 /// `<frontend>|<rest>`: how everything that a connection finds by its SNI is told apart between frontends.
-pub(super) fn keyed(frontend: &crate::model::FrontendId, rest: &dyn fmt::Display) -> String {
+pub(super) fn keyed(frontend: &gatewright_core::model::FrontendId, rest: &dyn fmt::Display) -> String {
     format!("{frontend}|{rest}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::testdata::{frontend, host};
+    use crate::testdata::{frontend, host};
 
     #[test]
     fn tables_of_one_frontend_have_different_names() {

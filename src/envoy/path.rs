@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
 
-use crate::model::{PathMatch, PathRewrite};
+use gatewright_core::model::{PathMatch, PathRewrite};
 
 /// How Envoy is to make the new path. The query is kept in every case.
 #[derive(Clone, Debug, PartialEq)]

@@ -163,9 +163,9 @@ fn show_one(field: &FieldDescriptor, value: &prost_reflect::Value) -> Result<Val
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::testdata::{certificate, host};
-    use crate::envoy::{secret, testdata};
-    use crate::model::{self, SecretName};
+    use crate::testdata::{certificate, host};
+    use crate::{secret, testdata};
+    use gatewright_core::model::{self, SecretName};
 
     #[test]
     fn a_private_key_is_never_shown() {

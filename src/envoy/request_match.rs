@@ -3,19 +3,21 @@
 use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::route::v3::{
-    HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
-    query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
+    HeaderMatcher, QueryParameterMatcher, RouteMatch,
+    header_matcher::HeaderMatchSpecifier,
+    query_parameter_matcher::QueryParameterMatchSpecifier,
+    route_match::{GrpcRouteMatchOptions, PathSpecifier},
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher::MatchPattern};
 
-use crate::model::{HeaderMatch, Match, PathMatch, QueryMatch, StringMatch};
+use gatewright_core::model::{HeaderMatch, Match, PathMatch, QueryMatch, StringMatch};
 
 /// The match of a route.
 ///
 /// Of several conditions for one header or query parameter only the first counts (Gateway API `HTTPRouteMatch`);
 /// headers are compared without case, query parameters with it.
 pub(super) fn request_match(matches: &Match) -> RouteMatch {
-    let Match { path, method, headers, query } = matches;
+    let Match { path, call, method, headers, query } = matches;
     let method = method.as_ref().map(|method| header(":method", exact(method)));
     let mut seen = BTreeSet::new();
     let headers = headers.iter().filter(|h| seen.insert(h.name.to_ascii_lowercase())).map(header_match);
@@ -25,6 +27,7 @@ pub(super) fn request_match(matches: &Match) -> RouteMatch {
         path_specifier: Some(path_specifier(path)),
         headers: method.into_iter().chain(headers).collect(),
         query_parameters: query.collect(),
+        grpc: call.map(|_| GrpcRouteMatchOptions::default()),
         ..Default::default()
     }
 }
@@ -88,7 +91,7 @@ mod tests {
     use super::*;
 
     fn any_path() -> Match {
-        Match { path: PathMatch::Prefix("/".into()), method: None, headers: vec![], query: vec![] }
+        Match { path: PathMatch::Prefix("/".into()), call: None, method: None, headers: vec![], query: vec![] }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::Previou
 
 use super::limits;
 use super::proto::{any, duration, uint};
-use crate::model::{Retry, Timeouts};
+use gatewright_core::model::{Retry, Timeouts};
 
 /// What a route says about time.
 pub(super) struct Times {

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3 as pb;
 use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher,
+    header_matcher::HeaderMatchSpecifier,
     redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
     route::Action as PbAction,
     route_action::{ClusterSpecifier, HostRewriteSpecifier, RequestMirrorPolicy},
@@ -16,10 +18,10 @@ use super::cors;
 use super::headers::{Headers, headers};
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, uint};
-use super::request_match::{header, matching, request_match};
+use super::request_match::{exact, header, matching, request_match};
 use super::retry::times;
-use crate::model::{
-    Action, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
+use gatewright_core::model::{
+    Action, Cors, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
 };
 
 /// Parts per million: Envoy's finest fraction.
@@ -31,6 +33,32 @@ const MILLION: u64 = 1_000_000;
 /// cannot say, becomes one route per share; they take their parts of the requests by cumulative fractions of the one
 /// random number that a request has.
 pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
+    let all = by_action(route);
+    match &route.rule.cors {
+        Some(cors) if cors::echoes_headers(cors) => {
+            let preflights = all.iter().map(|made| without_headers(made, cors));
+            preflights.chain(all.iter().cloned()).collect()
+        }
+        _ => all,
+    }
+}
+
+/// The same for preflights that ask for no headers, which are answered none.
+fn without_headers(made: &pb::Route, cors: &Cors) -> pb::Route {
+    let mut made = made.clone();
+    let absent = HeaderMatcher {
+        name: "access-control-request-headers".to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(false)),
+        ..Default::default()
+    };
+    let matches = made.r#match.get_or_insert_default();
+    matches.headers.extend([header(":method", exact("OPTIONS")), absent]);
+    let none = Cors { allow_headers: Vec::new(), ..cors.clone() };
+    made.typed_per_filter_config.insert(cors::FILTER.to_owned(), any(&cors::policy(&none)));
+    made
+}
+
+fn by_action(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,
         Action::Redirect(redirect) => return redirects(route, redirect),
@@ -39,8 +67,7 @@ pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
     let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
     let together = shares.iter().all(|share| share.target != Target::Invalid && share.rewrite.path.is_none());
     match shares.as_slice() {
-        // Nobody gets anything (Gateway API `HTTPBackendRef`: 500).
-        [] => vec![made(route, &[], respond(500))],
+        [] => vec![made(route, &[], nobody(route))],
         [only] => vec![made(route, &[only], forward(route, &[only]))],
         all if together => vec![made(route, all, forward(route, all))],
         all => apart(route, all),
@@ -113,6 +140,11 @@ pub(super) fn respond(status: u16) -> PbAction {
     PbAction::DirectResponse(pb::DirectResponseAction { status: status.into(), ..Default::default() })
 }
 
+/// Nobody gets the request (Gateway API `HTTPBackendRef`: 500, `GRPCBackendRef`: UNAVAILABLE, which 503 is to gRPC).
+fn nobody(route: &Route) -> PbAction {
+    respond(if route.matches.call.is_some() { 503 } else { 500 })
+}
+
 /// To one share, or to several that differ in nothing but cluster, headers and host.
 fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
     let rule = &route.rule;
@@ -124,7 +156,7 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
         _ if edited(shares) => (None, rule.rewrite.path.as_ref()),
         _ => (rule.rewrite.hostname.as_ref(), rule.rewrite.path.as_ref()),
     };
-    let Some(cluster_specifier) = cluster_specifier(rule, shares) else { return respond(500) };
+    let Some(cluster_specifier) = cluster_specifier(rule, shares) else { return nobody(route) };
     let times = times(&rule.timeouts, rule.retry.as_ref());
     let mut action = pb::RouteAction {
         cluster_specifier: Some(cluster_specifier),
@@ -235,8 +267,8 @@ fn redirect_action(matched: &PathMatch, redirect: &Redirect) -> pb::RedirectActi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::testdata::{backend, route, rule, share, to};
-    use crate::model::{AppProtocol, PathRewrite};
+    use crate::testdata::{backend, route, rule, share, to};
+    use gatewright_core::model::{AppProtocol, PathRewrite};
 
     fn forwarded(shares: Vec<WeightedTarget>) -> Vec<pb::Route> {
         routes(&route("/a", rule(Action::Forward(shares))))
@@ -319,6 +351,27 @@ mod tests {
         };
         let edits: Vec<_> = clusters.clusters.iter().map(|c| c.request_headers_to_add.len()).collect();
         assert_eq!(edits, [2, 1]);
+    }
+
+    #[test]
+    fn a_preflight_that_asks_for_no_headers_is_answered_none() {
+        let cors = |allow_credentials: bool, headers: &str| {
+            let mut rule = rule(Action::Forward(vec![to("web", 1)]));
+            rule.cors = Some(Cors {
+                allow_origins: vec!["*".into()],
+                allow_methods: vec!["*".into()],
+                allow_headers: vec![headers.into()],
+                expose_headers: vec![],
+                allow_credentials,
+                max_age: std::time::Duration::from_secs(5),
+            });
+            routes(&route("/a", rule))
+        };
+        assert_eq!((cors(true, "x-a").len(), cors(false, "*").len()), (1, 1));
+        let made = cors(true, "*");
+        let conditions = |route: &pb::Route| route.r#match.as_ref().expect("a match").headers.len();
+        assert_eq!((made.len(), conditions(&made[0]), conditions(&made[1])), (2, 2, 0));
+        assert_ne!(made[0].typed_per_filter_config, made[1].typed_per_filter_config);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 use super::ResourceName;
 use super::misdirected;
 use super::virtual_host::{answer, route_configuration, virtual_host};
-use crate::model::Scope;
+use gatewright_core::model::Scope;
 
 /// The scope of a hostname, with its routes inline.
 ///
@@ -41,8 +41,8 @@ mod tests {
     use envoy_types::pb::envoy::config::route::v3::{Route, route};
 
     use super::*;
-    use crate::envoy::testdata::{frontend, host, route, rule, to};
-    use crate::model::{Action, VirtualHost};
+    use crate::testdata::{frontend, host, route, rule, to};
+    use gatewright_core::model::{Action, VirtualHost};
 
     fn status(route: &Route) -> Option<u32> {
         match &route.action {

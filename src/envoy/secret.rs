@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use super::ResourceName;
-use crate::model::{self, SecretName, TlsParams, TlsVersion};
+use gatewright_core::model::{self, SecretName, TlsParams, TlsVersion};
 
 /// The SDS secret of a certificate.
 ///
@@ -56,8 +56,8 @@ pub(super) fn tls_parameters(params: &TlsParams) -> TlsParameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::testdata::{certificate, host};
-    use crate::model::TlsVersion;
+    use crate::testdata::{certificate, host};
+    use gatewright_core::model::TlsVersion;
 
     fn params_of(name: SecretName, params: TlsParams) -> Option<TlsParameters> {
         let made = secret(&model::Secret { name, certificate: certificate("a.example.org"), params: params.into() });

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::route::v3::{Route, RouteConfiguration};
 use super::ResourceName;
 use super::misdirected;
 use super::virtual_host::{answer_host, challenge, route_configuration, virtual_host};
-use crate::model::{Elsewhere, Hostname, Table, VirtualHost};
+use gatewright_core::model::{Hostname, OtherListeners, Table, VirtualHost};
 
 /// The route configuration of a table.
 ///
@@ -21,12 +21,12 @@ pub fn table(table: &Table) -> RouteConfiguration {
         challenges.iter().enumerate().flat_map(|(of, known)| known.hosts.iter().map(move |host| (host, of))).collect();
     let own: BTreeMap<&Hostname, &VirtualHost> = virtual_hosts.iter().map(|host| (&host.hostname, host)).collect();
     let (listed, others) = match elsewhere {
-        Elsewhere::Listed(names) if names.iter().any(Hostname::is_any) => (names.as_slice(), 421),
-        Elsewhere::Listed(names) => (names.as_slice(), 404),
-        Elsewhere::Many => (&[][..], 421),
+        OtherListeners::Listed(names) if names.iter().any(Hostname::is_any) => (names.as_slice(), 421),
+        OtherListeners::Listed(names) => (names.as_slice(), 404),
+        OtherListeners::Many => (&[][..], 421),
     };
     // Where not every name of others is listed, a wildcard may hide some.
-    let guard = (*elsewhere == Elsewhere::Many).then(misdirected::unless_own_host);
+    let guard = (*elsewhere == OtherListeners::Many).then(misdirected::unless_own_host);
     let first = |hostname: &Hostname| {
         let known = || hostname.covering().find_map(|wide| answer_of.get(&wide));
         let answer = answer_of.get(hostname).or_else(known).map(|of| &answers[*of]);
@@ -68,8 +68,8 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::envoy::testdata::{frontend, host, route, rule, to};
-    use crate::model::{Action, Challenges, Cors, TableId};
+    use crate::testdata::{frontend, host, route, rule, to};
+    use gatewright_core::model::{Action, Challenges, Cors, TableId};
 
     fn plain(hosts: &[&str]) -> Table {
         let serve = |name: &&str| VirtualHost {
@@ -79,7 +79,7 @@ mod tests {
         Table {
             id: TableId { frontend: frontend(80), listener: None },
             virtual_hosts: hosts.iter().map(serve).collect(),
-            elsewhere: Elsewhere::NOWHERE,
+            elsewhere: OtherListeners::NOWHERE,
             plain_http: true,
             challenges: vec![],
         }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn no_hostname_stands_in_two_virtual_hosts() {
-        let elsewhere = Elsewhere::Listed(["", "a.org", "x.b.org", "x.b.org"].map(host).to_vec());
+        let elsewhere = OtherListeners::Listed(["", "a.org", "x.b.org", "x.b.org"].map(host).to_vec());
         let made = table(&Table { elsewhere, ..plain(&["", "a.org"]) });
         assert_eq!(domains(&made), ["*", "a.org", "x.b.org"]);
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Elsewhere, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, PathMatch, PrivateKey, Rewrite, Route,
-    Rule, ServicePort, Target, Termination, Timeouts, TlsParams, WeightedTarget,
+use gatewright_core::model::{
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Frontend, FrontendId, FrontendKind, Handler,
+    HeaderEdits, Hostname, KeyForm, Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule,
+    ServicePort, Target, Termination, Timeouts, TlsParams, WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
@@ -62,7 +62,7 @@ pub(super) fn rule(action: Action) -> Rule {
 
 pub(super) fn route(prefix: &str, rule: Rule) -> Route {
     let path = PathMatch::Prefix(prefix.to_owned());
-    let matches = Match { path, method: None, headers: vec![], query: vec![] };
+    let matches = Match { path, call: None, method: None, headers: vec![], query: vec![] };
     Route { name: "httproute/default/web/0".into(), matches, rule: Arc::new(rule) }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
             alpn: vec!["h2".into(), "http/1.1".into()],
             params: TlsParams::default(),
         }),
-        handler: Handler::Scopes { listener: None, elsewhere: Elsewhere::NOWHERE },
+        handler: Handler::Scopes { listener: None, elsewhere: OtherListeners::NOWHERE },
     };
     super::listener(&Frontend {
         id: frontend(443),

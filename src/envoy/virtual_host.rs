@@ -18,7 +18,7 @@ use super::connection_manager::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::proto::{any, boolean};
 use super::request_match::{header, matching, regex_matcher};
 use super::route::{respond, routes};
-use crate::model::{self, Hostname};
+use gatewright_core::model::{self, Hostname};
 
 /// The filter that takes the token out of a challenge's path; the challenge's own route configures it.
 pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";

@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::failure::Failure;
-use super::queue::Queue;
 use super::request::{ended_or_due, in_time};
-use crate::inputs::Object;
-use crate::model::ObjectName;
+use super::work_queue::WorkQueue;
+use gatewright_core::inputs::Object;
+use gatewright_core::model::ObjectName;
 
 /// How many are asked for at the same time. Each takes a connection of its own.
 const AT_ONCE: usize = 16;
@@ -38,7 +38,7 @@ type Answer = Result<Option<Box<Object>>, Failure>;
 /// Bodies that are asked for.
 pub(super) struct Bodies {
     client: Client,
-    queue: Queue<ObjectName>,
+    queue: WorkQueue<ObjectName>,
     tasks: JoinSet<(ObjectName, Answer)>,
     /// Those that somebody waits for.
     awaited: BTreeSet<ObjectName>,
@@ -47,7 +47,7 @@ pub(super) struct Bodies {
 impl Bodies {
     /// None yet.
     pub(super) fn new(client: Client) -> Self {
-        Self { client, queue: Queue::default(), tasks: JoinSet::new(), awaited: BTreeSet::new() }
+        Self { client, queue: WorkQueue::default(), tasks: JoinSet::new(), awaited: BTreeSet::new() }
     }
 
     /// Asks for one, as it is from now on.

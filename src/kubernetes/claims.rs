@@ -20,14 +20,14 @@ use tracing::warn;
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
-use super::follow::{self, follow};
-use super::queue::Queue;
+use super::observed::newer;
+use super::peer_watch::{self, follow};
 use super::request::{ended_or_due, in_time};
-use super::seen::newer;
-use crate::model::Hostname;
-use crate::pipeline::Pipeline;
-use crate::tenancy::{self, Record};
-use crate::translate::{self, Ownable, Ownership};
+use super::work_queue::WorkQueue;
+use gatewright_core::model::Hostname;
+use gatewright_core::pipeline::Pipeline;
+use gatewright_core::tenancy::{self, Record};
+use gatewright_core::translate::{self, Ownable, Ownership};
 
 /// Which of our ConfigMaps these are.
 const LABEL: (&str, &str) = ("gatewright.io/keeps", "hostname-claims");
@@ -40,7 +40,7 @@ const WILDCARD: &str = "_.";
 const AT_ONCE: usize = 4;
 
 /// What the watch tells.
-pub type Told = follow::Told<ConfigMap>;
+pub type Told = peer_watch::Told<ConfigMap>;
 
 /// What something is recorded of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +85,11 @@ impl Entry {
             Entry::Addresses(Ownable::Socket(ip, port)) => {
                 format!("_socket.{}.{port}", ip.to_string().replace(':', "_"))
             }
+            // With what it is among it would be too long for a key; the value has it whole.
+            Entry::Addresses(what @ (Ownable::Admitted(..) | Ownable::Secret(_))) => {
+                let digest = Sha256::digest(what.to_string().as_bytes());
+                format!("_at.{}", digest[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+            }
         }
     }
 
@@ -92,7 +97,10 @@ impl Entry {
         match (self, owner) {
             (Entry::Addresses(what), Owner::Namespace(owner)) => what.line(Some(owner)),
             (_, Owner::Namespace(owner)) => format!("{} {}", owner.since, owner.namespace),
-            (_, Owner::Tenant(record)) => format!("{} {}", record.since, record.namespace),
+            (_, Owner::Tenant(Record { namespace, since, released: None })) => format!("{since} {namespace}"),
+            (_, Owner::Tenant(Record { namespace, since, released: Some(released) })) => {
+                format!("{since} {namespace} {released}")
+            }
         }
     }
 
@@ -107,8 +115,10 @@ impl Entry {
             Some(rest) => Hostname::parse(&format!("*.{rest}")),
             None => Hostname::parse(key),
         };
-        let (since, namespace) = value.split_once(' ')?;
-        let record = Record { namespace: Arc::from(namespace), since: since.parse().ok()? };
+        let mut words = value.split(' ');
+        let (since, namespace) = (words.next()?.parse().ok()?, Arc::from(words.next()?));
+        let released = words.next().map(str::parse).transpose().ok()?;
+        let record = Record { namespace, since, released };
         let hostname = hostname.ok().filter(|hostname| !hostname.is_any())?;
         Some((Entry::Tenants(hostname), Owner::Tenant(record)))
     }
@@ -152,12 +162,15 @@ pub struct Known {
     pub tenants: bool,
     /// Gateways, ListenerSets and their classes.
     pub addresses: bool,
+    /// These, and routes.
+    pub routes: bool,
 }
 
 impl Known {
     fn covers(self, entry: &Entry) -> bool {
         match entry {
             Entry::Tenants(_) => self.tenants,
+            Entry::Addresses(Ownable::Admitted(..)) => self.routes,
             Entry::Addresses(_) => self.addresses,
         }
     }
@@ -188,7 +201,7 @@ pub struct Claims {
     asked: BTreeMap<String, BTreeSet<Entry>>,
     /// What an operator takes out of the record, until it is gone from there.
     released: BTreeSet<Entry>,
-    queue: Queue<String>,
+    queue: WorkQueue<String>,
     tasks: JoinSet<Written>,
     told: BTreeMap<String, String>,
 }
@@ -208,7 +221,7 @@ impl Claims {
             complete: false,
             asked: BTreeMap::new(),
             released: BTreeSet::new(),
-            queue: Queue::default(),
+            queue: WorkQueue::default(),
             tasks: JoinSet::new(),
             told: BTreeMap::new(),
         }
@@ -400,6 +413,8 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
 
 #[cfg(test)]
 mod tests {
+    use gatewright_core::translate::ListenersOf;
+
     use super::*;
 
     fn host(text: &str) -> Hostname {
@@ -409,11 +424,15 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written_and_is_a_key_that_a_config_map_takes() {
         let tenants = ["a.example.org", "*.example.org", "xn--bcher-kva.example"].map(|name| {
-            (Entry::Tenants(host(name)), Owner::Tenant(Record { namespace: "tenant-a".into(), since: 42 }))
+            (
+                Entry::Tenants(host(name)),
+                Owner::Tenant(Record { namespace: "tenant-a".into(), since: 42, released: None }),
+            )
         });
         let owner = |protocol, released| {
             Owner::Namespace(Ownership { namespace: "tenant-a".into(), since: 42, protocol, released })
         };
+        let at = |place: &str| Arc::new(ListenersOf { namespace: "infra".into(), place: place.into() });
         let addresses = [
             (Ownable::Hostname(host("a.example.org")), owner(None, None)),
             (Ownable::Hostname(host("*.example.org")), owner(None, Some(7))),
@@ -421,6 +440,9 @@ mod tests {
             (Ownable::Port(8443), owner(Some(translate::Family::Tls), None)),
             (Ownable::Socket([127, 0, 0, 1].into(), 80), owner(None, None)),
             (Ownable::Socket("::1".parse().expect("an address"), 80), owner(None, None)),
+            (Ownable::Admitted(at("infra/edge"), host("a.example.org")), owner(None, Some(7))),
+            (Ownable::Secret(host("a.example.org")), owner(None, None)),
+            (Ownable::Admitted(at("shared"), Hostname::any()), owner(None, None)),
         ];
         let addresses = addresses.into_iter().map(|(what, owner)| (Entry::Addresses(what), owner));
         for (entry, owner) in tenants.into_iter().chain(addresses) {

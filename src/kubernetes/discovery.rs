@@ -8,7 +8,7 @@ use kube::api::ApiResource;
 use tokio::time::timeout;
 
 use super::request::PATIENCE;
-use crate::inputs::Kind;
+use gatewright_core::inputs::Kind;
 
 /// Kinds of the Gateway API that some expect to have an effect, and that have none here.
 const NOT_ACTED_ON: [&str; 3] = ["TCPRoute", "UDPRoute", "BackendTLSPolicy"];

@@ -8,16 +8,16 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Service, ServiceType};
-use crate::model::ObjectName;
-use crate::translate::ServiceWish;
+use gatewright_core::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Service, ServiceType};
+use gatewright_core::model::ObjectName;
+use gatewright_core::translate::ServiceWish;
 
 /// So many endpoints fit into one slice (`EndpointSlice.endpoints`).
 const SLICE: usize = 1000;
 
 /// Something to write.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ServiceAction {
     /// Create this, if nothing is there.
     Create(Value),
     /// Apply this over what is there with this UID.
@@ -28,7 +28,7 @@ pub(super) enum Step {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     /// What to write, in this order.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ServiceAction>,
     /// Slices of ours that no Envoy belongs into any more, with their UIDs: what stands in them is of Envoys that went.
     pub(super) idle: Vec<(ObjectName, String)>,
     /// What somebody else has that is to be ours.
@@ -45,12 +45,12 @@ pub(super) fn plan<'a>(
 ) -> Plan {
     let mut plan = Plan::default();
     match service.map(|service| service.exposure.as_deref()) {
-        None => plan.steps.push(Step::Create(service_document(wish, gateway_uid, None))),
+        None => plan.steps.push(ServiceAction::Create(service_document(wish, gateway_uid, None))),
         // Somebody else's, or that of a Gateway that was there before this one.
         Some(None) => return plan,
         Some(Some(there)) if there.gateway != wish.gateway || there.owner != gateway_uid => return plan,
         Some(Some(there)) if !is_as_wished(there, wish) => {
-            plan.steps.push(Step::Apply(service_document(wish, gateway_uid, Some(there)), there.uid.clone()));
+            plan.steps.push(ServiceAction::Apply(service_document(wish, gateway_uid, Some(there)), there.uid.clone()));
         }
         Some(Some(_)) => {}
     }
@@ -66,7 +66,7 @@ pub(super) fn plan<'a>(
         idle.remove(&name);
         let document = || slice_document(wish, gateway_uid, &name, v4, &addresses);
         let Some(there) = slices(&name) else {
-            plan.steps.push(Step::Create(document()));
+            plan.steps.push(ServiceAction::Create(document()));
             continue;
         };
         let Some(made) = there.made.as_ref().filter(|made| made.owner == gateway_uid) else {
@@ -80,7 +80,7 @@ pub(super) fn plan<'a>(
         let same = there.service.as_ref() == Some(&wish.name) && ports == port_names(wish) && held == addresses;
         // What we know of a slice says nothing of its labels: they change with those of the Service.
         if !same || service_changes {
-            plan.steps.push(Step::Apply(document(), made.uid.clone()));
+            plan.steps.push(ServiceAction::Apply(document(), made.uid.clone()));
         }
     }
     plan.idle.extend(idle);
@@ -170,7 +170,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::inputs::{EXPOSES, MANAGED_BY, Object, ServiceType};
+    use gatewright_core::inputs::{EXPOSES, MANAGED_BY, Object, ServiceType};
 
     fn wish() -> ServiceWish {
         ServiceWish {
@@ -209,8 +209,8 @@ mod tests {
 
     /// What is written, with the UIDs that the server would give.
     fn written(plan: &Plan) -> Vec<Value> {
-        let document = |step: &Step| match step {
-            Step::Create(value) | Step::Apply(value, _) => value.clone(),
+        let document = |step: &ServiceAction| match step {
+            ServiceAction::Create(value) | ServiceAction::Apply(value, _) => value.clone(),
         };
         let mut all: Vec<Value> = plan.steps.iter().map(document).collect();
         for document in &mut all {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(check(&made, &wish(), "u"), Plan::default());
         let moved = check(&made, &ServiceWish { targets: BTreeMap::from([(443, 20_002)]), ..wish() }, "u");
         let uids: Vec<&str> =
-            moved.steps.iter().map(|step| if let Step::Apply(_, uid) = step { &**uid } else { "" }).collect();
+            moved.steps.iter().map(|step| if let ServiceAction::Apply(_, uid) = step { &**uid } else { "" }).collect();
         assert_eq!(uids, ["uid of the Service", "uid of the EndpointSlice"], "both have the port");
         let more = ServiceWish { envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2])]), ..wish() };
         assert_eq!(check(&made, &more, "u").steps.len(), 1, "only the slice has the Envoys");

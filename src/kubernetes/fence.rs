@@ -41,8 +41,10 @@ impl Fence {
 
     /// How long a request may take.
     fn limit(&self, method: &Method, path: &str, now: Instant) -> Result<Duration, Stopped> {
-        // Every replica writes Leases: to have the one that decides, and a record of its own.
-        if matches!(*method, Method::GET | Method::HEAD) || path.starts_with("/apis/coordination.k8s.io/") {
+        // Every replica writes Leases: to have the one that decides, and a record of its own. And reviews change nothing.
+        let for_all = ["/apis/coordination.k8s.io/", "/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/"];
+        let is_for_all = for_all.iter().any(|group| path.starts_with(group));
+        if matches!(*method, Method::GET | Method::HEAD) || is_for_all {
             return Ok(ANSWER);
         }
         let term = *self.term.borrow();
@@ -110,6 +112,8 @@ mod tests {
         let limit = |method, at| fence.limit(&method, "/apis/x/v1/namespaces/a/gateways/g", at);
         assert_eq!(limit(Method::PATCH, now), Err(Stopped::Over));
         assert_eq!(limit(Method::GET, now), Ok(ANSWER));
+        let review = "/apis/authentication.k8s.io/v1/tokenreviews";
+        assert_eq!(fence.limit(&Method::POST, review, now), Ok(ANSWER));
         sender.send_replace(Some(now + 10 * SECOND));
         for (at, left) in [(0, Ok(14)), (9, Ok(5)), (10, Err(Stopped::Over)), (11, Err(Stopped::Over))] {
             assert_eq!(limit(Method::PATCH, now + at * SECOND), left.map(Duration::from_secs), "after {at} s");

@@ -1,6 +1,6 @@
 //! Keys of the connection between Envoys and us: a certificate authority of our own, in a Secret, and what it issues.
 
-mod trust;
+mod ca_rotation;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -11,12 +11,14 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use xds::TlsError;
 
-pub use trust::{REPLACE, Trust};
+pub use ca_rotation::{CaRotation, REPLACE};
 
 /// The Secret of the authority. Only we read it.
 pub const AUTHORITY: &str = "gatewright-xds-ca";
 /// The Secret that the pods of Envoy mount: certificate, key, and the certificates of those whom it trusts.
 pub const ENVOY: &str = "gatewright-envoy";
+/// The Secret with the key of the last good state, which our own pods mount.
+pub const SEAL: &str = "gatewright-last-good";
 /// Who an Envoy of the shared fleet is.
 pub const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
 
@@ -27,14 +29,14 @@ pub const SERVER: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// The API server.
-    #[error("secret {namespace}/{name}: {source}")]
+    #[error("secret {namespace}/{name}: {why}")]
     Api {
         /// Where.
         namespace: String,
         /// Which.
         name: &'static str,
         /// Why.
-        source: Box<Error>,
+        why: Box<Error>,
     },
     /// A Secret that somebody changed.
     #[error("secret {namespace}/{name}: {why}; delete it to have it made anew")]
@@ -70,19 +72,21 @@ impl Keys {
     ///
     /// # Errors
     /// When the Secret cannot be read or written: what is known holds on.
-    pub async fn look(&self, known: Option<&Trust>, may_write: bool) -> Result<Option<Trust>, KeysError> {
+    pub async fn look(&self, known: Option<&CaRotation>, may_write: bool) -> Result<Option<CaRotation>, KeysError> {
         let held = self.get(AUTHORITY).await?;
-        let found = held.as_ref().map(trust::read).transpose().map_err(|why| self.broken(AUTHORITY, why))?;
+        let found = held.as_ref().map(ca_rotation::read).transpose().map_err(|why| self.broken(AUTHORITY, why))?;
         if !may_write {
-            return Ok(trust::follow(found, known));
+            return Ok(ca_rotation::follow(found, known));
         }
         let envoys = match known {
             Some(_) => Vec::new(),
-            None => {
-                self.get(ENVOY).await?.and_then(|held| text(&held, "ca.crt")).map_or(Vec::new(), |t| trust::roots(&t))
-            }
+            None => self
+                .get(ENVOY)
+                .await?
+                .and_then(|held| text(&held, "ca.crt"))
+                .map_or(Vec::new(), |t| ca_rotation::roots(&t)),
         };
-        let decision = trust::decide(found, known, &envoys, SystemTime::now(), self.overlap)?;
+        let decision = ca_rotation::decide(found, known, &envoys, SystemTime::now(), self.overlap)?;
         if !decision.write {
             return Ok(Some(decision.trust));
         }
@@ -100,16 +104,30 @@ impl Keys {
     ///
     /// # Errors
     /// When they cannot be read or written.
-    pub async fn envoy(&self, trust: &Trust) -> Result<bool, KeysError> {
+    pub async fn envoy(&self, trust: &CaRotation) -> Result<bool, KeysError> {
         let held = self.get(ENVOY).await?;
-        match trust::renewed(held.as_ref(), trust, FLEET, SystemTime::now())? {
+        match ca_rotation::renewed(held.as_ref(), trust, FLEET, SystemTime::now())? {
             Some(data) => self.put(ENVOY, secret(ENVOY, data, held.as_ref()), held.is_some()).await,
             None => Ok(false),
         }
     }
 
+    /// Sees to it that there is a key for the last good state. Says whether it made one.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub async fn seal(&self) -> Result<bool, KeysError> {
+        if self.get(SEAL).await?.is_some() {
+            return Ok(false);
+        }
+        let mut key = vec![0; 32];
+        let random = rustls::crypto::ring::default_provider().secure_random;
+        random.fill(&mut key).map_err(|_| self.broken(SEAL, "there is no randomness for a key".to_owned()))?;
+        self.put(SEAL, secret(SEAL, BTreeMap::from([("key", key)]), None), false).await
+    }
+
     async fn get(&self, name: &'static str) -> Result<Option<Secret>, KeysError> {
-        self.api.get_opt(name).await.map_err(|source| self.api_error(name, source))
+        self.api.get_opt(name).await.map_err(|why| self.api_error(name, why))
     }
 
     /// Writes a Secret, unless somebody else did since it was read.
@@ -127,8 +145,8 @@ impl Keys {
         }
     }
 
-    fn api_error(&self, name: &'static str, source: Error) -> KeysError {
-        KeysError::Api { namespace: self.namespace.clone(), name, source: Box::new(source) }
+    fn api_error(&self, name: &'static str, why: Error) -> KeysError {
+        KeysError::Api { namespace: self.namespace.clone(), name, why: Box::new(why) }
     }
 
     fn broken(&self, name: &'static str, why: String) -> KeysError {

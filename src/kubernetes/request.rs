@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use super::failure::Failure;
-use crate::inputs::{Kind, ObjectKey};
+use gatewright_core::inputs::{Kind, ObjectKey};
 
 /// How long one request may take. A write has less towards the end of a term, see [`super::fence`].
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);

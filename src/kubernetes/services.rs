@@ -12,16 +12,17 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::FIELD_MANAGER;
-use super::exposure::{Plan, Step, plan};
+use super::exposure::{Plan, ServiceAction, plan};
 use super::failure::Failure;
-use super::figures::Writes;
-use super::queue::Queue;
+use super::metrics::Writes;
+use super::observed::ObservedObject;
 use super::request::{NONE_YET, ended_or_due, in_time};
-use super::seen::Seen;
-use crate::inputs::{EndpointSlice, Kind, Object, ObjectKey};
-use crate::model::ObjectName;
-use crate::store::Store;
-use crate::translate::{Change, Index, ServiceIntent};
+use super::work_queue::WorkQueue;
+use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
+use gatewright_core::model::ObjectName;
+use gatewright_core::multimap::MultiMap;
+use gatewright_core::store::Store;
+use gatewright_core::translate::{Change, ServiceIntent};
 
 /// How many Gateways at the same time.
 const AT_ONCE: usize = 4;
@@ -31,10 +32,10 @@ pub(super) struct Services {
     client: Client,
     intents: BTreeMap<ObjectName, ServiceIntent>,
     /// The Gateways by the Services that are wanted.
-    wanted: Index<ObjectName, ObjectName>,
+    wanted: MultiMap<ObjectName, ObjectName>,
     /// The Services of ours that are there, with their Gateways and UIDs.
     ours: BTreeMap<ObjectName, (ObjectName, String)>,
-    queue: Queue<ObjectName>,
+    queue: WorkQueue<ObjectName>,
     tasks: JoinSet<Done>,
     /// What Gateways were told of what is in the way.
     told: BTreeMap<ObjectName, String>,
@@ -60,9 +61,9 @@ impl Services {
         Self {
             client,
             intents: BTreeMap::new(),
-            wanted: Index::default(),
+            wanted: MultiMap::default(),
             ours: BTreeMap::new(),
-            queue: Queue::default(),
+            queue: WorkQueue::default(),
             tasks: JoinSet::new(),
             told: BTreeMap::new(),
             news: Vec::new(),
@@ -111,14 +112,23 @@ impl Services {
         }
     }
 
+    /// Notes that an object is gone.
+    pub(super) fn gone(&mut self, key: &ObjectKey) {
+        match key.kind {
+            Kind::Service => self.forget(&key.name),
+            Kind::EndpointSlice => self.forget_slice(&key.name),
+            _ => {}
+        }
+    }
+
     /// Notes that a Service is gone.
-    pub(super) fn forget(&mut self, service: &ObjectName) {
+    fn forget(&mut self, service: &ObjectName) {
         self.look_at(service);
         self.ours.remove(service);
     }
 
     /// A slice is gone; it carries the name of its Service at its front.
-    pub(super) fn forget_slice(&mut self, slice: &ObjectName) {
+    fn forget_slice(&mut self, slice: &ObjectName) {
         if let Some((service, _)) = slice.name.rsplit_once("-v") {
             self.look_at(&ObjectName::new(slice.namespace.clone(), service));
         }
@@ -140,7 +150,7 @@ impl Services {
     }
 
     /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there.
-    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<Seen>>, may_write: bool) {
+    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<ObservedObject>>, may_write: bool) {
         let uid = |gateway: &ObjectName| {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
         };
@@ -261,7 +271,7 @@ impl Services {
 
 /// One request.
 enum Work {
-    Write(Step),
+    Write(ServiceAction),
     Delete(ObjectName, String),
     DeleteSlice(ObjectName, String),
 }
@@ -291,24 +301,24 @@ impl Work {
     /// The label of metrics.
     fn label(&self) -> &'static str {
         match self {
-            Work::Write(Step::Create(_)) => "create",
-            Work::Write(Step::Apply(..)) => "apply",
+            Work::Write(ServiceAction::Create(_)) => "create",
+            Work::Write(ServiceAction::Apply(..)) => "apply",
             Work::Delete(..) | Work::DeleteSlice(..) => "delete",
         }
     }
 
     /// Whether it makes the Service that the rest is for.
     fn makes_service(&self) -> bool {
-        matches!(self, Work::Write(Step::Create(document)) if document["kind"] == "Service")
+        matches!(self, Work::Write(ServiceAction::Create(document)) if document["kind"] == "Service")
     }
 
     async fn run(self, client: &Client) -> kube::Result<()> {
         match self {
-            Work::Write(Step::Create(mut document)) => {
+            Work::Write(ServiceAction::Create(mut document)) => {
                 document["metadata"]["resourceVersion"] = json!(NONE_YET);
                 apply(client, document).await
             }
-            Work::Write(Step::Apply(mut document, uid)) => {
+            Work::Write(ServiceAction::Apply(mut document, uid)) => {
                 document["metadata"]["uid"] = json!(uid);
                 apply(client, document).await
             }
@@ -351,8 +361,8 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::inputs::ServiceType;
-    use crate::translate::ServiceWish;
+    use gatewright_core::inputs::ServiceType;
+    use gatewright_core::translate::ServiceWish;
 
     /// A client of a server that refuses Services, and what it was asked.
     fn client() -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -377,12 +387,13 @@ mod tests {
 
     #[tokio::test]
     async fn envoys_come_and_go_behind_a_service_whose_change_is_refused() {
-        let slice = || Work::Write(Step::Apply(document("discovery.k8s.io/v1", "EndpointSlice", "s-v4"), "2".into()));
+        let slice =
+            || Work::Write(ServiceAction::Apply(document("discovery.k8s.io/v1", "EndpointSlice", "s-v4"), "2".into()));
         let service = || document("v1", "Service", "s");
         for (first, asked_for) in [
-            (Work::Write(Step::Apply(service(), "1".into())), 2),
+            (Work::Write(ServiceAction::Apply(service(), "1".into())), 2),
             // There is nothing behind which they could be.
-            (Work::Write(Step::Create(service())), 1),
+            (Work::Write(ServiceAction::Create(service())), 1),
         ] {
             let (client, asked) = client();
             let old = Work::Delete(ObjectName::new("a", "old"), "3".into());

@@ -6,18 +6,21 @@
 
 use serde_json::{Value, json};
 
-use super::seen::Seen;
-use crate::inputs::{Kind, ObjectKey};
-use crate::tenancy::CONTROLLER;
-use crate::translate::{ObjectStatus, StatusBody, status_document};
+use super::observed::ObservedObject;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::tenancy::CONTROLLER;
+use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
 
 /// The types of conditions that we write; a condition of another type is somebody else's.
 const OWN: [&str; 6] =
     ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", "PartiallyInvalid"];
 
+/// The schema takes no more parents of a route (`maxItems` of RouteStatus.parents).
+const PARENTS: usize = 32;
+
 /// As whom we write.
 #[derive(Clone, Debug)]
-pub struct Us<'a> {
+pub struct StatusOwner<'a> {
     /// The controller of our class.
     pub controller: &'a str,
     /// What a route is told of its claims at Gateways of others, and the generation that it was made from; `None` where
@@ -30,7 +33,7 @@ pub struct Us<'a> {
 /// Whether something that is told of claims waits for the controller of its Gateway. Cilium takes the first entry of a parentRef
 /// for its own, whoever wrote it (`mergeStatusConditions` of its routechecks, 1.20): so ours comes after it, and one that it
 /// wrote into is taken away for it to make one of its own.
-pub(super) fn waits(current: &Value, us: &Us<'_>) -> bool {
+pub(super) fn waits(current: &Value, us: &StatusOwner<'_>) -> bool {
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     us.claims.iter().flat_map(|(entries, _)| entries).any(|entry| turn(there, entry, us) == Turn::NotYet)
 }
@@ -46,7 +49,7 @@ enum Turn {
     Last,
 }
 
-fn turn(there: &[Value], entry: &Value, us: &Us<'_>) -> Turn {
+fn turn(there: &[Value], entry: &Value, us: &StatusOwner<'_>) -> Turn {
     let of = |one: &Value| parent(&one["parentRef"]) == parent(&entry["parentRef"]);
     let mine = there.iter().position(|one| one["controllerName"] == CONTROLLER && of(one));
     let theirs = there.iter().position(|one| !is_ours(one, us) && of(one));
@@ -66,7 +69,7 @@ fn turn(there: &[Value], entry: &Value, us: &Us<'_>) -> Turn {
 }
 
 /// Whether an entry of a route's status is one that we write.
-fn is_ours(entry: &Value, us: &Us<'_>) -> bool {
+fn is_ours(entry: &Value, us: &StatusOwner<'_>) -> bool {
     let controller = &entry["controllerName"];
     controller == us.controller || us.claims.is_some() && controller == CONTROLLER
 }
@@ -78,9 +81,9 @@ fn is_ours(entry: &Value, us: &Us<'_>) -> bool {
 pub fn patch(
     key: &ObjectKey,
     status: Option<&ObjectStatus>,
-    seen: &Seen,
+    seen: &ObservedObject,
     current: &Value,
-    us: &Us<'_>,
+    us: &StatusOwner<'_>,
     now: &str,
 ) -> Option<Value> {
     let controller = us.controller;
@@ -118,7 +121,7 @@ pub fn patch(
 }
 
 /// The parents of a route with our own entries as they should be; `None` when they are.
-fn parents(status: Option<&ObjectStatus>, current: &Value, us: &Us<'_>, now: &str) -> Option<Vec<Value>> {
+fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>, now: &str) -> Option<Vec<Value>> {
     let mut own: Vec<Value> = match status {
         Some(status) if matches!(status.body, StatusBody::Route(_)) => {
             match status_document(status, us.controller, &|_, _| now.to_owned())["parents"].take() {
@@ -130,7 +133,7 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &Us<'_>, now: &st
     };
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut moved = false;
-    for entry in us.claims.iter().flat_map(|(entries, _)| entries) {
+    for entry in told(there, us, own.len()) {
         let turn = turn(there, entry, us);
         moved |= turn == Turn::Last;
         if turn != Turn::NotYet {
@@ -159,9 +162,24 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &Us<'_>, now: &st
         }
     }
     all.append(&mut own);
-    // The schema takes no more (`maxItems` of RouteStatus.parents).
-    all.truncate(32);
+    all.truncate(PARENTS);
     Some(all)
+}
+
+/// What is told of claims at Gateways of others, as far as there is room: the controller of each such Gateway has an entry of
+/// its own to write, without which the route is not served. Refusals come first.
+fn told<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Vec<&'a Value> {
+    let entries = us.claims.as_ref().map_or(&[][..], |(entries, _)| entries);
+    let others = there.iter().filter(|entry| !is_ours(entry, us)).count().max(entries.len());
+    let room = PARENTS.saturating_sub(own + others);
+    if entries.len() <= room {
+        return entries.iter().collect();
+    }
+    let is_good = |entry: &Value| {
+        entry["conditions"].as_array().into_iter().flatten().all(|condition| condition["status"] == "True")
+    };
+    let (good, bad): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(|entry| is_good(entry));
+    bad.into_iter().chain(good).take(room).collect()
 }
 
 /// A parentRef with the defaults of its schema filled in.
@@ -232,24 +250,24 @@ mod tests {
     use kube::core::DynamicObject;
 
     use super::*;
-    use crate::inputs::{Object, ParentRef};
-    use crate::model::{Condition, ObjectName, Reason, Status};
-    use crate::translate::{ClassStatus, GatewayStatus, ListenerStatus, RouteStatus};
+    use gatewright_core::inputs::{Object, ParentRef};
+    use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Status};
+    use gatewright_core::translate::{ClassStatus, GatewayStatus, ListenerStatus, RouteStatus};
 
     const US: &str = "gatewright.io/gateway-controller";
     const NOW: &str = "2026-01-02T03:04:05Z";
 
-    fn seen(generation: i64, status: Value) -> Seen {
+    fn seen(generation: i64, status: Value) -> ObservedObject {
         let object: DynamicObject = serde_json::from_value(json!({
             "metadata": {"name": "x", "namespace": "a", "uid": "u", "resourceVersion": "7", "generation": generation},
             "status": status,
         }))
         .expect("an object");
-        Seen::new(&"gateway.networking.k8s.io/v1".into(), &object)
+        ObservedObject::new(&"gateway.networking.k8s.io/v1".into(), &object)
     }
 
     fn accepted(status: Status) -> Condition {
-        Condition { kind: "Accepted", status, reason: Reason::Accepted, message: "m".into() }
+        Condition { kind: ConditionType::Accepted, status, reason: Reason::Accepted, message: "m".into() }
     }
 
     fn gateway(conditions: Vec<Condition>) -> ObjectStatus {
@@ -264,8 +282,8 @@ mod tests {
         ObjectStatus { generation: 2, body: StatusBody::Gateway(body) }
     }
 
-    fn check(kind: Kind, status: Option<&ObjectStatus>, seen: &Seen) -> Option<Value> {
-        let us = Us { controller: US, claims: None, alone: true };
+    fn check(kind: Kind, status: Option<&ObjectStatus>, seen: &ObservedObject) -> Option<Value> {
+        let us = StatusOwner { controller: US, claims: None, alone: true };
         patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, &seen.status(), &us, NOW)
     }
 
@@ -330,6 +348,34 @@ mod tests {
     }
 
     #[test]
+    fn the_controllers_of_other_gateways_have_room_for_an_entry_of_each() {
+        let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
+        let entry = |controller: &str, name: usize, good: bool| {
+            let status = if good { "True" } else { "False" };
+            json!({"controllerName": controller, "parentRef": {"name": format!("g{name}")},
+                "conditions": [{"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
+        };
+        // The last one is refused.
+        let claims = |count| (0..count).map(|n| entry(CONTROLLER, n, n + 1 < count)).collect::<Vec<_>>();
+        for (count, ours) in [(1, 1), (16, 16), (17, 15), (31, 1), (32, 0)] {
+            let us = StatusOwner { controller: US, claims: Some((claims(count), 2)), alone: true };
+            let nothing = seen(2, json!({}));
+            let written = patch(&key, None, &nothing, &nothing.status(), &us, NOW);
+            let parents = written.map(|written| written["status"]["parents"].clone()).unwrap_or_default();
+            let parents = parents.as_array().cloned().unwrap_or_default();
+            assert_eq!(parents.len(), ours, "{count} parents");
+            let refused = entry(CONTROLLER, count - 1, false);
+            assert!(ours == 0 || parents.contains(&refused), "{count} parents: the refusal is told");
+            // With those of the others there are no more than fit, and nothing is to be written any more.
+            let theirs = (0..count).map(|n| entry("io.cilium/x", n, true));
+            let all: Vec<Value> = theirs.chain(parents).collect();
+            assert!(all.len() <= PARENTS);
+            let held = seen(2, json!({"parents": all}));
+            assert_eq!(patch(&key, None, &held, &held.status(), &us, NOW), None, "{count} parents");
+        }
+    }
+
+    #[test]
     fn parents_of_others_are_kept_where_they_are() {
         let theirs = json!({"controllerName": "example.org/x", "parentRef": {"name": "g"}, "conditions": []});
         let ours = |name: &str| {
@@ -364,7 +410,9 @@ mod tests {
         };
         let held = seen(2, json!({"parents": [told("stale", "True"), told("g", "True")]}));
         let key = ObjectKey::new(Kind::GRPCRoute, ObjectName::new("a", "x"));
-        let check = |claims| patch(&key, None, &held, &held.status(), &Us { controller: US, claims, alone: true }, NOW);
+        let check = |claims| {
+            patch(&key, None, &held, &held.status(), &StatusOwner { controller: US, claims, alone: true }, NOW)
+        };
         assert_eq!(check(None), None);
         let written = check(Some((vec![told("g", "False")], 2))).expect("a difference");
         assert_eq!(written["status"]["parents"], json!([told("g", "False")]));
@@ -398,7 +446,7 @@ mod tests {
             (vec![&ours], false, false, None),
         ] {
             let held = seen(2, json!({"parents": there}));
-            let us = Us { controller: US, claims: Some((vec![ours.clone()], 2)), alone };
+            let us = StatusOwner { controller: US, claims: Some((vec![ours.clone()], 2)), alone };
             assert_eq!(waits(&held.status(), &us), waiting, "{there:?}");
             let document = patch(&key, None, &held, &held.status(), &us, NOW);
             assert_eq!(

@@ -1,6 +1,7 @@
 //! The watch of one kind: objects from the API server, parsed into slim forms; the rest is dropped at once.
 
-mod course;
+mod backoff;
+mod located;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -21,13 +22,14 @@ use tokio::time::sleep;
 use tower::service_fn;
 use tracing::debug;
 
-use super::seen::Seen;
-use super::tenants::{Held, derived};
-use crate::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
-use crate::model::ObjectName;
-use crate::sharing::Sharing;
-use crate::tenancy::{Derived, Existing};
-use course::{Came, Course};
+use super::observed::ObservedObject;
+use super::tenants::{LiveObject, derived};
+use backoff::{Came, WatchBackoff};
+use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
+use gatewright_core::interner::Interner;
+use gatewright_core::model::ObjectName;
+use gatewright_core::tenancy::{Derived, Existing};
+use located::{Place, RUNNING};
 
 /// How many objects are handed over at once.
 const BATCH: usize = 1024;
@@ -42,9 +44,9 @@ const REFUSED: Duration = Duration::from_secs(1);
 
 /// What a watch has to tell.
 #[derive(Debug)]
-pub enum News {
+pub enum WatchEvent {
     /// Objects came, changed or went.
-    Changed(Vec<Update>),
+    Changed(Vec<ObjectUpdate>),
     /// The view of the kind is complete.
     Complete(Kind),
     /// The kind cannot be watched now, and why.
@@ -59,11 +61,11 @@ pub enum News {
 
 /// One object.
 #[derive(Debug)]
-pub enum Update {
+pub enum ObjectUpdate {
     /// It is there, or different from before.
-    Put(Box<Object>, Option<Box<Seen>>),
+    Put(Box<Object>, Option<Box<ObservedObject>>),
     /// It is there under a name that a TenantGateway may lead to.
-    Held(Derived, Box<Held>, Existing),
+    LiveObject(Derived, Box<LiveObject>, Existing),
     /// A Secret is there in this version, and whether we put its key there. Its body was not asked for.
     Secret(ObjectName, String, bool),
     /// It is gone.
@@ -87,13 +89,13 @@ pub enum Lists {
 pub struct Names {
     known: Arc<Mutex<Known>>,
     /// What objects of all kinds have in common is kept once from here on, where they wait for each other as well.
-    sharing: Arc<Mutex<Sharing>>,
+    interner: Arc<Mutex<Interner>>,
 }
 
 impl Names {
     /// Names of another kind.
     pub(super) fn of_another(&self) -> Self {
-        Self { known: Arc::default(), sharing: self.sharing.clone() }
+        Self { known: Arc::default(), interner: self.interner.clone() }
     }
 }
 
@@ -125,7 +127,7 @@ pub async fn watch(
     resource: ApiResource,
     lists: Lists,
     names: Names,
-    out: mpsc::Sender<News>,
+    out: mpsc::Sender<WatchEvent>,
 ) {
     let refused = watch_by(client.clone(), kind, &resource, lists, names.clone(), out.clone()).await;
     if refused.is_some() {
@@ -143,11 +145,11 @@ async fn watch_by(
     resource: &ApiResource,
     lists: Lists,
     names: Names,
-    out: mpsc::Sender<News>,
+    out: mpsc::Sender<WatchEvent>,
 ) -> Option<NotTaken> {
     let config = Config {
         page_size: Some(PAGE),
-        field_selector: (kind == Kind::Secret).then(|| SECRETS.to_owned()),
+        field_selector: selector(kind).map(str::to_owned),
         initial_list_strategy: match lists {
             Lists::Streamed => InitialListStrategy::StreamingList,
             Lists::Paged => InitialListStrategy::ListWatch,
@@ -156,8 +158,15 @@ async fn watch_by(
     };
     let (taken_up, _) = watch::channel(false);
     let client = telling(client, taken_up.clone());
-    // Of Namespaces and Secrets the metadata is enough.
-    if matches!(kind, Kind::Namespace | Kind::Secret) {
+    let api_version = Arc::from(resource.api_version.as_str());
+    let interner = names.interner.clone();
+    let whole = |event| Slim::of(event, kind, &api_version, &interner);
+    if matches!(kind, Kind::Pod | Kind::Node) {
+        let api: Api<Place> = Api::all_with(client, resource);
+        let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
+        pass_on(events, kind, resource, lists, names, taken_up, out).await
+    } else if matches!(kind, Kind::Namespace | Kind::Secret) {
+        // Of these the metadata is enough.
         let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
             types: None,
             metadata: object.metadata,
@@ -170,9 +179,10 @@ async fn watch_by(
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
         });
-        pass_on(events, kind, resource, lists, names, taken_up, out).await
+        pass_on(events.map_ok(whole), kind, resource, lists, names, taken_up, out).await
     } else {
-        pass_on(watcher(Api::all_with(client, resource), config), kind, resource, lists, names, taken_up, out).await
+        let events = watcher(Api::<DynamicObject>::all_with(client, resource), config);
+        pass_on(events.map_ok(whole), kind, resource, lists, names, taken_up, out).await
     }
 }
 
@@ -202,39 +212,63 @@ fn goes_on(query: &str) -> bool {
 /// What is kept of an event.
 enum Slim {
     Begin,
-    There(ObjectName, [Option<Update>; 2]),
+    There(ObjectName, [Option<ObjectUpdate>; 2]),
     Gone(ObjectKey),
     End,
 }
 
 impl Slim {
-    fn of(event: Event<DynamicObject>, kind: Kind, api_version: &Arc<str>, sharing: &Mutex<Sharing>) -> Self {
+    fn of(event: Event<DynamicObject>, kind: Kind, api_version: &Arc<str>, interner: &Mutex<Interner>) -> Self {
         match event {
             Event::Init => Self::Begin,
             Event::InitDone => Self::End,
             Event::Delete(object) => Self::Gone(key(kind, &object.metadata)),
             Event::InitApply(object) | Event::Apply(object) => {
                 let mut key = key(kind, &object.metadata);
-                let share = || sharing.lock().expect("nothing panics while it is held");
+                let share = || interner.lock().expect("nothing panics while it is held");
                 share().name(&mut key.name);
                 let held = derived(&key).map(|derived| {
-                    let (held, existing) = Held::new(&object);
-                    Update::Held(derived, Box::new(held), existing)
+                    let (held, existing) = LiveObject::new(&object);
+                    ObjectUpdate::LiveObject(derived, Box::new(held), existing)
                 });
                 let mut told = update(key.clone(), object, api_version);
-                if let Some(Update::Put(object, _)) = &mut told {
+                if let Some(ObjectUpdate::Put(object, _)) = &mut told {
                     share().object(object);
                 }
                 Self::There(key.name, [held, told])
             }
         }
     }
+
+    /// The same of pods and nodes.
+    fn located(event: Event<Place>, kind: Kind, interner: &Mutex<Interner>) -> Self {
+        match event {
+            Event::Init => Self::Begin,
+            Event::InitDone => Self::End,
+            Event::Delete(place) => Self::Gone(key(kind, &place.metadata)),
+            Event::InitApply(place) | Event::Apply(place) => {
+                let mut name = key(kind, &place.metadata).name;
+                interner.lock().expect("nothing panics while it is held").name(&mut name);
+                let told = ObjectUpdate::Put(Box::new(place.object(kind, name.clone())), None);
+                Self::There(name, [Some(told), None])
+            }
+        }
+    }
+}
+
+/// Which objects of a kind are listed; all of them without it.
+fn selector(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Secret => Some(SECRETS),
+        Kind::Pod => Some(RUNNING),
+        _ => None,
+    }
 }
 
 /// What a chunk of events leads to.
 #[derive(Default)]
 struct Noted {
-    updates: Vec<Update>,
+    updates: Vec<ObjectUpdate>,
     came: Came,
     /// How it failed after that.
     failed: Option<watcher::Error>,
@@ -259,11 +293,11 @@ impl Names {
                 Ok(Slim::Gone(key)) => {
                     known.now.remove(&key.name);
                     noted.came.objects = true;
-                    noted.updates.push(Update::Delete(key));
+                    noted.updates.push(ObjectUpdate::Delete(key));
                 }
                 Ok(Slim::End) => {
                     let gone = known.gone().into_iter();
-                    noted.updates.extend(gone.map(|name| Update::Delete(ObjectKey::new(kind, name))));
+                    noted.updates.extend(gone.map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))));
                     noted.came = Came { begun: false, ended: true, ..noted.came };
                     noted.failed = None;
                 }
@@ -276,24 +310,22 @@ impl Names {
 
 /// Tells what events say, until the receiver is gone or the server does not take what it was asked.
 async fn pass_on(
-    events: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
+    events: impl Stream<Item = watcher::Result<Slim>>,
     kind: Kind,
     resource: &ApiResource,
     lists: Lists,
     names: Names,
     taken_up: watch::Sender<bool>,
-    out: mpsc::Sender<News>,
+    out: mpsc::Sender<WatchEvent>,
 ) -> Option<NotTaken> {
-    let mut course = Course::new();
+    let mut course = WatchBackoff::new();
     let mut heard = taken_up.subscribe();
-    // Each object is made slim before the next one is read: a chunk of whole ones would be the most memory that we ever need.
-    let api_version = Arc::from(resource.api_version.as_str());
     // What was taken up before a failure says nothing of what comes after it.
     let events = events.inspect_err(|_| {
         taken_up.send_replace(false);
     });
-    let slim = events.map_ok(|event| Slim::of(event, kind, &api_version, &names.sharing));
-    let mut events = pin!(slim.ready_chunks(BATCH));
+    // Each object was made slim before the next one is read: a chunk of whole ones would be the most memory that we ever need.
+    let mut events = pin!(events.ready_chunks(BATCH));
     loop {
         let goes_on = async {
             drop(heard.wait_for(|taken_up| *taken_up).await);
@@ -304,7 +336,7 @@ async fn pass_on(
             chunk = events.next() => chunk?,
             () = goes_on, if course.is_interrupted() => {
                 course.goes_on();
-                out.send(News::Complete(kind)).await.ok()?;
+                out.send(WatchEvent::Complete(kind)).await.ok()?;
                 continue;
             }
         };
@@ -312,10 +344,10 @@ async fn pass_on(
         let room = out.reserve().await.ok()?;
         let Noted { updates, came, failed } = names.note(kind, chunk);
         if !updates.is_empty() {
-            room.send(News::Changed(updates));
+            room.send(WatchEvent::Changed(updates));
         }
         if course.takes(came) {
-            out.send(News::Complete(kind)).await.ok()?;
+            out.send(WatchEvent::Complete(kind)).await.ok()?;
         }
         if let Some(error) = failed {
             if lists == Lists::Streamed && is_not_taken(&error) {
@@ -325,7 +357,7 @@ async fn pass_on(
             let usual = matches!(&error, watcher::Error::WatchFailed(_))
                 || matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
             if !usual {
-                out.send(News::Trouble(kind, explain(&error, resource))).await.ok()?;
+                out.send(WatchEvent::Trouble(kind, explain(&error, resource))).await.ok()?;
             }
             sleep(course.fails(usual)).await;
         }
@@ -344,20 +376,21 @@ fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
 }
 
 /// Parses an object; all that is not needed is dropped here.
-fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> Option<Update> {
+fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> Option<ObjectUpdate> {
     match key.kind {
         Kind::Secret => {
             let ours = object.metadata.annotations.is_some_and(|all| all.contains_key(ISSUED_BY));
-            return Some(Update::Secret(key.name, object.metadata.resource_version.unwrap_or_default(), ours));
+            return Some(ObjectUpdate::Secret(key.name, object.metadata.resource_version.unwrap_or_default(), ours));
         }
         // What they lead to is not ours to read.
         Kind::Issuer | Kind::Certificate => return None,
+        Kind::Pod | Kind::Node => unreachable!("they are read as places"),
         // Whatever still holds it: nothing is made for it any more.
-        Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => return Some(Update::Delete(key)),
+        Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => return Some(ObjectUpdate::Delete(key)),
         _ => {}
     }
     object.metadata.managed_fields = None;
-    let seen = writes(key.kind).then(|| Box::new(Seen::new(api_version, &object)));
+    let seen = writes(key.kind).then(|| Box::new(ObservedObject::new(api_version, &object)));
     if let Some(fields) = object.data.as_object_mut()
         // Where a load balancer is reached stands nowhere else.
         && key.kind != Kind::Service
@@ -372,8 +405,8 @@ fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> 
     object.data["kind"] = json!(key.kind.as_str());
     object.data["metadata"] = serde_json::to_value(object.metadata).unwrap_or_default();
     Some(match Object::parse_admitted(object.data) {
-        Ok(object) => Update::Put(Box::new(object), seen),
-        Err(error) => Update::Unreadable(key, error.to_string()),
+        Ok(object) => ObjectUpdate::Put(Box::new(object), seen),
+        Err(error) => ObjectUpdate::Unreadable(key, error.to_string()),
     })
 }
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::ApiResource;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use super::absence::Absence;
 use super::discovery::{discover, is_ready};
+use super::missing_kinds::MissingKinds;
 use super::request::PATIENCE;
-use super::watch::{Lists, Names, News, watch};
-use crate::inputs::Kind;
+use super::watch::{Lists, Names, WatchEvent, watch};
+use gatewright_core::inputs::Kind;
 
 /// How often the server is asked what it serves.
 const DISCOVERY: Duration = Duration::from_secs(10);
@@ -24,14 +24,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 const STREAMING: u32 = 34;
 
 /// Runs until the receiver is gone.
-pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
+pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>) {
     let mut running: BTreeMap<Kind, (ApiResource, AbortHandle)> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let names = Names::default();
     let names: BTreeMap<Kind, Names> = kinds.iter().map(|kind| (*kind, names.of_another())).collect();
     let mut told = BTreeMap::new();
     let mut ignored = BTreeSet::new();
-    let mut absence = Absence::default();
+    let mut absence = MissingKinds::default();
     // What the first answer lacks counts as well.
     let mut unsure = true;
     let mut lists = None;
@@ -44,7 +44,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
                 debug!("asking the API server what it serves: {error}");
                 for kind in kinds.iter().filter(|kind| !running.contains_key(kind)) {
                     if told.insert(*kind, true) != Some(true)
-                        && out.send(News::Trouble(*kind, error.to_string())).await.is_err()
+                        && out.send(WatchEvent::Trouble(*kind, error.to_string())).await.is_err()
                     {
                         return;
                     }
@@ -71,7 +71,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
                     let names = names[kind].clone();
                     let task = watch(client.clone(), *kind, resource.clone(), lists, names, out.clone());
                     running.insert(*kind, (resource.clone(), tasks.spawn(task)));
-                    if told.remove(kind).is_some() && out.send(News::Listing(*kind)).await.is_err() {
+                    if told.remove(kind).is_some() && out.send(WatchEvent::Listing(*kind)).await.is_err() {
                         return;
                     }
                 }
@@ -83,7 +83,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
                     if let Some((_, handle)) = running.remove(kind) {
                         end(&handle, &mut tasks).await;
                     }
-                    if told.insert(*kind, false) != Some(false) && out.send(News::Missing(*kind)).await.is_err() {
+                    if told.insert(*kind, false) != Some(false) && out.send(WatchEvent::Missing(*kind)).await.is_err() {
                         return;
                     }
                 }
@@ -91,7 +91,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
         }
         if ignored != *found.ignored() {
             ignored.clone_from(found.ignored());
-            if out.send(News::Ignored(ignored.clone())).await.is_err() {
+            if out.send(WatchEvent::Ignored(ignored.clone())).await.is_err() {
                 return;
             }
         }
@@ -99,8 +99,15 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
         tokio::select! {
             () = sleep(if unsure { AGAIN } else { DISCOVERY }) => {}
             () = out.closed() => return,
+            Some(ended) = tasks.join_next() => look_at(ended),
         }
-        while tasks.try_join_next().is_some() {}
+    }
+}
+
+/// A watch that panicked would be a kind that nothing is heard of any more: whoever waits for this task is told.
+fn look_at(ended: Result<(), JoinError>) {
+    if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+        std::panic::resume_unwind(panic);
     }
 }
 
@@ -108,7 +115,9 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<News>) {
 async fn end(handle: &AbortHandle, tasks: &mut JoinSet<()>) {
     handle.abort();
     while !handle.is_finished() {
-        tasks.join_next().await;
+        if let Some(ended) = tasks.join_next().await {
+            look_at(ended);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::inputs::{Object, ObjectKey};
+use gatewright_core::inputs::{Object, ObjectKey};
 
 /// What is wrong with a file, or with a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

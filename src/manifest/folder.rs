@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::document::{Parsed, Problem, label};
-use crate::inputs::{Object, ObjectKey};
-use crate::translate::Change;
+use gatewright_core::inputs::{Object, ObjectKey};
+use gatewright_core::translate::Change;
 
 /// The files of a directory, as last read. Pure.
 #[derive(Default)]
@@ -25,6 +25,8 @@ pub struct Outcome {
     pub changes: Vec<Change>,
     /// Problems that are new.
     pub problems: Vec<Problem>,
+    /// What people should know and that is no problem.
+    pub notes: Vec<String>,
 }
 
 impl Outcome {
@@ -32,6 +34,7 @@ impl Outcome {
     pub fn append(&mut self, later: Outcome) {
         self.changes.extend(later.changes);
         self.problems.extend(later.problems);
+        self.notes.extend(later.notes);
     }
 
     /// Leaves out changes that a later one overtook.
@@ -100,6 +103,16 @@ impl Folder {
         known.into_iter().filter(|file| file.starts_with(path)).cloned().collect()
     }
 
+    /// The manifest files that there are.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.keys().map(PathBuf::as_path)
+    }
+
+    /// Whether a file has objects.
+    pub fn has(&self, path: &Path) -> bool {
+        self.files.get(path).is_some_and(|objects| !objects.is_empty())
+    }
+
     /// Where an object stands: the file, and the line from 1.
     pub fn place(&self, key: &ObjectKey) -> Option<(&Path, usize)> {
         let file = self.holders.get(key)?.first()?;
@@ -159,7 +172,7 @@ impl Folder {
         if !problems.is_empty() {
             self.problems.insert(path.to_path_buf(), problems);
         }
-        Outcome { changes, problems: new }
+        Outcome { changes, problems: new, notes: Vec::new() }
     }
 
     /// The object that counts for a key, where `path` has `own` in it.

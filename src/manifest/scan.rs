@@ -1,7 +1,7 @@
 //! Finding and reading the files of a directory, and refusing those that others may change.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub enum Safety {
     Off,
 }
 
-/// The manifest files at or under a path, sorted, and what is wrong with the way there.
+/// The manifest files at or under a path, sorted, and what is wrong with the way there: what lies below the path of a problem
+/// was not looked at.
 pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Problem>) {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     walk(root, path, safety, 0, &mut files, &mut problems);
@@ -35,11 +36,20 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
     if hidden(root, path) {
         return;
     }
-    let Ok(meta) = fs::metadata(path) else { return };
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == ErrorKind::NotFound => return,
+        // A file of another kind than ours is of no interest.
+        Err(_) if path.extension().is_some() && !is_manifest(path) => return,
+        Err(error) => return problems.push(problem(path, format!("cannot be read: {error}"))),
+    };
     if meta.is_file() {
         if is_manifest(path) {
             files.push(path.to_path_buf());
         }
+        return;
+    }
+    if !meta.is_dir() {
         return;
     }
     if let Err(reason) = trusted(root, path, safety)
@@ -48,12 +58,14 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
         problems.push(problem(path, reason));
         return;
     }
-    match fs::read_dir(path) {
+    let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    match entries {
         Ok(entries) => {
-            for entry in entries.flatten() {
+            for entry in entries {
                 walk(root, &entry.path(), safety, depth + 1, files, problems);
             }
         }
+        // It may have gone meanwhile, which is looked at again.
         Err(error) => problems.push(problem(path, format!("cannot be read: {error}"))),
     }
 }
@@ -71,11 +83,16 @@ fn hidden(root: &Path, path: &Path) -> bool {
 
 /// Reads one file. `None` when it is not there (any more).
 pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
+    read_text(root, path, safety).map(|(parsed, _)| parsed)
+}
+
+/// The same, with the text where it could be read and every part of it is valid.
+pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> Option<(Parsed, Option<String>)> {
     let file = fs::File::open(path);
-    let refused = |reason| Some(Parsed { objects: Vec::new(), problems: vec![problem(path, reason)] });
+    let refused = |reason| Some((Parsed { objects: Vec::new(), problems: vec![problem(path, reason)] }, None));
     let file = match file {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => return refused(format!("cannot be read: {error}")),
     };
     if let Err(reason) = trusted(root, path, safety) {
@@ -85,8 +102,12 @@ pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
     match file.take(FILE_BYTES + 1).read_to_end(&mut bytes) {
         Err(error) => refused(format!("cannot be read: {error}")),
         Ok(_) if bytes.len() as u64 > FILE_BYTES => refused(format!("is larger than {} MiB", FILE_BYTES >> 20)),
-        Ok(_) => match std::str::from_utf8(&bytes) {
-            Ok(text) => Some(parse(path, text)),
+        Ok(_) => match String::from_utf8(bytes) {
+            Ok(text) => {
+                let parsed = parse(path, &text);
+                let good = parsed.problems.is_empty().then_some(text);
+                Some((parsed, good))
+            }
             Err(_) => refused("is not UTF-8".to_owned()),
         },
     }
@@ -109,6 +130,6 @@ fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
     Ok(())
 }
 
-fn problem(path: &Path, reason: String) -> Problem {
+pub(super) fn problem(path: &Path, reason: String) -> Problem {
     Problem { path: Arc::new(path.to_path_buf()), line: 0, object: None, reason }
 }

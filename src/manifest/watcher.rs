@@ -1,159 +1,183 @@
-//! Waiting for changes of a directory.
+//! Waiting for changes of a directory, in a thread of its own: reading files may take long.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{mpsc, watch};
 
-use super::scan::{Safety, is_manifest, read, scan};
-use super::{Folder, Outcome, Problem};
+use super::last_good::Identity;
+use super::reader::{Now, Reader};
+use super::{Outcome, Safety, Stale};
 
 /// A save is often several events: this long after the last one they are looked at.
 const QUIET: Duration = Duration::from_millis(5);
-/// A file that does not parse may be half written: it is read again this much later before anybody is told.
-const WRITING: Duration = Duration::from_millis(150);
+/// But so long after the first one at the latest.
+const BUSY: Duration = Duration::from_secs(1);
+/// How often it is looked at whether the directory is still there: nobody tells when it is moved or unmounted.
+const PRESENCE: Duration = Duration::from_secs(1);
 
 /// A directory that is being watched.
 pub struct Watcher {
-    root: PathBuf,
-    safety: Safety,
-    folder: Folder,
-    events: mpsc::UnboundedReceiver<notify::Result<notify::Event>>,
-    /// Paths that something happened to and that have not been looked at: kept here, so that [`Watcher::next`] may be
-    /// dropped at any of its waits.
-    touched: BTreeSet<PathBuf>,
-    /// When they are looked at, unless something more happens.
-    quiet: Instant,
-    /// Files that did not parse, and when they are read again.
-    doubtful: BTreeMap<PathBuf, Instant>,
-    _watcher: RecommendedWatcher,
+    outcomes: mpsc::UnboundedReceiver<Outcome>,
+    stale: watch::Receiver<Vec<Stale>>,
 }
 
 /// Why a directory cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// It is not there.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {why}", path.display())]
     Open {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// The system does not tell of changes.
-    #[error("{} cannot be watched: {source}", path.display())]
+    #[error("{} cannot be watched: {why}", path.display())]
     Watch {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: notify::Error,
+        why: notify::Error,
     },
+    /// There is no thread for it.
+    #[error("the thread that reads manifests: {0}")]
+    Thread(std::io::Error),
 }
 
+type Events = notify::Result<notify::Event>;
+
 impl Watcher {
-    /// Watches a directory and reads what is in it.
+    /// Watches a directory and reads what is in it. The last good state is kept in the file `store`, and served of what cannot
+    /// be read, also when that is the whole directory.
     ///
     /// # Errors
-    /// When it is not there or cannot be watched.
-    pub fn open(root: &Path, safety: Safety) -> Result<(Self, Outcome), WatchError> {
+    /// When the directory is not there and nothing is kept of it, or it cannot be watched.
+    pub fn open(root: &Path, safety: Safety, store: Option<&Path>) -> Result<(Self, Outcome), WatchError> {
         let path = || root.to_path_buf();
-        let root = root.canonicalize().map_err(|source| WatchError::Open { path: path(), source })?;
-        let (sender, events) = mpsc::unbounded_channel();
-        let watch = |source| WatchError::Watch { path: path(), source };
-        let mut watcher = notify::recommended_watcher(move |event| {
-            // The receiver is gone only when nobody wants to know any more.
-            let _ = sender.send(event);
-        })
-        .map_err(watch)?;
-        watcher.watch(&root, RecursiveMode::Recursive).map_err(watch)?;
-        let (touched, doubtful) = (BTreeSet::new(), BTreeMap::new());
-        let (folder, quiet) = (Folder::default(), Instant::now());
-        let mut this = Self { root, safety, folder, events, touched, quiet, doubtful, _watcher: watcher };
-        let root = this.root.clone();
-        let outcome = this.look(&BTreeSet::from([root]), false);
-        Ok((this, outcome))
+        let (sender, events) = channel();
+        // Watched first: what changes while it is read is looked at again.
+        let there = Reader::identity(root);
+        let watched = there.map(|there| Ok((there, watched(root, sender.clone())?))).transpose();
+        let watched = watched.map_err(|why| WatchError::Watch { path: path(), why })?;
+        let opened = Reader::open(root, safety, store, Now::read());
+        let (reader, outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
+        let (told, outcomes) = mpsc::unbounded_channel();
+        let (stale_told, stale) = watch::channel(reader.stale());
+        let watching = Watching { reader, sender, events, watched, told, stale: stale_told };
+        let thread = std::thread::Builder::new().name("manifests".to_owned());
+        thread.spawn(move || watching.run()).map_err(WatchError::Thread)?;
+        Ok((Self { outcomes, stale }, outcome))
     }
 
-    /// Everything that is wrong now.
-    pub fn problems(&self) -> Vec<Problem> {
-        self.folder.problems()
+    /// Waits for the next change. Ends only by being dropped, which loses nothing; `None` when the thread has failed.
+    pub async fn next(&mut self) -> Option<Outcome> {
+        self.outcomes.recv().await
     }
 
-    /// Waits for the next change. Ends only by being dropped, which loses nothing.
-    pub async fn next(&mut self) -> Outcome {
-        loop {
-            // What an earlier call has noted, it may not have looked at.
-            if self.touched.is_empty() {
-                let first = match self.doubtful.values().min().copied() {
-                    Some(at) => timeout_at(at, self.events.recv()).await.unwrap_or_default(),
-                    None => self.events.recv().await,
-                };
-                if let Some(event) = first {
-                    self.note(event);
-                }
-            }
-            while !self.touched.is_empty()
-                && let Ok(Some(event)) = timeout_at(self.quiet, self.events.recv()).await
+    /// The next change, if there is one already.
+    pub fn ready(&mut self) -> Option<Outcome> {
+        // That the thread has failed is noticed by whoever waits.
+        self.outcomes.try_recv().ok()
+    }
+
+    /// What is served as it was, because it cannot be read as it is.
+    pub fn stale(&self) -> Vec<Stale> {
+        self.stale.borrow().clone()
+    }
+}
+
+fn watched(root: &Path, sender: Sender<Events>) -> notify::Result<RecommendedWatcher> {
+    let mut watcher = notify::recommended_watcher(move |event| {
+        // The receiver is gone only when nobody wants to know any more.
+        let _ = sender.send(event);
+    })?;
+    watcher.watch(root, RecursiveMode::Recursive)?;
+    Ok(watcher)
+}
+
+/// What the thread has.
+struct Watching {
+    reader: Reader,
+    sender: Sender<Events>,
+    events: Receiver<Events>,
+    /// Which directory is watched, and by whom.
+    watched: Option<(Identity, RecommendedWatcher)>,
+    told: mpsc::UnboundedSender<Outcome>,
+    stale: watch::Sender<Vec<Stale>>,
+}
+
+impl Watching {
+    fn run(mut self) {
+        while !self.told.is_closed() {
+            let mut touched = self.touched();
+            let mut notes = Vec::new();
+            if let Some(there) = self.reader.there()
+                && self.watched.as_ref().is_none_or(|(watched, _)| *watched != there)
             {
-                self.note(event);
+                // The one before goes first: it would tell of what is elsewhere now.
+                self.watched = None;
+                match watched(self.reader.root(), self.sender.clone()) {
+                    Ok(watcher) => self.watched = Some((there, watcher)),
+                    Err(error) => notes.push(format!("{} cannot be watched: {error}", self.reader.root().display())),
+                }
+                touched.insert(self.reader.root().to_owned());
             }
-            let touched = std::mem::take(&mut self.touched);
-            let mut outcome = self.look(&touched, true);
-            let due: BTreeSet<PathBuf> =
-                self.doubtful.iter().filter(|(_, at)| **at <= Instant::now()).map(|(path, _)| path.clone()).collect();
-            let again = self.look(&due, false);
-            outcome.append(again);
-            let outcome = outcome.settled();
-            if !outcome.changes.is_empty() || !outcome.problems.is_empty() {
-                return outcome;
+            let mut outcome = self.reader.turn(&touched, Now::read(), true);
+            outcome.notes.extend(notes);
+            let stale = self.reader.stale();
+            self.stale.send_if_modified(|told| {
+                let is_different = *told != stale;
+                *told = stale;
+                is_different
+            });
+            self.tell(outcome);
+            if let Some(note) = self.reader.store() {
+                self.tell(Outcome { notes: vec![note], ..Outcome::default() });
             }
         }
     }
 
-    fn note(&mut self, event: notify::Result<notify::Event>) {
-        self.quiet = Instant::now() + QUIET;
+    fn tell(&self, outcome: Outcome) {
+        let Outcome { changes, problems, notes } = &outcome;
+        if !changes.is_empty() || !problems.is_empty() || !notes.is_empty() {
+            // Whoever was told is gone, which is noticed above.
+            let _ = self.told.send(outcome);
+        }
+    }
+
+    /// Waits for events, until it is quiet again, or until there is something to do without.
+    fn touched(&self) -> BTreeSet<PathBuf> {
+        let mut touched = BTreeSet::new();
+        let now = Instant::now();
+        let due = self.reader.due().map_or(PRESENCE, |at| at.saturating_duration_since(now)).min(PRESENCE);
+        let mut wait = due;
+        loop {
+            match self.events.recv_timeout(wait) {
+                Ok(event) => self.note(event, &mut touched),
+                // The other side is ours, too.
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return touched,
+            }
+            if now.elapsed() > due + BUSY {
+                return touched;
+            }
+            wait = QUIET;
+        }
+    }
+
+    fn note(&self, event: Events, touched: &mut BTreeSet<PathBuf>) {
         match event {
             Ok(event) if event.kind.is_access() => {}
-            Ok(event) if !event.need_rescan() => self.touched.extend(event.paths),
+            Ok(event) if !event.need_rescan() => touched.extend(event.paths),
             // Events were lost: everything is looked at.
             Ok(_) | Err(_) => {
-                self.touched.insert(self.root.clone());
+                touched.insert(self.reader.root().to_owned());
             }
         }
-    }
-
-    /// Reads what is at these paths now. `patient` gives files that do not parse another chance.
-    fn look(&mut self, paths: &BTreeSet<PathBuf>, patient: bool) -> Outcome {
-        let mut all = Outcome::default();
-        for path in paths {
-            let (files, problems) = scan(&self.root, path, self.safety);
-            let gone: Vec<PathBuf> = self.folder.under(path).into_iter().filter(|file| !files.contains(file)).collect();
-            for file in gone.into_iter().filter(|file| is_manifest(file)) {
-                self.doubtful.remove(&file);
-                all.append(self.folder.remove(&file));
-            }
-            for problem in problems {
-                let place = problem.path.to_path_buf();
-                let parsed = super::Parsed { objects: Vec::new(), problems: vec![problem] };
-                all.append(self.folder.put(&place, parsed));
-            }
-            for file in files {
-                let Some(parsed) = read(&self.root, &file, self.safety) else {
-                    all.append(self.folder.remove(&file));
-                    continue;
-                };
-                if patient && !parsed.problems.is_empty() {
-                    self.doubtful.insert(file, Instant::now() + WRITING);
-                    continue;
-                }
-                self.doubtful.remove(&file);
-                all.append(self.folder.put(&file, parsed));
-            }
-        }
-        all
     }
 }
 
@@ -167,14 +191,14 @@ mod tests {
     #[tokio::test]
     async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (mut watcher, first) = Watcher::open(dir.path(), Safety::Off).expect("it is there");
+        let (mut watcher, first) = Watcher::open(dir.path(), Safety::Off, None).expect("it is there");
         assert!(first.changes.is_empty());
         std::fs::write(dir.path().join("a.yaml"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
             .expect("written");
         let told = async {
             loop {
                 if let Ok(outcome) = timeout(QUIET / 5, watcher.next()).await {
-                    break outcome;
+                    break outcome.expect("the thread lives");
                 }
             }
         };

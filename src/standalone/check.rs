@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::translate::{Host, Protocol};
+use gatewright_core::translate::{Host, Protocol};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const BODY: usize = 1 << 20;

@@ -10,10 +10,10 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Echo;
-use crate::certificates::Authority;
-use crate::inputs::Object;
 use crate::manifest::parse;
-use crate::tenancy::Ports;
+use gatewright_control::certificates::Authority;
+use gatewright_core::inputs::Object;
+use gatewright_core::tenancy::Ports;
 
 /// The example's manifests, as they stand in `examples/demo`.
 const FILES: [(&str, &str); 5] = [
@@ -110,10 +110,10 @@ fn tls(authority: &Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ObjectName;
-    use crate::pipeline::{Pipeline, Written};
-    use crate::tenancy;
-    use crate::translate::{Change, Settings};
+    use gatewright_core::model::ObjectName;
+    use gatewright_core::pipeline::{Pipeline, Written};
+    use gatewright_core::tenancy;
+    use gatewright_core::translate::{Change, Settings};
 
     #[test]
     fn the_example_is_good_and_its_ports_are_replaced_once() {
@@ -123,7 +123,7 @@ mod tests {
             _ => None,
         });
         assert_eq!(slice.expect("it is there").ports[0].1, 9);
-        let settings = Settings::new(crate::run::CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]);
+        let settings = Settings::new(crate::cli::CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]);
         let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, ..Default::default() };
         let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
         pipeline.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);

@@ -18,12 +18,12 @@ pub enum PrivateDirError {
     #[error("neither XDG_STATE_HOME nor HOME is set: say --state-dir DIR")]
     NoHome,
     /// It cannot be made or read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {why}", path.display())]
     Io {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// Others may enter.
     #[error("{} may be entered by others (mode {mode:o}): chmod 700 it, or say --state-dir DIR", path.display())]
@@ -40,7 +40,7 @@ pub enum PrivateDirError {
         path: PathBuf,
     },
     /// Another process uses it.
-    #[error("{} is in use by another gatewright: stop it, or say --state-dir DIR", path.display())]
+    #[error("{} is in use by another gatewright: stop it, take its place with --take-over, or say --state-dir DIR", path.display())]
     InUse {
         /// Which.
         path: PathBuf,
@@ -70,10 +70,10 @@ impl PrivateDir {
     /// # Errors
     /// When it is not private, or in use.
     pub fn open(path: &Path) -> Result<Self, PrivateDirError> {
-        let io = |source| PrivateDirError::Io { path: path.to_path_buf(), source };
+        let io = |why| PrivateDirError::Io { path: path.to_path_buf(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
         let path = path.canonicalize().map_err(io)?;
-        let io = |source| PrivateDirError::Io { path: path.clone(), source };
+        let io = |why| PrivateDirError::Io { path: path.clone(), why };
         if path.as_os_str().len() > 80 {
             return Err(PrivateDirError::TooLong { path });
         }
@@ -90,7 +90,7 @@ impl PrivateDir {
         match file.try_lock() {
             Ok(()) => Ok(Self { path, _lock: file }),
             Err(TryLockError::WouldBlock) => Err(PrivateDirError::InUse { path }),
-            Err(TryLockError::Error(source)) => Err(PrivateDirError::Io { path, source }),
+            Err(TryLockError::Error(why)) => Err(PrivateDirError::Io { path, why }),
         }
     }
 

@@ -1,112 +1,301 @@
-//! Starts an Envoy, keeps it running, and takes it along when we go.
+//! Keeps an Envoy running: starts it, takes over the one of an earlier run, replaces it, and ends it in the end.
+//!
+//! Which Envoys run is never remembered, but looked up each time: whoever was killed in the middle of something leaves
+//! processes, and no file that could be wrong about them.
 
+mod asking;
+mod launch;
+mod log;
+mod plan;
+mod process;
+mod program;
+mod tidy;
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::task::{block_in_place, spawn_blocking};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
+
+use launch::{DETACH, Launch, SHELL, digest};
+use plan::{Info, Plan, Wanted, plan};
+use process::{Process, Signal};
+pub use program::{NoEnvoy, find};
+
+use super::private_dir::write_private;
 
 /// An Envoy that lived this long did not fail at its start: the next restart is quick again.
 const STEADY: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often Envoy's admin socket is asked.
+const EVERY: Duration = Duration::from_millis(100);
+/// How often a process that is no child of ours is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long an Envoy of an earlier run may take to answer before it counts as hanging.
+const ANSWER: Duration = Duration::from_secs(10);
+/// After so long it is said that an Envoy still has no configuration.
+const CONFIGURED: Duration = Duration::from_secs(60);
+/// How long requests may take to end before Envoy is ended.
+const REQUESTS: Duration = Duration::from_secs(5);
 /// How long Envoy may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
-/// The log starts over at this size.
-const LOG_BYTES: usize = 64 << 20;
+/// How much longer than its connections have, the Envoy of a hot restart that was replaced may take to end.
+const LATE: Duration = Duration::from_secs(10);
 
 /// An Envoy to run.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     /// The program.
     pub program: PathBuf,
+    /// The private directory.
+    pub dir: PathBuf,
     /// Its bootstrap.
-    pub bootstrap: PathBuf,
-    /// Where its log goes.
-    pub log: PathBuf,
+    pub bootstrap: String,
+    /// Its admin socket, as the bootstrap has it.
+    pub admin: PathBuf,
+    /// What becomes of it when this program is killed.
+    pub lifetime: Lifetime,
+    /// How many seconds connections of an Envoy that is replaced have to end.
+    pub patience: u32,
 }
 
-/// There is no Envoy.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "no Envoy found: give one with --envoy PATH, put `envoy` on PATH, install one with `make demo`, or use --no-envoy \
-     (looked at {looked})"
-)]
-pub struct NoEnvoy {
-    looked: String,
+/// What becomes of Envoy when this program is killed or fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// It serves on, and the next start takes it over.
+    Independent,
+    /// It ends too.
+    WithProgram,
 }
 
-/// The Envoy to run: the flag's, the one on PATH, else the one that `make demo` installed.
-///
-/// # Errors
-/// When there is none.
-pub fn find(flag: Option<&Path>) -> Result<PathBuf, NoEnvoy> {
-    let candidates: Vec<PathBuf> = match flag {
-        Some(path) => vec![path.to_path_buf()],
-        None => {
-            let on_path = std::env::var_os("PATH").unwrap_or_default();
-            let on_path: Vec<PathBuf> = std::env::split_paths(&on_path).map(|dir| dir.join("envoy")).collect();
-            let exe = std::env::current_exe().unwrap_or_default();
-            let installed = exe.ancestors().skip(1).map(|dir| dir.join(".tools/envoy"));
-            on_path.into_iter().chain([PathBuf::from(".tools/envoy")]).chain(installed).collect()
+/// What a supervisor is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Keep Envoy running.
+    Run,
+    /// End it when requests have ended, but soon.
+    End,
+    /// End it at once.
+    EndNow,
+    /// Let it run on without this program.
+    Leave,
+}
+
+/// An Envoy that runs: a child of ours, or one of an earlier run.
+struct Running {
+    process: Process,
+    child: Option<Child>,
+}
+
+impl Running {
+    /// Waits for its end, and says how it was, if that is known.
+    async fn ended(&mut self) -> String {
+        let Some(child) = &mut self.child else {
+            gone(&self.process).await;
+            return String::new();
+        };
+        match child.wait().await {
+            Ok(status) => format!(" ({status})"),
+            Err(error) => format!(" ({error})"),
         }
-    };
-    let looked = candidates.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    candidates
-        .into_iter()
-        .find(|path| path.is_file())
-        .and_then(|path| path.canonicalize().ok())
-        .ok_or(NoEnvoy { looked })
+    }
 }
 
 impl Supervisor {
-    /// Keeps Envoy running until `stop` says so, then ends it.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    /// Keeps Envoy running until it is told otherwise, and does that.
+    pub async fn run(self, mut orders: watch::Receiver<Order>) {
+        let log = self.log();
+        let order = tokio::select! {
+            never = self.keep_running() => match never {},
+            never = log::follow(&log) => match never {},
+            order = orders.wait_for(|order| *order != Order::Run) => order.ok().map(|order| *order),
+        };
+        match (order, self.lifetime) {
+            // Whoever gives orders has failed.
+            (Some(Order::Leave), _) | (None, Lifetime::Independent) => {
+                for process in self.running().await {
+                    info!("envoy: process {} serves on", process.pid);
+                }
+            }
+            _ => self.end(orders).await,
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.join("envoy.log")
+    }
+
+    /// The Envoys of this directory that run, the oldest first.
+    async fn running(&self) -> Vec<Process> {
+        let dir = self.dir.clone();
+        let found = spawn_blocking(move || {
+            // The user that this runs as: the directory is checked to be its own.
+            let uid = fs::metadata(&dir)?.uid();
+            process::find(&dir, uid)
+        });
+        let found = found.await.map_err(std::io::Error::from).flatten();
+        found.unwrap_or_else(|error| {
+            warn!("envoy: processes cannot be listed: {error}");
+            Vec::new()
+        })
+    }
+
+    /// Removes what no running Envoy needs.
+    async fn tidy(&self) {
+        let running = self.running().await;
+        block_in_place(|| tidy::tidy(&self.dir, &running));
+    }
+
+    async fn keep_running(&self) -> Infallible {
         let mut pause = FIRST_PAUSE;
         loop {
-            let started = Instant::now();
-            match self.start() {
+            let began = Instant::now();
+            let found = self.running().await;
+            let plan = self.plan(&found).await;
+            match self.carry_out(plan).await {
                 Err(error) => warn!("envoy: {} cannot be started: {error}", self.program.display()),
-                Ok(mut child) => {
-                    info!("envoy: started, process {}", child.id().unwrap_or_default());
-                    let stderr = child.stderr.take();
-                    let log = async {
-                        if let Some(stderr) = stderr {
-                            self.keep_log(stderr).await;
-                        }
+                Ok(mut running) => {
+                    let others: Vec<Process> = found.into_iter().filter(|other| *other != running.process).collect();
+                    let process = running.process.clone();
+                    let settled = async {
+                        self.settle(&process, others).await;
                         std::future::pending::<()>().await;
                     };
                     tokio::select! {
-                        ended = child.wait() => match ended {
-                            Ok(status) => warn!("envoy: ended ({status}); see {}", self.log.display()),
-                            Err(error) => warn!("envoy: {error}"),
-                        },
-                        () = log => {}
-                        () = told(&mut stop) => {
-                            end(child).await;
-                            return;
+                        how = running.ended() => {
+                            warn!("envoy: process {} ended{how}; see {}", process.pid, self.log().display());
                         }
+                        () = settled => {}
                     }
                 }
             }
-            if started.elapsed() > STEADY {
+            self.tidy().await;
+            if began.elapsed() > STEADY {
                 pause = FIRST_PAUSE;
             }
-            tokio::select! {
-                () = sleep(pause) => info!("envoy: starting again"),
-                () = told(&mut stop) => return,
-            }
+            sleep(pause).await;
+            info!("envoy: starting again");
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    fn start(&self) -> std::io::Result<Child> {
-        // setpriv lets the kernel end Envoy when we are killed; it becomes Envoy and keeps the process id.
+    /// What is to be done about those that run.
+    async fn plan(&self, found: &[Process]) -> Plan {
+        if found.is_empty() {
+            return Plan::Start;
+        }
+        let answer = timeout(ANSWER, self.answer(found)).await.ok().flatten();
+        let (version, hot_restart_version) =
+            tokio::join!(program::version(&self.program), program::hot_restart_version(&self.program));
+        let digest = digest(&self.bootstrap, self.lifetime);
+        plan(found, answer.as_ref(), &Wanted { digest, version, hot_restart_version })
+    }
+
+    /// What the one of them says that has the admin socket. `None` when they have ended.
+    async fn answer(&self, found: &[Process]) -> Option<Info> {
+        while found.iter().any(Process::is_alive) {
+            for process in found.iter().rev() {
+                let answer = asking::info(&self.admin_of(process)).await;
+                if let Some(info) = answer.filter(|info| found.iter().any(|process| info.is_of(process))) {
+                    return Some(info);
+                }
+            }
+            sleep(EVERY).await;
+        }
+        None
+    }
+
+    /// Where the admin socket of a process is, which may have been started with another one.
+    fn admin_of(&self, process: &Process) -> PathBuf {
+        let path = || {
+            let text = fs::read_to_string(process.launch.bootstrap(&self.dir)).ok()?;
+            let bootstrap: serde_json::Value = serde_json::from_str(&text).ok()?;
+            Some(bootstrap.pointer("/admin/address/pipe/path")?.as_str()?.into())
+        };
+        path().unwrap_or_else(|| self.admin.clone())
+    }
+
+    /// Where the admin socket is kept of an Envoy that another is started beside.
+    fn old_admin(&self) -> PathBuf {
+        self.dir.join("envoy-admin-old.sock")
+    }
+
+    async fn carry_out(&self, plan: Plan) -> std::io::Result<Running> {
+        match plan {
+            Plan::Start => self.start(tidy::free_base_id(), 0).await,
+            Plan::Adopt(process) => {
+                info!("envoy: took over process {}, which served on while this program was away", process.pid);
+                Ok(Running { process, child: None })
+            }
+            Plan::Restart(process, why) => {
+                info!("envoy: {why}: replacing it by a hot restart");
+                // In the middle of its own start it would refuse, and be in nobody's hands afterwards.
+                let configured = self.configured(&process, self.admin_of(&process));
+                if timeout(CONFIGURED, configured).await.is_err() {
+                    warn!("envoy: process {} has no configuration: it may refuse a hot restart", process.pid);
+                }
+                self.start(process.launch.base_id, process.launch.epoch + 1).await
+            }
+            Plan::Replace(why) => {
+                warn!("envoy: {why}: starting another beside it, to end it when that one serves");
+                // Whoever has a socket open at its new name still reaches it.
+                let _ = fs::rename(&self.admin, self.old_admin());
+                self.start(tidy::free_base_id(), 0).await
+            }
+        }
+    }
+
+    async fn start(&self, base_id: u32, epoch: u32) -> std::io::Result<Running> {
+        let launch = Launch { base_id, epoch, digest: digest(&self.bootstrap, self.lifetime) };
+        block_in_place(|| write_private(&launch.bootstrap(&self.dir), self.bootstrap.as_bytes()))?;
+        let log = log::open(&self.log()).map_or_else(
+            |error| {
+                warn!("{}: {error}", self.log().display());
+                Stdio::null()
+            },
+            Stdio::from,
+        );
+        let arguments = launch.arguments(&self.dir, self.patience);
+        let (pid, child) = match self.lifetime {
+            Lifetime::Independent => (self.detached(arguments, log).await?, None),
+            Lifetime::WithProgram => {
+                let child =
+                    self.bound().args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
+                (child.id().unwrap_or_default(), Some(child))
+            }
+        };
+        info!("envoy: started, process {pid}");
+        Ok(Running { process: Process::of_child(pid, launch), child })
+    }
+
+    /// Starts one that outlives this program.
+    async fn detached(&self, arguments: Vec<OsString>, log: Stdio) -> std::io::Result<u32> {
+        let mut shell = Command::new(SHELL);
+        shell.args(["-c", DETACH, "sh"]).arg(&self.program).args(arguments);
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
+        let mut shell = shell.spawn()?;
+        let (mut stdin, stdout) = (shell.stdin.take().expect("piped"), shell.stdout.take().expect("piped"));
+        let line = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
+        let status = shell.wait().await?;
+        let pid = line.trim().parse().ok().filter(|_| status.success());
+        let pid = pid.ok_or_else(|| std::io::Error::other(format!("{SHELL} ended ({status}) and said {line:?}")))?;
+        stdin.write_all(b"go\n").await?;
+        Ok(pid)
+    }
+
+    /// The program, which is ended when this one is.
+    fn bound(&self) -> Command {
+        // setpriv asks the kernel for it before Envoy does; it becomes Envoy and keeps the process id.
         let setpriv = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
         let mut command = match setpriv {
             Some(setpriv) => {
@@ -116,67 +305,112 @@ impl Supervisor {
             }
             None => Command::new(&self.program),
         };
+        command.process_group(0);
         command
-            .args(["--use-dynamic-base-id", "--log-level", "info", "--drain-time-s", "5", "--config-path"])
-            .arg(&self.bootstrap)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .process_group(0)
-            .spawn()
     }
 
-    /// Copies Envoy's log to its file, and lets warnings through.
-    async fn keep_log(&self, stderr: tokio::process::ChildStderr) {
-        let mut file = File::options().create(true).append(true).open(&self.log).await.ok();
-        let mut written = 0;
-        let mut lines = BufReader::new(stderr).split(b'\n');
-        while let Ok(Some(mut line)) = lines.next_segment().await {
-            let text = String::from_utf8_lossy(&line).into_owned();
-            // That Envoy calls the domain matcher work in progress is known, and said at every update of the gate.
-            let known = text.contains("marked as work-in-progress");
-            if !known && ["[warning]", "[error]", "[critical]"].iter().any(|level| text.contains(level)) {
-                warn!(target: "envoy", "{}", text.chars().take(1000).collect::<String>());
+    /// Waits until a process has its configuration, and sees to the end of those that it came in place of.
+    async fn settle(&self, process: &Process, others: Vec<Process>) {
+        if others.is_empty() {
+            return;
+        }
+        if timeout(CONFIGURED, self.configured(process, self.admin.clone())).await.is_err() {
+            warn!("envoy: process {} still has no configuration; what it is to replace serves on", process.pid);
+            self.configured(process, self.admin.clone()).await;
+        }
+        let (same, foreign): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|other| other.launch.base_id == process.launch.base_id);
+        for other in &same {
+            let (new, old, patience) = (process.pid, other.pid, self.patience);
+            info!("envoy: process {new} serves in place of process {old}, whose connections have {patience} s to end");
+        }
+        for other in foreign {
+            self.retire(&other).await;
+        }
+        // Its successor ends it.
+        let late = Duration::from_secs(self.patience.into()) + LATE;
+        for other in same {
+            if timeout(late, gone(&other)).await.is_err() {
+                warn!("envoy: process {} was replaced and does not end: it is killed", other.pid);
+                end(&other).await;
             }
-            line.push(b'\n');
-            written += line.len();
-            if let Some(open) = &mut file {
-                if written > LOG_BYTES && open.set_len(0).await.is_ok() {
-                    written = 0;
-                }
-                if open.write_all(&line).await.is_err() || open.flush().await.is_err() {
-                    // A full disk must not stop Envoy, which would block on a full pipe.
-                    file = None;
-                }
+        }
+        self.tidy().await;
+    }
+
+    /// Waits until a process has its configuration.
+    async fn configured(&self, process: &Process, admin: PathBuf) {
+        while !asking::info(&admin).await.is_some_and(|info| info.is_of(process) && info.is_live()) {
+            sleep(EVERY).await;
+        }
+    }
+
+    /// Ends one that cannot be replaced by a hot restart, when its requests have ended.
+    async fn retire(&self, process: &Process) {
+        let admin = self.old_admin();
+        let is_it = asking::info(&admin).await.is_some_and(|info| info.is_of(process));
+        if is_it && asking::end_connections(&admin).await {
+            asking::stop_listening(&admin).await;
+            idle(&admin, Duration::from_secs(self.patience.into())).await;
+        }
+        end(process).await;
+        let _ = fs::remove_file(&admin);
+        info!("envoy: process {} was replaced and has ended", process.pid);
+    }
+
+    /// Ends all that run.
+    async fn end(&self, mut orders: watch::Receiver<Order>) {
+        let running = self.running().await;
+        if running.is_empty() {
+            return;
+        }
+        let drained = async {
+            if asking::end_connections(&self.admin).await {
+                idle(&self.admin, REQUESTS).await;
             }
+        };
+        tokio::select! {
+            () = drained => {}
+            // Whoever could say so may be gone, which is a reason as good.
+            _ = orders.wait_for(|order| *order == Order::EndNow) => {}
+        }
+        for process in &running {
+            process.signal(Signal::Term).await;
+        }
+        for process in &running {
+            end(process).await;
+        }
+        self.tidy().await;
+    }
+}
+
+/// Waits until no request is under way, for some time.
+async fn idle(admin: &Path, patience: Duration) {
+    let requests = async {
+        while asking::under_way(admin).await.is_some_and(|count| count > 0) {
+            sleep(EVERY).await;
+        }
+    };
+    if timeout(patience, requests).await.is_err() {
+        warn!("envoy: requests that are still under way after {} s are cut off", patience.as_secs());
+    }
+}
+
+/// Ends a process.
+async fn end(process: &Process) {
+    process.signal(Signal::Term).await;
+    if timeout(GRACE, gone(process)).await.is_err() {
+        warn!("envoy: process {} does not end: it is killed", process.pid);
+        process.signal(Signal::Kill).await;
+        if timeout(GRACE, gone(process)).await.is_err() {
+            warn!("envoy: process {} is killed and still there", process.pid);
         }
     }
 }
 
-/// Waits until `stop` says so.
-async fn told(stop: &mut watch::Receiver<bool>) {
-    // An error means that whoever could stop us is gone, which is a reason as good.
-    let _ = stop.wait_for(|stop| *stop).await;
-}
-
-async fn end(mut child: Child) {
-    let Some(id) = child.id() else { return };
-    // Envoy ends cleanly at SIGTERM; the standard library can only kill.
-    let asked = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
-    if !asked.is_ok_and(|status| status.success()) || tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        // It may have ended by itself meanwhile.
-        let _ = child.kill().await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_an_envoy_a_sentence_says_what_to_do() {
-        let error = find(Some(Path::new("/nowhere/envoy"))).expect_err("there is none").to_string();
-        assert!(error.contains("--envoy PATH") && error.contains("/nowhere/envoy"), "{error}");
+/// Waits until a process has ended.
+async fn gone(process: &Process) {
+    while process.is_alive() {
+        sleep(LOOK).await;
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, RwLock};
 
 use tokio::sync::{broadcast, watch};
 
+use crate::ack_tracker::{AckTracker, Event, Progress};
 use crate::counters::{Counters, Counts};
 use crate::debug::ViewState;
-use crate::ledger::{Event, Ledger, Progress};
-use crate::view::{Generation, Shelf, View};
+use crate::view::{Generation, TypeStore, View};
 use crate::{Kind, Resource};
 
 /// A group of changes that take effect together.
@@ -27,7 +27,7 @@ pub struct Cache(Arc<Inner>);
 
 struct Inner {
     generation: AtomicU64,
-    shelves: RwLock<BTreeMap<View, Arc<Shelf>>>,
+    shelves: RwLock<BTreeMap<View, Arc<TypeStore>>>,
     events: broadcast::Sender<Event>,
     counters: Counters,
 }
@@ -56,7 +56,7 @@ impl Cache {
     /// nothing changes, the view's latest generation is returned: what acknowledges that has the update.
     pub fn publish(&self, view: &View, update: Update) -> Generation {
         let shelf = self.shelf(view);
-        let passed = shelf.ledger.passed();
+        let passed = shelf.tracker.passed();
         let (generation, applied, changed) = {
             let mut tables = shelf.write();
             let next = self.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
@@ -91,6 +91,14 @@ impl Cache {
         self.existing(view)?.read().table(kind).current(name).map(|r| Resource::clone(r))
     }
 
+    /// All that `view` holds, of one generation.
+    pub fn resources(&self, view: &View) -> (Generation, Vec<Resource>) {
+        let shelf = self.shelf(view);
+        let tables = shelf.read();
+        let all = Kind::ALL.iter().flat_map(|kind| tables.table(*kind).resources());
+        (tables.generation, all.map(|resource| Resource::clone(resource)).collect())
+    }
+
     /// How many resources of `kind` the view holds.
     pub fn len(&self, view: &View, kind: Kind) -> usize {
         self.existing(view).map_or(0, |shelf| shelf.read().table(kind).len())
@@ -105,12 +113,12 @@ impl Cache {
     pub fn progress(&self, view: &View) -> Progress {
         let shelf = self.shelf(view);
         let published = shelf.read().generation;
-        shelf.ledger.report(published)
+        shelf.tracker.report(published)
     }
 
     /// Changes whenever [`Cache::progress`] of `view` does. Changes coalesce, none is lost.
     pub fn watch(&self, view: &View) -> watch::Receiver<u64> {
-        self.shelf(view).ledger.watch()
+        self.shelf(view).tracker.watch()
     }
 
     /// How many on-demand secrets clients of `view` asked for that it does not have. Names of such secrets come from
@@ -133,13 +141,13 @@ impl Cache {
     /// All views and streams, for an operator to look at.
     pub fn debug(&self) -> Vec<ViewState> {
         let shelves: Vec<_> = self.0.shelves.read().expect("no holder of this lock panics").values().cloned().collect();
-        let state = |shelf: Arc<Shelf>| {
+        let state = |shelf: Arc<TypeStore>| {
             let (generation, resources) = {
                 let tables = shelf.read();
                 let counts = Kind::ALL.into_iter().map(|kind| (kind.label(), tables.table(kind).len()));
                 (tables.generation, counts.filter(|(_, n)| *n > 0).collect())
             };
-            ViewState { view: shelf.view.name().to_owned(), generation, resources, streams: shelf.ledger.streams() }
+            ViewState { view: shelf.view.name().to_owned(), generation, resources, streams: shelf.tracker.streams() }
         };
         shelves.into_iter().map(state).collect()
     }
@@ -148,16 +156,16 @@ impl Cache {
         &self.0.counters
     }
 
-    fn existing(&self, view: &View) -> Option<Arc<Shelf>> {
+    fn existing(&self, view: &View) -> Option<Arc<TypeStore>> {
         self.0.shelves.read().expect("no holder of this lock panics").get(view).cloned()
     }
 
-    pub(crate) fn shelf(&self, view: &View) -> Arc<Shelf> {
+    pub(crate) fn shelf(&self, view: &View) -> Arc<TypeStore> {
         if let Some(shelf) = self.existing(view) {
             return shelf;
         }
         let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
-        let new = || Arc::new(Shelf::new(view.clone(), Ledger::new(view.clone(), self.0.events.clone())));
+        let new = || Arc::new(TypeStore::new(view.clone(), AckTracker::new(view.clone(), self.0.events.clone())));
         shelves.entry(view.clone()).or_insert_with(new).clone()
     }
 }

@@ -33,6 +33,34 @@ pub(crate) struct Counters {
     /// By gRPC code.
     refused: [AtomicU64; CODES.len()],
     ended: [AtomicU64; CODES.len()],
+    closed: [AtomicU64; Closed::ALL.len()],
+}
+
+/// Why the server closed a connection that had no stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Its TLS handshake failed: it showed no certificate, or a wrong one.
+    Handshake,
+    /// It opened no stream in time.
+    Idle,
+    /// A newer connection needed its place.
+    Evicted,
+    /// It sent a request that was denied.
+    Denied,
+}
+
+impl Closed {
+    /// All reasons.
+    pub const ALL: [Closed; 4] = [Closed::Handshake, Closed::Idle, Closed::Evicted, Closed::Denied];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Closed::Handshake => "handshake",
+            Closed::Idle => "idle",
+            Closed::Evicted => "evicted",
+            Closed::Denied => "denied",
+        }
+    }
 }
 
 /// The codes an RPC ends with, in the order of their numbers
@@ -96,6 +124,8 @@ pub struct Counts {
     /// Streams that ended, by the number of their gRPC code: 0 when the client closed it in order, and else the
     /// server's reason. A connection that breaks is in neither.
     pub ended: [u64; 17],
+    /// Connections without a stream that the server closed, in the order of [`Closed::ALL`].
+    pub closed: [u64; 4],
 }
 
 impl Counts {
@@ -139,6 +169,11 @@ impl Counters {
         self.refused[code as usize].fetch_add(1, Relaxed);
     }
 
+    /// A connection without a stream was closed.
+    pub(crate) fn closed(&self, why: Closed) {
+        self.closed[why as usize].fetch_add(1, Relaxed);
+    }
+
     /// A stream ended.
     pub(crate) fn ended(&self, code: tonic::Code) {
         self.ended[code as usize].fetch_add(1, Relaxed);
@@ -150,6 +185,7 @@ impl Counters {
             unchanged: self.unchanged.load(Relaxed),
             refused: std::array::from_fn(|i| self.refused[i].load(Relaxed)),
             ended: std::array::from_fn(|i| self.ended[i].load(Relaxed)),
+            closed: std::array::from_fn(|i| self.closed[i].load(Relaxed)),
             ..Default::default()
         };
         for (to, from) in counts.kinds.iter_mut().zip(&self.kinds) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::ledger::Rejection;
+use crate::ack_tracker::Rejection;
 use crate::{Generation, Kind};
 
 /// One view.

@@ -1,4 +1,4 @@
-//! Dividing a refused route configuration, until the routes that are to blame stand alone.
+//! Dividing a refused route configuration or listener, until the routes or filter chains that are to blame stand alone.
 //!
 //! A RouteConfiguration, or a ScopedRouteConfiguration with its routes inline, is shared by many authors, and a client
 //! refuses it as a whole. [`Search`] finds out which of its routes the client refuses, by sending it again without some
@@ -8,6 +8,9 @@
 //!
 //! What is refused is replaced alone. A virtual host of one author goes on as the client had it; where it had none, or
 //! where several authors share it, the refused route answers 500, or is left out where its match is what is refused.
+//!
+//! A Listener is divided in the same way: a filter chain is to it what a virtual host without routes is to a table. A
+//! refused chain goes on as the client had it, or is left out, which closes the connections that the matcher leads there.
 //!
 //! Bytes and verdicts in, bytes out: no clock, no task, no lock.
 
@@ -25,7 +28,7 @@ pub(crate) use content::{Content, Digest, answered, author, digest};
 pub(crate) use search::{Search, Step};
 
 use crate::Resource;
-use crate::ledger::Part;
+use crate::ack_tracker::Part;
 
 /// A resource without the parts that are refused, and why each of them is.
 #[derive(Debug)]
@@ -36,7 +39,7 @@ pub struct Divided {
     pub refused: Vec<(Part, Arc<str>)>,
 }
 
-/// Divides a resource of routes that `check` refuses, before any client sees it, as it would be divided with a client
+/// Divides a resource of routes, or a listener, that `check` refuses, before any client sees it, as it would be divided with a client
 /// that refuses the same. `had` is the version before. `None` where it cannot be divided.
 pub fn divide(
     whole: &Resource,
@@ -63,8 +66,10 @@ pub fn divide(
 pub(crate) fn parts(held: &[HeldPart]) -> Vec<(Part, Arc<str>)> {
     let mut parts: BTreeMap<Part, Arc<str>> = BTreeMap::new();
     for part in held {
-        for route in &part.routes {
-            let of = Part { virtual_host: part.virtual_host.as_str().into(), route: route.as_str().into() };
+        // A filter chain has no routes.
+        let none = part.routes.is_empty().then_some("");
+        for route in part.routes.iter().map(String::as_str).chain(none) {
+            let of = Part { virtual_host: part.virtual_host.as_str().into(), route: route.into() };
             parts.entry(of).or_insert_with(|| part.text.clone());
         }
     }

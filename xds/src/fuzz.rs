@@ -145,12 +145,12 @@ impl<D: Dialect> World<D> {
                 Effect::Recovered { kind, name } => {
                     assert!(self.rejected.remove(&(kind, name)).is_some(), "what recovers was refused");
                 }
-                Effect::Divided { kind, name, version, parts } => match parts.is_empty() {
-                    true => drop(self.rejected.remove(&(kind, name))),
-                    false => drop(self.rejected.insert((kind, name), version)),
-                },
-                Effect::Answered { .. } | Effect::Acknowledged(_) | Effect::Evicted { .. } | Effect::Unknown { .. } => {
-                }
+                // A name can be divided in one version and refused as a whole in the next.
+                Effect::Divided { .. }
+                | Effect::Answered { .. }
+                | Effect::Acknowledged(_)
+                | Effect::Evicted { .. }
+                | Effect::Unknown { .. } => {}
             }
         }
     }

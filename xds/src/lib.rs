@@ -1,7 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod ack_tracker;
+mod admission;
 mod bucket;
 mod cache;
+mod canonical_encoding;
 mod counters;
 mod debug;
 mod dialect;
@@ -10,25 +13,25 @@ mod division;
 pub mod fuzz;
 mod identity;
 mod kind;
-mod ledger;
 mod limits;
 mod metrics;
 #[cfg(test)]
 mod model;
 mod resource;
+mod sample;
 mod server;
 mod service;
 mod session;
-mod stable;
-mod standing;
 mod stream;
+mod stream_progress;
 mod subscription;
 mod tls;
 mod view;
 mod wire;
 
+pub use ack_tracker::{Event, NodeProgress, Part, Progress, Rejection};
 pub use cache::{Cache, Update};
-pub use counters::{Counts, KindCounts};
+pub use counters::{Closed, Counts, KindCounts};
 pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
 pub use division::{Divided, divide};
 pub use identity::{
@@ -36,7 +39,6 @@ pub use identity::{
     UnixPeers, Views,
 };
 pub use kind::Kind;
-pub use ledger::{Event, NodeProgress, Part, Progress, Rejection};
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use resource::{Resource, ResourceError};

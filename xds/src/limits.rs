@@ -25,8 +25,14 @@ pub struct Limits {
     pub regular_secret_prefix: String,
     /// Streams of one identity.
     pub streams_per_identity: usize,
+    /// Streams of one identity from one address (of IPv6, from one /64): of a pod, where each pod has an address.
+    pub streams_per_address: usize,
     /// Connections in all.
     pub connections: usize,
+    /// Connections over TCP that have no stream.
+    pub idle_connections: usize,
+    /// Those of one address (of IPv6, of one /64). The oldest one makes way for the next.
+    pub idle_connections_per_address: usize,
     /// Concurrent streams of one connection.
     pub streams_per_connection: u32,
     /// HTTP/2 window of a stream: bytes that a client may send ahead of the server reading them.
@@ -49,7 +55,8 @@ pub struct Limits {
     pub answer_within: Duration,
     /// How often an idle connection is asked for a sign of life, and how long it may take.
     pub keepalive: Duration,
-    /// How long a connection may take for its TLS handshake and its first request.
+    /// How long a connection over TCP may take for its TLS handshake and its first stream, and how long it may stay after its
+    /// last one.
     pub handshake: Duration,
     /// How long shutdown waits for connections to close.
     pub drain: Duration,
@@ -67,7 +74,10 @@ impl Default for Limits {
             unknown_secrets: 1_024,
             regular_secret_prefix: "sds/".into(),
             streams_per_identity: 1024,
+            streams_per_address: 16,
             connections: 16_384,
+            idle_connections: 512,
+            idle_connections_per_address: 64,
             streams_per_connection: 256,
             stream_window_bytes: 1 << 20,
             connection_window_bytes: 16 << 20,

@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::counters::{ACK_SECONDS, CODES};
+use crate::counters::{ACK_SECONDS, CODES, Closed};
 use crate::{Cache, Kind, KindCounts};
 
 /// Shows a cache's counts in a registry: `registry.register_collector(Box::new(Metrics::new(cache)))`.
@@ -77,6 +77,11 @@ impl Collector for Metrics {
             for (code, value) in CODES.into_iter().zip(by_code) {
                 ConstCounter::new(value).encode(family.encode_family(&[("code", code)])?)?;
             }
+        }
+        let (name, help) = ("xds_closed_connections", "Connections without a stream that were closed");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (reason, value) in Closed::ALL.into_iter().zip(counts.closed) {
+            ConstCounter::new(value).encode(family.encode_family(&[("reason", reason.label())])?)?;
         }
         let now = Now::read(&self.0);
         for (name, help, value) in [
@@ -182,6 +187,7 @@ mod tests {
             "xds_subscriptions{type=\"vhds\"} 0",
             "xds_refused_rpc_total{code=\"UNAUTHENTICATED\"} 1",
             "xds_ended_streams_total{code=\"DEADLINE_EXCEEDED\"} 0",
+            "xds_closed_connections_total{reason=\"evicted\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }

@@ -14,10 +14,10 @@ use envoy_types::pb::google::protobuf::Any;
 use proptest::prelude::*;
 use prost::Message;
 
+use crate::ack_tracker::AckTracker;
 use crate::dialect::{Delta, Dialect, Sotw};
-use crate::ledger::Ledger;
 use crate::session::{Effect, Session};
-use crate::view::Shelf;
+use crate::view::TypeStore;
 use crate::wire::{DeltaRequest, ErrorDetail, SotwRequest};
 use crate::{Kind, Limits, Resource, View};
 
@@ -78,7 +78,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 /// The server's side of one stream, and the view behind it.
 struct World<D: Dialect> {
-    shelf: Shelf,
+    shelf: TypeStore,
     session: Session,
     dialect: D,
     generation: u64,
@@ -90,7 +90,7 @@ impl<D: Dialect> World<D> {
     fn new() -> Self {
         let view = View::new("model");
         let (events, _) = tokio::sync::broadcast::channel(16);
-        let shelf = Shelf::new(view.clone(), Ledger::new(view, events));
+        let shelf = TypeStore::new(view.clone(), AckTracker::new(view, events));
         // Small pages, so that paging is part of the model.
         let limits = Arc::new(Limits { response_resources: 3, ..Default::default() });
         World {

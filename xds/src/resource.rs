@@ -71,6 +71,9 @@ pub enum ResourceError {
         /// Why not.
         why: prost::DecodeError,
     },
+    /// The bytes are no resource of [`Resource::to_bytes`].
+    #[error("not a resource: {0}")]
+    Envelope(prost::DecodeError),
 }
 
 impl Resource {
@@ -94,7 +97,7 @@ impl Resource {
         let Some(kind) = kind else {
             return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
         };
-        let encoded = Encoded::new(kind, &name, &[], &crate::stable::encode(message));
+        let encoded = Encoded::new(kind, &name, &[], &crate::canonical_encoding::encode(message));
         let assignment = (message as &dyn std::any::Any).downcast_ref().and_then(|cluster| assignment(&name, cluster));
         Ok(Resource { kind, name, aliases: None, assignment, content: Content::Kept(encoded) })
     }
@@ -114,7 +117,7 @@ impl Resource {
         let recipe = Recipe {
             version: kept.version().as_bytes().try_into().expect("versions are all as long"),
             len: kept.encoded_len(),
-            encode: Box::new(move || Encoded::new(kind, &name, &[], &crate::stable::encode(&make()))),
+            encode: Box::new(move || Encoded::new(kind, &name, &[], &crate::canonical_encoding::encode(&make()))),
         };
         Resource { content: Content::Made(Arc::new(recipe)), ..kept }
     }
@@ -146,6 +149,19 @@ impl Resource {
             Some(Kind::Extension) => read::<config::core::v3::TypedExtensionConfig>(name, any),
             None => Err(ResourceError::UnknownType { type_url: any.type_url.clone(), name: name.to_string() }),
         }
+    }
+
+    /// The resource of an earlier [`Resource::to_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Resource, ResourceError> {
+        let kept = service::discovery::v3::Resource::decode(bytes).map_err(ResourceError::Envelope)?;
+        let any = kept.resource.unwrap_or_default();
+        let resource = Resource::from_any(kept.name.as_str(), &any)?;
+        Ok(if kept.aliases.is_empty() { resource } else { resource.with_aliases(kept.aliases) })
+    }
+
+    /// The resource as bytes, to be kept: the `Resource` message of the delta protocol.
+    pub fn to_bytes(&self) -> Bytes {
+        self.delta_bytes()
     }
 
     /// The same resource, also known by `aliases`: VHDS answers a request for `route/host` with the

@@ -2,22 +2,30 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
+use crate::admission::{Connection, Idle, Place, source};
 use crate::cache::Cache;
+use crate::counters::Closed;
 use crate::identity::{Authenticate, Peer};
+use crate::sample::Sample;
 use crate::service::{self, Seats, Shared};
+use crate::tls::Trusted;
 use crate::{Limits, ServerTls};
 
 /// Serves a [`Cache`] to authenticated clients.
@@ -71,7 +79,7 @@ impl Server {
                 accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => {
                     let peer = accepted.and_then(|(io, _)| io.peer_cred().map(|c| (io, Peer::Unix { uid: c.uid(), gid: c.gid() })));
                     match peer {
-                        Ok((io, peer)) => connections.spawn(serve_connection(shared.clone(), io, peer)),
+                        Ok((io, peer)) => connections.spawn(serve_connection(shared.clone(), io, Connection::new(peer, None), None)),
                         Err(error) => connections.failed(error).await,
                     }
                 }
@@ -84,32 +92,19 @@ impl Server {
     /// Serves TLS connections of `listener` until `shutdown` ends, then closes streams and waits for them.
     pub async fn serve_tls(&self, listener: TcpListener, tls: ServerTls, shutdown: impl Future<Output = ()>) {
         let (mut connections, shared) = self.connections();
+        let strangers = Arc::new(Strangers::new(&self.limits));
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => match accepted {
                     Ok((tcp, address)) => {
-                        let (shared, patience, (config, trusted)) = (shared.clone(), self.limits.handshake, tls.begin());
+                        let stranger = strangers.enter(address, self.limits.handshake);
+                        let (shared, side) = (shared.clone(), tls.begin());
                         connections.spawn(async move {
                             // Small responses must not wait for more to send with them; the option is a hint.
                             let _ = tcp.set_nodelay(true);
-                            let handshake = TlsAcceptor::from(config).accept(tcp);
-                            match tokio::time::timeout(patience, handshake).await {
-                                Ok(Ok(io)) => {
-                                    let certificates = io.get_ref().1.peer_certificates().unwrap_or_default();
-                                    let certificates: Arc<[_]> = certificates.iter().map(|c| c.clone().into_owned()).collect();
-                                    let peer = Peer::Tls { certificates: certificates.clone() };
-                                    tokio::select! {
-                                        () = serve_connection(shared, io, peer) => {}
-                                        () = trusted.lost(&certificates) => {
-                                            tracing::warn!(%address, "the client's certificate is trusted no more; closing");
-                                        }
-                                    }
-                                }
-                                Ok(Err(error)) => tracing::warn!(%address, %error, "TLS handshake failed"),
-                                Err(_) => tracing::warn!(%address, "TLS handshake took too long"),
-                            }
+                            serve_tls_connection(shared, tcp, side, stranger).await;
                         });
                     }
                     Err(error) => connections.failed(error).await,
@@ -128,14 +123,16 @@ impl Server {
             limits: self.limits.clone(),
             shutdown,
             seats: self.seats.clone(),
+            denials: Sample::default(),
         };
-        (Connections { tasks: JoinSet::new(), down }, Arc::new(shared))
+        (Connections { tasks: JoinSet::new(), down, failures: Sample::default() }, Arc::new(shared))
     }
 }
 
 struct Connections {
     tasks: JoinSet<()>,
     down: watch::Sender<bool>,
+    failures: Sample,
 }
 
 impl Connections {
@@ -145,8 +142,10 @@ impl Connections {
 
     /// Waits a moment when a connection cannot be accepted: out of file descriptors heals only with time.
     async fn failed(&self, error: io::Error) {
-        tracing::warn!(%error, "cannot accept a connection");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        if let Some(left_out) = self.failures.take(Instant::now().into_std()) {
+            tracing::warn!(%error, left_out, "cannot accept a connection");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
     async fn drain(mut self, limits: &Limits) {
@@ -160,14 +159,102 @@ impl Connections {
     }
 }
 
-/// Serves one connection until it closes or the server shuts down.
-async fn serve_connection(shared: Arc<Shared>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
-    let peer = Arc::new(peer);
+/// What connections over TCP without a stream share.
+struct Strangers {
+    idle: Arc<Idle>,
+    /// Handshakes that failed, and connections that were closed.
+    failures: Sample,
+    closed: Sample,
+}
+
+/// A connection over TCP for as long as it has no stream.
+struct Stranger {
+    all: Arc<Strangers>,
+    address: SocketAddr,
+    place: Place,
+    until: Instant,
+}
+
+impl Strangers {
+    fn new(limits: &Limits) -> Strangers {
+        let idle = Idle::new(limits.idle_connections_per_address, limits.idle_connections);
+        Strangers { idle: Arc::new(idle), failures: Sample::default(), closed: Sample::default() }
+    }
+
+    fn enter(self: &Arc<Self>, address: SocketAddr, patience: Duration) -> Stranger {
+        let place = self.idle.enter(source(address.ip()));
+        Stranger { all: self.clone(), address, place, until: Instant::now() + patience }
+    }
+}
+
+impl Stranger {
+    /// Why it may not stay, once it may not.
+    async fn over(&self) -> Closed {
+        tokio::select! {
+            () = self.place.taken() => Closed::Evicted,
+            () = sleep_until(self.until) => Closed::Idle,
+        }
+    }
+
+    fn close(&self, cache: &Cache, why: Closed) {
+        cache.counters().closed(why);
+        if let Some(left_out) = self.all.closed.take(Instant::now().into_std()) {
+            tracing::warn!(address = %self.address, reason = why.label(), left_out, "closed a connection without a stream");
+        }
+    }
+}
+
+async fn serve_tls_connection(
+    shared: Arc<Shared>,
+    tcp: TcpStream,
+    side: (Arc<ServerConfig>, Trusted),
+    stranger: Stranger,
+) {
+    let (address, (config, trusted)) = (stranger.address, side);
+    let handshake = tokio::select! {
+        done = TlsAcceptor::from(config).accept(tcp) => done,
+        why = stranger.over() => return stranger.close(&shared.cache, why),
+    };
+    let io = match handshake {
+        Ok(io) => io,
+        Err(error) => {
+            shared.cache.counters().closed(Closed::Handshake);
+            if let Some(left_out) = stranger.all.failures.take(Instant::now().into_std()) {
+                tracing::warn!(%address, %error, left_out, "TLS handshake failed");
+            }
+            return;
+        }
+    };
+    let certificates = io.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificates: Arc<[_]> = certificates.iter().map(|c| c.clone().into_owned()).collect();
+    let peer = Peer::Tls { certificates: certificates.clone() };
+    let connection = Connection::new(peer, Some(source(address.ip())));
+    tokio::select! {
+        () = serve_connection(shared, io, connection, Some(stranger)) => {}
+        () = trusted.lost(&certificates) => {
+            tracing::warn!(%address, "the client's certificate is trusted no more; closing");
+        }
+    }
+}
+
+/// How long a connection has to read that its request was denied.
+const DENIED: Duration = Duration::from_secs(1);
+
+/// Serves one connection until it closes or the server shuts down, and one over TCP for as long as it has streams.
+async fn serve_connection(
+    shared: Arc<Shared>,
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    connection: Connection,
+    mut stranger: Option<Stranger>,
+) {
+    let connection = Arc::new(connection);
+    let from = stranger.as_ref().map(|stranger| (stranger.all.clone(), stranger.address));
+    let mut used = connection.watch();
     let mut shutdown = shared.shutdown.clone();
     let limits = shared.limits.clone();
     let service = {
         let shared = shared.clone();
-        service_fn(move |request| service::respond(shared.clone(), peer.clone(), request))
+        service_fn(move |request| service::respond(shared.clone(), connection.clone(), request))
     };
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -179,13 +266,37 @@ async fn serve_connection(shared: Arc<Shared>, io: impl AsyncRead + AsyncWrite +
         .initial_connection_window_size(limits.connection_window_bytes)
         .max_header_list_size(64 << 10)
         .max_send_buf_size(256 << 10);
-    let connection = builder.serve_connection(TokioIo::new(io), service);
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        () = crate::stream::down(&mut shutdown) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let serving = builder.serve_connection(TokioIo::new(io), service);
+    tokio::pin!(serving);
+    let ended = loop {
+        let over = async {
+            match &stranger {
+                Some(stranger) => (stranger.over().await, stranger),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = &mut serving => break ended,
+            () = crate::stream::down(&mut shutdown) => {
+                serving.as_mut().graceful_shutdown();
+                break serving.await;
+            }
+            (why, stranger) = over => return stranger.close(&shared.cache, why),
+            Ok(()) = used.changed() => {}
+        }
+        let now = *used.borrow_and_update();
+        if now.denied {
+            shared.cache.counters().closed(Closed::Denied);
+            serving.as_mut().graceful_shutdown();
+            // Whether it read that it was denied is its own affair.
+            let _ = tokio::time::timeout(DENIED, serving).await;
+            return;
+        }
+        match &from {
+            _ if now.streams > 0 => stranger = None,
+            // Its last stream ended.
+            Some((all, address)) if stranger.is_none() => stranger = Some(all.enter(*address, limits.handshake)),
+            _ => {}
         }
     };
     if let Err(error) = ended {

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::StreamExt;
@@ -19,9 +21,11 @@ use tonic::codegen::http::{HeaderMap, HeaderValue, Request as HttpRequest, Respo
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use crate::admission::Connection;
 use crate::cache::Cache;
 use crate::dialect::{Delta, Dialect, Sotw};
-use crate::identity::{Authenticate, Credentials, Grant, Peer};
+use crate::identity::{Authenticate, Credentials, Denied, Grant};
+use crate::sample::Sample;
 use crate::stream::{self, Opening};
 use crate::{Kind, Limits};
 
@@ -75,53 +79,77 @@ pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) shutdown: watch::Receiver<bool>,
     pub(crate) seats: Arc<Seats>,
+    /// Requests that were denied.
+    pub(crate) denials: Sample,
 }
 
-/// Streams by identity.
+/// Streams by identity, and by the address that they come from.
 #[derive(Default)]
-pub(crate) struct Seats(Mutex<HashMap<Arc<str>, usize>>);
+pub(crate) struct Seats(Mutex<HashMap<Arc<str>, BySource>>);
+
+type BySource = HashMap<Option<IpAddr>, usize>;
 
 /// One stream of an identity.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
     identity: Arc<str>,
+    connection: Arc<Connection>,
 }
 
 impl Seats {
-    fn take(self: &Arc<Self>, identity: &Arc<str>, limit: usize) -> Result<Seat, Status> {
+    fn take(
+        self: &Arc<Self>,
+        identity: &Arc<str>,
+        connection: &Arc<Connection>,
+        limits: &Limits,
+    ) -> Result<Seat, Status> {
+        let exhausted = |count: usize, from: String, limit: usize| {
+            let text = format!("{identity} has {count} streams open{from}; at most {limit} are allowed");
+            Err(Status::resource_exhausted(text))
+        };
         let mut taken = self.0.lock().expect("no holder of this lock panics");
-        let count = taken.entry(identity.clone()).or_default();
-        if *count >= limit {
-            return Err(Status::resource_exhausted(format!(
-                "{identity} has {count} streams open; at most {limit} are allowed"
-            )));
+        if let Some(by_source) = taken.get(identity) {
+            let (all, limit) = (by_source.values().sum(), limits.streams_per_identity);
+            if all >= limit {
+                return exhausted(all, String::new(), limit);
+            }
+            let (count, limit) = (by_source.get(&connection.source).copied(), limits.streams_per_address);
+            if let (Some(source), Some(count)) = (connection.source, count.filter(|count| *count >= limit)) {
+                return exhausted(count, format!(" from {source}"), limit);
+            }
         }
-        *count += 1;
-        Ok(Seat { seats: self.clone(), identity: identity.clone() })
+        *taken.entry(identity.clone()).or_default().entry(connection.source).or_default() += 1;
+        connection.begin_stream();
+        Ok(Seat { seats: self.clone(), identity: identity.clone(), connection: connection.clone() })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.connection.end_stream();
         let mut taken = self.seats.0.lock().expect("no holder of this lock panics");
-        if let Some(count) = taken.get_mut(&self.identity) {
+        let Some(by_source) = taken.get_mut(&self.identity) else { return };
+        if let Some(count) = by_source.get_mut(&self.connection.source) {
             *count -= 1;
             if *count == 0 {
-                taken.remove(&self.identity);
+                by_source.remove(&self.connection.source);
             }
+        }
+        if by_source.is_empty() {
+            taken.remove(&self.identity);
         }
     }
 }
 
-/// Answers one HTTP/2 request of `peer`.
+/// Answers one HTTP/2 request of a connection.
 pub(crate) async fn respond(
     shared: Arc<Shared>,
-    peer: Arc<Peer>,
+    connection: Arc<Connection>,
     request: HttpRequest<Incoming>,
 ) -> Result<HttpResponse<Body>, Infallible> {
     let counters = shared.cache.clone();
-    let answer = match admit(&shared, &peer, &request).await {
-        Ok(grant) => route(shared, grant, request).await,
+    let answer = match admit(&shared, &connection, &request).await {
+        Ok(grant) => route(shared, grant, connection, request).await,
         Err(status) => Err(status),
     };
     Ok(answer.unwrap_or_else(|status| {
@@ -130,13 +158,18 @@ pub(crate) async fn respond(
     }))
 }
 
-async fn admit(shared: &Shared, peer: &Peer, request: &HttpRequest<Incoming>) -> Result<Grant, Status> {
+async fn admit(shared: &Shared, connection: &Connection, request: &HttpRequest<Incoming>) -> Result<Grant, Status> {
     let bearer =
         request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
-    match shared.authenticator.authenticate(&Credentials { peer, bearer }).await {
+    match shared.authenticator.authenticate(&Credentials { peer: &connection.peer, bearer }).await {
         Ok(grant) => Ok(grant),
         Err(denied) => {
-            tracing::warn!(path = request.uri().path(), %denied, "denied");
+            if let Some(left_out) = shared.denials.take(Instant::now()) {
+                tracing::warn!(path = request.uri().path(), source = ?connection.source, %denied, left_out, "denied");
+            }
+            if !matches!(denied, Denied::Unavailable(_)) {
+                connection.deny();
+            }
             Err(denied.into())
         }
     }
@@ -145,14 +178,15 @@ async fn admit(shared: &Shared, peer: &Peer, request: &HttpRequest<Incoming>) ->
 async fn route(
     shared: Arc<Shared>,
     grant: Grant,
+    connection: Arc<Connection>,
     request: HttpRequest<Incoming>,
 ) -> Result<HttpResponse<Body>, Status> {
     let Some(rpc) = rpc(request.uri().path()) else {
         return Err(Status::unimplemented(format!("no RPC {} here", request.uri().path())));
     };
     match rpc {
-        Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, request).await,
-        Rpc::Sotw(only) => streaming::<Sotw>(shared, grant, only, request).await,
+        Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, connection, request).await,
+        Rpc::Sotw(only) => streaming::<Sotw>(shared, grant, only, connection, request).await,
     }
 }
 
@@ -164,9 +198,10 @@ async fn streaming<D: Dialect>(
     shared: Arc<Shared>,
     grant: Grant,
     only: Option<Kind>,
+    connection: Arc<Connection>,
     request: HttpRequest<Incoming>,
 ) -> Result<HttpResponse<Body>, Status> {
-    let seat = shared.seats.take(&grant.identity, shared.limits.streams_per_identity)?;
+    let seat = shared.seats.take(&grant.identity, &connection, &shared.limits)?;
     let opening = Opening {
         cache: shared.cache.clone(),
         grant,

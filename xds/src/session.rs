@@ -36,8 +36,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::ack_tracker::Part;
 use crate::kind::Rank;
-use crate::ledger::Part;
 use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name, on_demand};
 use crate::view::{Generation, Tables};
 use crate::wire::DeltaRequest;

@@ -12,14 +12,14 @@ use tokio::time::{Sleep, sleep_until};
 use tonic::{Status, Streaming};
 use tracing::Instrument;
 
+use crate::ack_tracker::{Rejection, StreamId};
 use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
-use crate::ledger::{Rejection, StreamId};
 use crate::session::{Effect, Outgoing, Refusal, Session};
-use crate::standing::Standing;
-use crate::view::{Generation, Shelf};
+use crate::stream_progress::StreamProgress;
+use crate::view::{Generation, TypeStore};
 use crate::{Kind, Limits};
 
 impl From<Refusal> for Status {
@@ -89,7 +89,7 @@ struct Conversation<D: Dialect> {
     dialect: D,
     session: Session,
     requests: Streaming<D::Request>,
-    shelf: Arc<Shelf>,
+    shelf: Arc<TypeStore>,
     published: News,
     shutdown: BoxFuture<'static, ()>,
     cache: Cache,
@@ -104,7 +104,7 @@ struct Conversation<D: Dialect> {
     expires: Option<Instant>,
     alarm: Alarm,
     membership: Option<Membership>,
-    standing: Arc<Standing>,
+    standing: Arc<StreamProgress>,
     /// The session's moves that `standing` and the ledger know of.
     shown: u64,
     _seat: crate::service::Seat,
@@ -112,13 +112,13 @@ struct Conversation<D: Dialect> {
 
 /// Signs the stream off the ledger when it ends, however it ends.
 struct Membership {
-    shelf: Arc<Shelf>,
+    shelf: Arc<TypeStore>,
     id: StreamId,
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.shelf.ledger.disconnect(self.id);
+        self.shelf.tracker.disconnect(self.id);
     }
 }
 
@@ -150,7 +150,7 @@ impl<D: Dialect> Conversation<D> {
             expires,
             alarm: Alarm::default(),
             membership: None,
-            standing: Arc::new(Standing::new(generation)),
+            standing: Arc::new(StreamProgress::new(generation)),
             shown: 0,
             _seat: seat,
         }
@@ -273,7 +273,7 @@ impl<D: Dialect> Conversation<D> {
             let name: String = name.chars().take(256).collect();
             tracing::Span::current().record("node", &*name);
             tracing::info!("connected");
-            let id = self.shelf.ledger.connect(name.into(), self.grant.identity.clone(), self.standing.clone());
+            let id = self.shelf.tracker.connect(name.into(), self.grant.identity.clone(), self.standing.clone());
             self.membership = Some(Membership { shelf: self.shelf.clone(), id });
         }
         let kind = self.kind(D::type_url(&request))?;
@@ -305,29 +305,29 @@ impl<D: Dialect> Conversation<D> {
         if std::mem::replace(&mut self.shown, moves) == moves {
             return;
         }
-        let ledger = &self.shelf.ledger;
+        let tracker = &self.shelf.tracker;
         for effect in self.session.take_effects() {
             match effect {
                 Effect::Answered { kind, after, refused } => self.cache.counters().answered(kind, after, refused),
                 Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
                 Effect::Rejected { kind, name, version, text } => {
                     tracing::warn!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
-                    ledger.reject(id, kind, name, version, text);
+                    tracker.reject(id, kind, name, version, text);
                 }
                 Effect::Divided { kind, name, version, parts } => {
-                    for new in ledger.divide(id, kind, name, version, parts) {
+                    for new in tracker.divide(id, kind, name, version, parts) {
                         let Rejection { name, version, part, text, .. } = new;
                         let part = part.map(|part| format!("{}, {}", part.virtual_host, part.route));
                         tracing::warn!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
                     }
                 }
-                Effect::Recovered { kind, name } => ledger.recover(id, kind, name),
+                Effect::Recovered { kind, name } => tracker.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
                 Effect::Unknown { names } => self.shelf.asked_in_vain(names),
             }
         }
         if self.standing.show(&self.session, self.serving()) {
-            ledger.moved();
+            tracker.moved();
         }
     }
 
@@ -348,7 +348,7 @@ struct News {
 
 impl News {
     /// All that is published from now on.
-    fn of(shelf: &Shelf) -> News {
+    fn of(shelf: &TypeStore) -> News {
         let published = shelf.published.clone();
         let mut next = Box::pin(published.clone().notified_owned());
         next.as_mut().enable();

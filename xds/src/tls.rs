@@ -103,7 +103,7 @@ impl Authority {
     /// Whether a client that shows this certificate (PEM, leaf first) has it from here, and may use it now.
     pub fn issued_client(&self, certificate: &str, now: SystemTime) -> bool {
         let chain = certificates("client certificate", certificate);
-        let verifier = verifier(&self.certificate);
+        let verifier = verifier(&self.certificate, Clients::Certified);
         chain.and_then(|chain| Ok(is_trusted(&*verifier?, &chain, now))).unwrap_or(false)
     }
 
@@ -167,6 +167,16 @@ pub struct ServerTls(Arc<watch::Sender<Side>>);
 struct Side {
     config: Arc<ServerConfig>,
     verifier: Arc<dyn ClientCertVerifier>,
+    clients: Clients,
+}
+
+/// Whether clients must show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clients {
+    /// They must; the handshake of others fails.
+    Certified,
+    /// They may: the authenticator decides, which may take a token instead.
+    Any,
 }
 
 impl fmt::Debug for ServerTls {
@@ -176,16 +186,22 @@ impl fmt::Debug for ServerTls {
 }
 
 impl ServerTls {
+    /// Shows `pair`. Clients must show a certificate that chains to `client_roots` (PEM): nothing is kept of others.
+    pub fn mutual(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
+        Ok(ServerTls(Arc::new(watch::Sender::new(side(pair, client_roots, Clients::Certified)?))))
+    }
+
     /// Shows `pair`. A client certificate, when shown, must chain to `client_roots` (PEM); whether one is
     /// needed is the authenticator's business, which may take a token instead.
-    pub fn new(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
-        Ok(ServerTls(Arc::new(watch::Sender::new(side(pair, client_roots)?))))
+    pub fn optional(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
+        Ok(ServerTls(Arc::new(watch::Sender::new(side(pair, client_roots, Clients::Any)?))))
     }
 
     /// New connections see the new certificate and roots. Those open go on, but for clients whose certificate chains to
     /// none of the roots any more: theirs are closed.
     pub fn rotate(&self, pair: &Pair, client_roots: &str) -> Result<(), TlsError> {
-        self.0.send_replace(side(pair, client_roots)?);
+        let clients = self.0.borrow().clients;
+        self.0.send_replace(side(pair, client_roots, clients)?);
         Ok(())
     }
 
@@ -229,23 +245,25 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-fn verifier(client_roots: &str) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+fn verifier(client_roots: &str, clients: Clients) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for root in certificates("client roots", client_roots)? {
         roots.add(root).map_err(|e| TlsError::Read { what: "client roots", why: e.to_string() })?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
-        .allow_unauthenticated()
-        .build()
-        .map_err(|e| TlsError::Configure(e.to_string()))
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+    let builder = match clients {
+        Clients::Certified => builder,
+        Clients::Any => builder.allow_unauthenticated(),
+    };
+    builder.build().map_err(|e| TlsError::Configure(e.to_string()))
 }
 
-fn side(pair: &Pair, client_roots: &str) -> Result<Side, TlsError> {
+fn side(pair: &Pair, client_roots: &str, clients: Clients) -> Result<Side, TlsError> {
     let chain = certificates("server certificate", &pair.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
         .map_err(|e| TlsError::Read { what: "server key", why: e.to_string() })?;
-    let verifier = verifier(client_roots)?;
+    let verifier = verifier(client_roots, clients)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -258,7 +276,7 @@ fn side(pair: &Pair, client_roots: &str) -> Result<Side, TlsError> {
     // A resumed session would skip the check of the client's certificate against rotated roots.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(Side { config: Arc::new(config), verifier })
+    Ok(Side { config: Arc::new(config), verifier, clients })
 }
 
 #[cfg(test)]
@@ -285,7 +303,7 @@ mod tests {
         let server = |by: &Authority| by.issue_server(&["localhost".into()], HOUR, now).unwrap();
         let client = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
         let client = certificates("client", &client.certificate).unwrap();
-        let tls = ServerTls::new(&server(&one), one.certificate()).unwrap();
+        let tls = ServerTls::mutual(&server(&one), one.certificate()).unwrap();
         let (_, trusted) = tls.begin();
         let lost = trusted.lost(&client);
         tokio::pin!(lost);

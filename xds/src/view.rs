@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 
 use tokio::sync::{Notify, watch};
 
-use crate::ledger::Ledger;
+use crate::ack_tracker::AckTracker;
 use crate::{Kind, Resource};
 
 /// The name of an isolated set of resources. A client sees exactly one view; what is outside of it does
@@ -240,11 +240,11 @@ pub(crate) struct Applied {
 }
 
 /// A view with its readers: streams wait on `published`, the owner on the ledger.
-pub(crate) struct Shelf {
+pub(crate) struct TypeStore {
     pub(crate) view: View,
     pub(crate) tables: RwLock<Tables>,
     pub(crate) published: Arc<Notify>,
-    pub(crate) ledger: Ledger,
+    pub(crate) tracker: AckTracker,
     /// How many on-demand secrets were asked for that did not exist.
     unknown: watch::Sender<u64>,
 }
@@ -252,9 +252,15 @@ pub(crate) struct Shelf {
 /// Who waits for the count of unknown secrets hears of it once in so many.
 const UNKNOWN_TOLD: u64 = 128;
 
-impl Shelf {
-    pub(crate) fn new(view: View, ledger: Ledger) -> Shelf {
-        Shelf { view, tables: RwLock::default(), published: Arc::default(), ledger, unknown: watch::Sender::new(0) }
+impl TypeStore {
+    pub(crate) fn new(view: View, tracker: AckTracker) -> TypeStore {
+        TypeStore {
+            view,
+            tables: RwLock::default(),
+            published: Arc::default(),
+            tracker,
+            unknown: watch::Sender::new(0),
+        }
     }
 
     pub(crate) fn read(&self) -> std::sync::RwLockReadGuard<'_, Tables> {

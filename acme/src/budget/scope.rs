@@ -69,6 +69,11 @@ impl Endpoint {
 }
 
 impl Scope {
+    /// Whether a part of the limit is kept for certificates about to end and for operators.
+    pub(super) fn has_reserve(&self) -> bool {
+        matches!(self, Self::Orders | Self::Domain(_))
+    }
+
     pub(crate) fn set(names: &Names) -> Self {
         Self::Set(names.to_strings().join(","))
     }

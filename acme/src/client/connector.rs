@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::Service;
 
-use crate::denied::Denied;
+use crate::denied_networks::DeniedNetworks;
 
 /// An answer to CONNECT is short.
 const LONGEST_ANSWER: usize = 8 << 10;
@@ -53,12 +53,12 @@ impl Proxy {
 #[derive(Clone)]
 pub(crate) struct Connector {
     proxy: Option<Proxy>,
-    denied: Denied,
+    denied: DeniedNetworks,
     limit: Duration,
 }
 
 impl Connector {
-    pub(crate) fn new(proxy: Option<Proxy>, denied: Denied, limit: Duration) -> Self {
+    pub(crate) fn new(proxy: Option<Proxy>, denied: DeniedNetworks, limit: Duration) -> Self {
         Self { proxy, denied, limit }
     }
 }
@@ -83,7 +83,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-async fn connect(uri: &Uri, proxy: Option<&Proxy>, denied: &Denied) -> io::Result<TcpStream> {
+async fn connect(uri: &Uri, proxy: Option<&Proxy>, denied: &DeniedNetworks) -> io::Result<TcpStream> {
     let host = uri.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
     let default = if uri.scheme_str() == Some("http") { 80 } else { 443 };
     let target = format!("{host}:{}", uri.port_u16().unwrap_or(default));
@@ -138,7 +138,8 @@ mod tests {
     async fn nothing_is_sent_where_it_is_denied() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = listener.local_addr().expect("bound").port();
-        let denied = Denied::new(["127.0.0.0/8".parse().expect("a network"), "::1/128".parse().expect("a network")]);
+        let denied =
+            DeniedNetworks::new(["127.0.0.0/8".parse().expect("a network"), "::1/128".parse().expect("a network")]);
         let proxy = Proxy { address: format!("127.0.0.1:{port}"), except: vec![] };
         for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]"] {
             let uri: Uri = format!("https://{host}:{port}/dir").parse().expect("a URL");
@@ -164,7 +165,7 @@ mod tests {
                 String::from_utf8_lossy(&asked[..n]).into_owned()
             });
             let uri: Uri = "https://ca.example/dir".parse().expect("a URL");
-            let stream = connect(&uri, Some(&proxy), &Denied::default()).await;
+            let stream = connect(&uri, Some(&proxy), &DeniedNetworks::default()).await;
             assert!(serve.await.expect("served").starts_with("CONNECT ca.example:443 HTTP/1.1\r\n"));
             match stream {
                 Ok(mut stream) => {

@@ -26,13 +26,13 @@ pub use connector::Proxy;
 pub use directory::Directory;
 pub(crate) use handle::Handle;
 pub use roots::Roots;
-pub use traffic::{Traffic, Traffics};
+pub use traffic::{RateLimits, Traffic};
 
 use connector::Connector;
 use nonces::Nonces;
 
 use crate::budget::Endpoint;
-use crate::denied::Denied;
+use crate::denied_networks::DeniedNetworks;
 
 /// No answer of a CA comes near this.
 const LARGEST_ANSWER: usize = 1 << 20;
@@ -50,7 +50,7 @@ pub struct HttpConfig {
     /// Through which proxy.
     pub proxy: Option<Proxy>,
     /// Where it is not reached.
-    pub denied: Denied,
+    pub denied: DeniedNetworks,
     /// How long an exchange may take in all.
     pub timeout: Duration,
     /// What the CA takes from our address.
@@ -395,7 +395,7 @@ mod tests {
             directory_url: url.to_owned(),
             roots: Roots::Pem(String::new()),
             proxy: None,
-            denied: Denied::default(),
+            denied: DeniedNetworks::default(),
             timeout: Duration::from_secs(1),
             traffic: Arc::new(Traffic::of(url, &Limits::UNKNOWN)),
         };

@@ -20,9 +20,9 @@ pub struct Traffic {
 
 /// The traffic to all CAs, by directory URL.
 #[derive(Debug, Default)]
-pub struct Traffics(Mutex<BTreeMap<String, Arc<Traffic>>>);
+pub struct RateLimits(Mutex<BTreeMap<String, Arc<Traffic>>>);
 
-impl Traffics {
+impl RateLimits {
     /// The traffic to the CA behind a directory URL, with what is written down about it.
     pub(crate) async fn to(
         &self,

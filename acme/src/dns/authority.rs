@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::query::{QueryError, ask, question};
 use super::resolver::{Resolver, code_name};
 use crate::challenge::dns::{DnsError, DnsView, Seen, TxtRecord};
-use crate::denied::Denied;
+use crate::denied_networks::DeniedNetworks;
 
 const PROVIDER: &str = "dns";
 /// As many CNAMEs in a row are followed.
@@ -35,7 +35,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(30);
 pub struct Authorities {
     resolver: Resolver,
     port: u16,
-    denied: Denied,
+    denied: DeniedNetworks,
 }
 
 /// One address of an authoritative server, with the name to report it by.
@@ -48,7 +48,7 @@ struct Server {
 impl Authorities {
     /// Finds the servers through `resolver` and asks them on port 53.
     pub fn new(resolver: Resolver) -> Self {
-        Self { resolver, port: 53, denied: Denied::default() }
+        Self { resolver, port: 53, denied: DeniedNetworks::default() }
     }
 
     /// Asks them on another port, where a test or a split horizon has them.
@@ -58,7 +58,7 @@ impl Authorities {
     }
 
     /// Asks none in these networks: whoever has a zone says where its servers are, and could lead us anywhere.
-    pub fn denying(self, denied: Denied) -> Self {
+    pub fn denying(self, denied: DeniedNetworks) -> Self {
         Self { denied, ..self }
     }
 

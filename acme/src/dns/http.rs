@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::client::Proxy;
 use crate::client::connector::Connector;
-use crate::denied::Denied;
+use crate::denied_networks::DeniedNetworks;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -147,7 +147,7 @@ impl Http {
                 .with_tls_config(tls.clone())
                 .https_or_http()
                 .enable_http1()
-                .wrap_connector(Connector::new(proxy, Denied::default(), CONNECT_LIMIT));
+                .wrap_connector(Connector::new(proxy, DeniedNetworks::default(), CONNECT_LIMIT));
             Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(Duration::from_secs(30))

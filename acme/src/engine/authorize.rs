@@ -1,21 +1,27 @@
 //! Proving control of the names of an order (RFC 8555, 7.5).
 
-use futures::future::join_all;
+use std::pin::pin;
+use std::task::Poll;
+
+use futures::stream::{Buffered, Collect, Iter};
+use futures::{StreamExt, poll};
 use instant_acme::{AuthorizationStatus, ChallengeStatus, ChallengeType, Error, Order, Problem};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::attempt::{OrderAttempt, renonce};
 use super::persist;
 use super::problem::{is_bad_nonce, is_kind, of_dns};
-use super::run::{Run, renonce};
 use crate::challenge::dns::{Seen, TxtRecord};
-use crate::challenge::{ChallengeKind, DnsSolver, alpn, dns_label};
+use crate::challenge::{ChallengeKind, DnsSolver, Solvers, alpn, dns_label};
 use crate::failure::{Class, Failure};
 use crate::names::DnsName;
 
 /// Of what a CA takes for a name so much is told.
 const LONGEST_NAME: usize = 253;
+/// So many names of an order are seen to at a time.
+const SIDE_BY_SIDE: usize = 32;
 const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A challenge to be met.
@@ -29,9 +35,48 @@ struct Task {
     underway: bool,
 }
 
+impl Task {
+    /// Makes sure that whoever asks is answered, where that is by HTTP or TLS.
+    async fn present(&self, solvers: &Solvers) -> Result<(), Failure> {
+        match (self.kind, &solvers.http, &solvers.alpn) {
+            (ChallengeKind::Http01, Some(solver), _) => {
+                solver.present(self.name.as_str(), &self.token, &self.key_authorization).await
+            }
+            (ChallengeKind::TlsAlpn01, _, Some(solver)) => {
+                let certificate = alpn::certificate(self.name.as_str(), &self.key_authorization)
+                    .map_err(|e| Failure::new(Class::Bug, e.to_string()))?;
+                solver.present(self.name.as_str(), &certificate).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Does something for each name of an order, for a bounded number of them at a time; what came of it, in their order.
+pub(super) fn side_by_side<F: Future>(each: impl Iterator<Item = F>) -> SideBySide<F> {
+    futures::stream::iter(each.collect::<Vec<_>>()).buffered(SIDE_BY_SIDE).collect()
+}
+
+/// Its type is named, since the compiler cannot tell that a future which holds the iterator may be sent.
+type SideBySide<F> = Collect<Buffered<Iter<std::vec::IntoIter<F>>>, Vec<<F as Future>::Output>>;
+
+/// The results, or the first failure. Names that failed in the same way are at fault together.
+pub(super) fn all<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+    let (mut done, mut failed) = (Vec::with_capacity(results.len()), None::<Failure>);
+    for result in results {
+        match (result, &mut failed) {
+            (Ok(value), _) => done.push(value),
+            (Err(failure), None) => failed = Some(failure),
+            (Err(failure), Some(first)) if failure.class == first.class => first.culprits.extend(failure.culprits),
+            (Err(_), Some(_)) => {}
+        }
+    }
+    failed.map_or(Ok(done), Err)
+}
+
 /// Meets every open challenge of an order and tells the CA. The records are written down before they are made.
 /// `false`: there was none.
-pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bool, Failure> {
+pub(super) async fn authorize(run: &mut OrderAttempt<'_>, order: &mut Order) -> Result<bool, Failure> {
     // Reading changes nothing at the CA: the order's URL may be written down meanwhile.
     let (saved, tasks) = futures::join!(run.save(), tasks(run, order));
     saved?;
@@ -47,23 +92,22 @@ pub(super) async fn authorize(run: &mut Run<'_>, order: &mut Order) -> Result<bo
     for task in tasks.iter().filter(|t| !t.underway && t.kind == ChallengeKind::DnsPersist01) {
         persist::ensure(run, &task.name, &task.url).await?;
     }
-    for task in tasks.iter().filter(|t| !t.underway) {
-        let solvers = &run.issuer.config.solvers;
-        if matches!(task.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01) {
-            run.answering.push((task.name.to_string(), task.token.clone()));
+    let answered = tasks.iter().filter(|t| matches!(t.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01));
+    let answered: Vec<&Task> = answered.filter(|t| !t.underway).collect();
+    run.answering.extend(answered.iter().map(|task| (task.name.to_string(), task.token.clone())));
+    let solvers = &run.issuer.config.solvers;
+    let mut presenting = pin!(side_by_side(answered.into_iter().map(|task| task.present(solvers))));
+    let presented = match poll!(&mut presenting) {
+        Poll::Ready(presented) => presented,
+        // Our own servers may take seconds: others talk to the CA meanwhile.
+        Poll::Pending => {
+            run.give_turn();
+            let presented = presenting.await;
+            run.take_turn().await;
+            presented
         }
-        match (task.kind, &solvers.http, &solvers.alpn) {
-            (ChallengeKind::Http01, Some(solver), _) => {
-                solver.present(task.name.as_str(), &task.token, &task.key_authorization).await?;
-            }
-            (ChallengeKind::TlsAlpn01, _, Some(solver)) => {
-                let certificate = alpn::certificate(task.name.as_str(), &task.key_authorization)
-                    .map_err(|e| Failure::new(Class::Bug, e.to_string()))?;
-                solver.present(task.name.as_str(), &certificate).await?;
-            }
-            _ => {}
-        }
-    }
+    };
+    all(presented)?;
     // What is needed before the certificate is asked for begins here: the disk and the CA are waited for together.
     run.begin_to_settle();
     accept(run, order, &tasks).await?;
@@ -85,7 +129,7 @@ impl From<Failure> for Trouble {
 
 /// Ends an order about which the CA asks for a name that is not in it. Nothing is answered or written to DNS for such a name:
 /// it may be somebody else's.
-async fn give_up(run: &mut Run<'_>, found: &str) -> Failure {
+async fn give_up(run: &mut OrderAttempt<'_>, found: &str) -> Failure {
     let name = &run.issuer.config.name;
     let asked = run.record.names.to_strings().join(", ");
     let message = format!(
@@ -104,7 +148,7 @@ async fn give_up(run: &mut Run<'_>, found: &str) -> Failure {
 }
 
 /// The open challenges, one for each name not proven yet, of names that the order has (RFC 8555, 7.1.3).
-async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Trouble> {
+async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, Trouble> {
     let thumbprint = run.account.thumbprint();
     let mut tries = 6;
     'again: loop {
@@ -156,14 +200,13 @@ async fn tasks(run: &Run<'_>, order: &mut Order) -> Result<Vec<Task>, Trouble> {
     }
 }
 
-async fn prepare_dns(run: &mut Run<'_>, solver: &DnsSolver, tasks: &[Task]) -> Result<(), Failure> {
+async fn prepare_dns(run: &mut OrderAttempt<'_>, solver: &DnsSolver, tasks: &[Task]) -> Result<(), Failure> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
     let (mut records, mut hosts) = (Vec::new(), Vec::new());
-    for task in tasks.iter().filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01)) {
-        let label = dns_label(task.kind, &task.name, run.account.url());
-        let failed = |e| of_dns(&e, &task.name, Timestamp::now());
-        let name = solver.view.challenge_target(&label).await.map_err(failed)?;
-        solver.provider.zone_of(&name).await.map_err(failed)?;
+    let by_dns = tasks.iter().filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
+    let url = run.account.url();
+    let targets = by_dns.clone().map(|task| target(solver, task.kind, &task.name, url));
+    for (task, (name, _)) in by_dns.zip(all(side_by_side(targets).await)?) {
         let value = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(task.key_authorization.as_bytes()));
         records.push(TxtRecord { name, value, ttl: solver.ttl });
         hosts.push(&task.name);
@@ -177,18 +220,32 @@ async fn prepare_dns(run: &mut Run<'_>, solver: &DnsSolver, tasks: &[Task]) -> R
         }
     }
     run.save().await?;
-    let presented = join_all(records.iter().map(|r| solver.provider.present(r))).await;
-    for (result, host) in presented.into_iter().zip(&hosts) {
-        result.map_err(|e| of_dns(&e, host, Timestamp::now()))?;
-    }
+    let presented = records.iter().zip(&hosts).map(|(record, host)| async move {
+        solver.provider.present(record).await.map_err(|e| of_dns(&e, host, Timestamp::now()))
+    });
+    all(side_by_side(presented).await)?;
     // Name servers may take minutes: others talk to the CA meanwhile.
     run.give_turn();
     let until = Instant::now() + solver.propagation_limit;
-    for (record, host) in records.iter().zip(&hosts) {
-        seen(solver, record, until).await.map_err(|failure| failure.by(vec![host.to_string()]))?;
-    }
+    let looks = records.iter().zip(&hosts).map(|(record, host)| async move {
+        seen(solver, record, until).await.map_err(|failure| failure.by(vec![host.to_string()]))
+    });
+    all(side_by_side(looks).await)?;
     run.take_turn().await;
     Ok(())
+}
+
+/// Where the record of a name goes, and the zone of the provider that it lies in.
+pub(super) async fn target(
+    solver: &DnsSolver,
+    kind: ChallengeKind,
+    name: &DnsName,
+    account_url: &str,
+) -> Result<(String, String), Failure> {
+    let failed = |e| of_dns(&e, name, Timestamp::now());
+    let target = solver.view.challenge_target(&dns_label(kind, name, account_url)).await.map_err(failed)?;
+    let zone = solver.provider.zone_of(&target).await.map_err(failed)?;
+    Ok((target, zone))
 }
 
 /// Waits until all authoritative servers have a record: a CA that looks too early fails the order for good.
@@ -213,7 +270,7 @@ pub(super) async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant)
 }
 
 /// Tells the CA that it may look.
-async fn accept(run: &Run<'_>, order: &mut Order, tasks: &[Task]) -> Result<(), Failure> {
+async fn accept(run: &OrderAttempt<'_>, order: &mut Order, tasks: &[Task]) -> Result<(), Failure> {
     let mut tries = 6;
     'again: loop {
         let mut authorizations = order.authorizations();

@@ -3,14 +3,14 @@
 //! An order is a small state machine whose state is written down before each step that talks to the CA
 //! (`record.rs`); a process killed at any point takes up the same order, with the same key.
 
+mod attempt;
 mod authorize;
-mod pace;
 mod persist;
 mod place;
+mod poll_interval;
 mod problem;
 mod record;
 mod refusal;
-mod run;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ use crate::account::{self, Account, AccountError, Registration};
 use crate::budget::{Budget, Limits};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::Solvers;
-use crate::client::{Directory, Http, HttpConfig, Proxy, Roots, Traffics};
-use crate::denied::Denied;
+use crate::client::{Directory, Http, HttpConfig, Proxy, RateLimits, Roots};
+use crate::denied_networks::DeniedNetworks;
 use crate::failure::{Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known, Underway};
 use crate::names::{DnsName, Names};
@@ -37,10 +37,10 @@ use crate::preflight::{Gate, Question, Strictness};
 use crate::renewal::Window;
 use crate::storage::{self, Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
-use pace::Pace;
+use attempt::OrderAttempt;
+use poll_interval::PollInterval;
 use record::OrderRecord;
 use refusal::Suspicion;
-use run::Run;
 
 /// An order nobody wants is kept this long: names come back.
 const LONGEST_UNWANTED: SignedDuration = SignedDuration::from_hours(24);
@@ -66,7 +66,7 @@ pub struct AcmeConfig {
     /// Through which proxy.
     pub proxy: Option<Proxy>,
     /// Where the CA is not reached, whatever its directory says.
-    pub denied: Denied,
+    pub denied: DeniedNetworks,
     /// Contacts, terms, external account.
     pub registration: Registration,
     /// How names are proven.
@@ -86,7 +86,7 @@ pub struct AcmeConfig {
     /// How many orders talk to the CA at a time.
     pub at_once: usize,
     /// What CAs take from our address; issuers at one CA share it.
-    pub traffics: Arc<Traffics>,
+    pub rate_limits: Arc<RateLimits>,
 }
 
 impl AcmeConfig {
@@ -97,7 +97,7 @@ impl AcmeConfig {
             directory: directory.to_owned(),
             roots: Roots::System,
             proxy: None,
-            denied: Denied::default(),
+            denied: DeniedNetworks::default(),
             registration: Registration::default(),
             solvers: Solvers::stateless_http(),
             profile: None,
@@ -107,7 +107,7 @@ impl AcmeConfig {
             timeout: Duration::from_secs(30),
             patience: Duration::from_secs(300),
             at_once: 16,
-            traffics: Arc::default(),
+            rate_limits: Arc::default(),
         }
     }
 }
@@ -133,9 +133,9 @@ pub struct AcmeIssuer {
     /// Whose turn it is to talk to the CA.
     turns: Semaphore,
     /// How long the CA takes to look at a proof.
-    validation: Pace,
+    validation: PollInterval,
     /// How long the CA takes to sign.
-    issuance: Pace,
+    issuance: PollInterval,
     /// Where records of ours were taken.
     zones: zones::Zones,
     budget: Mutex<Budget>,
@@ -152,7 +152,7 @@ impl AcmeIssuer {
     pub async fn open(mut config: AcmeConfig, storage: Arc<dyn Storage>) -> Result<Self, Failure> {
         config.directory = directory_url(&config.directory).to_owned();
         let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
-        let traffic = config.traffics.to(&config.directory, &limits, &*storage).await.map_err(|e| of_storage(&e))?;
+        let traffic = config.rate_limits.to(&config.directory, &limits, &*storage).await.map_err(|e| of_storage(&e))?;
         let http = Http::new(HttpConfig {
             directory_url: config.directory.clone(),
             roots: config.roots.clone(),
@@ -186,8 +186,8 @@ impl AcmeIssuer {
             thumbprint: watch::channel(Arc::from(thumbprint)).0,
             traffic: RwLock::new(()),
             turns: Semaphore::new(config.at_once.max(1)),
-            validation: Pace::default(),
-            issuance: Pace::default(),
+            validation: PollInterval::default(),
+            issuance: PollInterval::default(),
             zones: zones::Zones::default(),
             budget: Mutex::new(budget),
             writing_budget: AtomicBool::new(false),
@@ -279,8 +279,8 @@ impl AcmeIssuer {
         let Some(gate) = self.config.gate.as_ref().filter(|g| g.strictness != Strictness::Skip) else { return Ok(()) };
         let mut sentences = Vec::new();
         let mut culprits = Vec::new();
-        for name in names.iter() {
-            let found = self.findings(name).await?;
+        let found = authorize::side_by_side(names.iter().map(|name| self.findings(name))).await;
+        for (name, found) in names.iter().zip(authorize::all(found)?) {
             if !found.is_empty() {
                 culprits.push(name.to_string());
             }
@@ -401,7 +401,7 @@ impl Issuer for AcmeIssuer {
         let account = self.account().await?;
         // Whoever else works on this order, here or in another process, is waited for.
         let _lock = self.storage.lock(&self.order_key(&request.id)).await.map_err(|e| of_storage(&e))?;
-        Run::start(self, &account, request).await?.drive().await
+        OrderAttempt::start(self, &account, request).await?.drive().await
     }
 
     async fn installed(&self, id: &CertificateId) -> Result<(), Failure> {

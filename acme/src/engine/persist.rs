@@ -4,8 +4,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
+use super::attempt::OrderAttempt;
 use super::problem::{of_account, of_dns};
-use super::run::Run;
 use crate::challenge::dns::TxtRecord;
 use crate::failure::{Class, Failure};
 use crate::names::DnsName;
@@ -79,7 +79,7 @@ impl std::fmt::Display for Binding {
 
 /// Makes sure that the record of a name is there: found, or written where a provider may. One that binds is never
 /// removed; one of ours that has ended is, once its successor is there.
-pub(super) async fn ensure(run: &Run<'_>, name: &DnsName, url: &str) -> Result<(), Failure> {
+pub(super) async fn ensure(run: &OrderAttempt<'_>, name: &DnsName, url: &str) -> Result<(), Failure> {
     let solvers = &run.issuer.config.solvers;
     let Some(persist) = &solvers.persist else { return Ok(()) };
     let issuer = &run.issuer.config.name;

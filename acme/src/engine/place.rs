@@ -3,13 +3,13 @@
 use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order};
 use jiff::{SignedDuration, Timestamp};
 
+use super::attempt::{OrderAttempt, renonce};
 use super::problem::{is_kind, remedy};
 use super::refusal;
-use super::run::{Run, renonce};
 use crate::budget::Scope;
 use crate::failure::{Class, Dependency, Failure};
 
-impl Run<'_> {
+impl OrderAttempt<'_> {
     /// Places the order that is written down.
     pub(super) async fn place(&mut self) -> Result<Order, Failure> {
         let identifiers: Vec<_> = self.record.names.to_strings().into_iter().map(Identifier::Dns).collect();
@@ -38,8 +38,11 @@ impl Run<'_> {
             if let (201, Some(url)) = (exchange.status, exchange.location) {
                 return renonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
             }
-            // RFC 9773, 5: already replaced, of another account, unknown. The order is worth more than the link.
-            let refused = matches!(exchange.status, 400 | 403 | 404 | 409) && !is_kind(&error, "rateLimited");
+            // RFC 9773, 5: already replaced, of another account, unknown. The order is worth more than the link. Pebble
+            // answers 500 for a certificate that it does not know.
+            let unknown = exchange.status == 500 && error.to_string().contains("for the given certificate");
+            let refused =
+                matches!(exchange.status, 400 | 403 | 404 | 409) && !is_kind(&error, "rateLimited") || unknown;
             if replaces.is_some() && refused {
                 self.record.replaces = None;
                 self.save().await?;

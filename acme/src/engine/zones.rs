@@ -5,11 +5,12 @@ use std::sync::Mutex;
 
 use jiff::Timestamp;
 
+use super::attempt::OrderAttempt;
+use super::authorize::{all, side_by_side, target};
 use super::problem::of_dns;
 use super::record::remove_traces;
-use super::run::Run;
 use crate::challenge::dns::TxtRecord;
-use crate::challenge::{ChallengeKind, DnsSolver, dns_label};
+use crate::challenge::{ChallengeKind, DnsSolver};
 use crate::failure::Failure;
 use crate::names::DnsName;
 
@@ -32,7 +33,7 @@ impl Zones {
 
 /// Writes a record into each zone that the names of an order lie in and that took none so far, and removes it again. It is
 /// noted before it is made, as those of challenges are.
-pub(super) async fn try_out(run: &mut Run<'_>, solver: &DnsSolver) -> Result<(), Failure> {
+pub(super) async fn try_out(run: &mut OrderAttempt<'_>, solver: &DnsSolver) -> Result<(), Failure> {
     let solvers = &run.issuer.config.solvers;
     let proofs: Vec<(DnsName, ChallengeKind)> = run
         .record
@@ -40,14 +41,9 @@ pub(super) async fn try_out(run: &mut Run<'_>, solver: &DnsSolver) -> Result<(),
         .iter()
         .filter_map(|name| Some((name.clone(), solvers.choose(name, &solvers.kinds())?)))
         .collect();
-    for (name, kind) in proofs {
-        if !matches!(kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01) {
-            continue;
-        }
-        let failed = |e| of_dns(&e, &name, Timestamp::now());
-        let label = dns_label(kind, &name, run.account.url());
-        let target = solver.view.challenge_target(&label).await.map_err(failed)?;
-        let zone = solver.provider.zone_of(&target).await.map_err(failed)?;
+    let by_dns = proofs.iter().filter(|(_, kind)| matches!(kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
+    let targets = by_dns.clone().map(|(name, kind)| target(solver, *kind, name, run.account.url()));
+    for ((name, _), (target, zone)) in by_dns.zip(all(side_by_side(targets).await)?) {
         if run.issuer.zones.contains(&zone) {
             continue;
         }
@@ -56,7 +52,7 @@ pub(super) async fn try_out(run: &mut Run<'_>, solver: &DnsSolver) -> Result<(),
             run.record.txt.push(record.clone());
         }
         run.save().await?;
-        let taken = solver.provider.present(&record).await.map_err(failed);
+        let taken = solver.provider.present(&record).await.map_err(|e| of_dns(&e, name, Timestamp::now()));
         let txt = std::mem::take(&mut run.record.txt);
         run.record.txt = remove_traces(run.issuer, txt).await;
         if taken.is_err() && run.record.txt.is_empty() {

@@ -1,6 +1,7 @@
 //! A certificate authority of our own, for sites no public CA serves.
 //!
-//! A P-384 root signs a P-384 intermediate, which signs P-256 leaves. Both carry the name constraints of the
+//! A P-384 root signs one P-384 intermediate, which signs P-256 leaves; then the root's key is destroyed, so that nobody can
+//! steal it. Both carry the name constraints of the
 //! configuration (RFC 5280, 4.2.1.10), so that a stolen CA key is worth little outside the permitted domains.
 //! Roots roll over by being published before they sign: clients that follow the bundle never see an unknown root.
 
@@ -44,6 +45,8 @@ pub struct InternalCaConfig {
     pub organization: String,
     /// Which names it may ever issue for.
     pub constraints: Constraints,
+    /// For whom it is made, where it is; empty where nobody said.
+    pub made_for: String,
     /// Life of a leaf where the request does not say.
     pub leaf_validity: SignedDuration,
     /// How long a new root is published before it signs.
@@ -58,6 +61,7 @@ impl InternalCaConfig {
             directory: directory.into(),
             organization: "Gatewright".to_owned(),
             constraints,
+            made_for: String::new(),
             leaf_validity: DAY * 90,
             overlap: DAY * 30,
         }
@@ -147,6 +151,11 @@ impl InternalCa {
         self.config.directory.join("ca.crt")
     }
 
+    /// For whom it was made.
+    pub fn made_for(&self) -> String {
+        self.signing().state.made_for.clone()
+    }
+
     /// The generations of roots, oldest first.
     pub fn generations(&self) -> Vec<Generation> {
         self.signing().state.generations.clone()
@@ -158,7 +167,7 @@ impl InternalCa {
         self.update(now, |state| state.roll_over(&self.config, now))
     }
 
-    /// Does what time demands: a new intermediate, a new root before the old one ends, an old root no more published.
+    /// Does what time demands: a new root with its intermediate before the old one ends, an old root no more published.
     /// Called by [`Issuer::issue`] as well, so that nobody needs to remember it.
     pub fn advance(&self, now: Timestamp) -> Result<(), CaError> {
         if self.signing().state.is_settled(&self.config, now) {

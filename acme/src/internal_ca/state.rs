@@ -16,12 +16,9 @@ use crate::storage::dir::{lock_file, private_folder, write_whole};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
+/// The life of a root, and of its only intermediate.
 fn root_life() -> SignedDuration {
-    DAY * 3650
-}
-
-fn intermediate_life() -> SignedDuration {
-    DAY * 1095
+    DAY * 1826
 }
 
 /// A root, its intermediate, and when they count.
@@ -29,8 +26,12 @@ fn intermediate_life() -> SignedDuration {
 pub struct Generation {
     /// The root certificate, or for a CA the user brought, the roots.
     pub root_pem: String,
-    /// Absent for a CA the user brought.
+    /// Of a record of earlier versions, which kept it: it is destroyed as soon as it has signed a last intermediate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     root_key: Option<PrivateKeyPem>,
+    /// Whether we made it: one that the user brought is not replaced by us.
+    #[serde(default)]
+    is_own: bool,
     /// What signs leaves, and the certificates above it without the root.
     pub chain_pem: String,
     chain_key: PrivateKeyPem,
@@ -47,6 +48,9 @@ pub struct Generation {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) generations: Vec<Generation>,
+    /// For whom it was made; empty where nobody said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) made_for: String,
 }
 
 impl State {
@@ -62,7 +66,7 @@ impl State {
     }
 
     pub(super) fn create(config: &InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
-        Ok(Self { generations: vec![Generation::create(config, now, now)?] })
+        Ok(Self { generations: vec![Generation::create(config, now, now)?], made_for: config.made_for.clone() })
     }
 
     pub(super) fn brought(
@@ -82,6 +86,7 @@ impl State {
         let generation = Generation {
             root_pem: roots_pem.to_owned(),
             root_key: None,
+            is_own: false,
             chain_pem: chain_pem.to_owned(),
             chain_key: key,
             signs_from: now,
@@ -89,7 +94,7 @@ impl State {
             root_ends: end_of(roots_pem)?,
             published_until: end_of(roots_pem)?,
         };
-        Ok(Self { generations: vec![generation] })
+        Ok(Self { generations: vec![generation], made_for: String::new() })
     }
 
     fn signing(&self, now: Timestamp) -> Option<&Generation> {
@@ -106,10 +111,14 @@ impl State {
     }
 
     pub(super) fn roll_over(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
-        if self.generations.iter().any(|g| g.signs_from > now) {
+        // Where what signed has ended, nobody would gain by waiting: nothing asked for a certificate in years.
+        let has_ended = self.signing(now).is_none_or(|g| g.chain_ends <= now);
+        let from = if has_ended { now } else { now + config.overlap };
+        if let Some(coming) = self.generations.iter_mut().find(|g| g.signs_from > now) {
+            coming.signs_from = coming.signs_from.min(from);
             return Ok(());
         }
-        let next = Generation::create(config, now, now + config.overlap)?;
+        let next = Generation::create(config, now, from)?;
         for old in &mut self.generations {
             // The last leaf of the old one is signed just before the new one takes over.
             old.published_until = old.published_until.min(next.signs_from + LONGEST_LEAF);
@@ -125,20 +134,18 @@ impl State {
         let Some(current) = self.signing(now) else {
             return false;
         };
-        let due = current.is_old(now) || current.root_is_old(config, now);
+        let due = current.is_old(config, now) || self.generations.iter().any(|g| g.root_key.is_some());
         let taken_over = self.generations.last().is_some_and(|g| g.signs_from <= now) && self.generations.len() > 1;
         trial.generations.retain(|g| g.published_until > now);
         !due && !taken_over && trial.generations.len() == self.generations.len()
     }
 
     pub(super) fn advance(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
-        if self.signing(now).is_some_and(|g| g.root_is_old(config, now)) {
-            self.roll_over(config, now)?;
-        }
         for generation in &mut self.generations {
-            if generation.is_old(now) {
-                generation.renew_intermediate(config, now)?;
-            }
+            generation.destroy_root_key(config, now)?;
+        }
+        if self.signing(now).is_some_and(|g| g.is_old(config, now)) {
+            self.roll_over(config, now)?;
         }
         if self.generations.len() > 1 {
             self.generations.retain(|g| g.published_until > now);
@@ -150,17 +157,14 @@ impl State {
 impl Generation {
     fn create(config: &InternalCaConfig, now: Timestamp, signs_from: Timestamp) -> Result<Self, CaError> {
         let (root_pem, root_key) = make_root(&config.organization, &config.constraints, root_life(), now)?;
-        let (chain_pem, chain_key) = make_intermediate(
-            &config.organization,
-            &config.constraints,
-            (&root_pem, &root_key),
-            intermediate_life(),
-            now,
-        )?;
+        let (chain_pem, chain_key) =
+            make_intermediate(&config.organization, &config.constraints, (&root_pem, &root_key), root_life(), now)?;
+        drop(root_key);
         let root_ends = end_of(&root_pem)?;
         Ok(Self {
             chain_ends: end_of(&chain_pem)?,
-            root_key: Some(root_key),
+            root_key: None,
+            is_own: true,
             chain_key,
             signs_from,
             root_ends,
@@ -170,22 +174,19 @@ impl Generation {
         })
     }
 
-    /// Should the intermediate be renewed? At two thirds of its life, like a leaf.
-    fn is_old(&self, now: Timestamp) -> bool {
-        self.root_key.is_some() && now > self.chain_ends - intermediate_life() / 3
-    }
-
     /// Should a new root be made? While leaves of full life and the overlap still fit, twice over.
-    fn root_is_old(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
-        self.root_key.is_some() && now > self.root_ends - (LONGEST_LEAF + config.overlap) * 2
+    fn is_old(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
+        self.is_own && now > self.chain_ends - (LONGEST_LEAF + config.overlap) * 2
     }
 
-    fn renew_intermediate(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
-        let Some(root_key) = &self.root_key else {
+    /// Lets the root of an earlier version sign an intermediate for as long as others have one, and destroys its key.
+    fn destroy_root_key(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+        let Some(root_key) = self.root_key.take() else {
             return Ok(());
         };
-        let root = (self.root_pem.as_str(), root_key);
-        let (pem, key) = make_intermediate(&config.organization, &config.constraints, root, intermediate_life(), now)?;
+        self.is_own = true;
+        let root = (self.root_pem.as_str(), &root_key);
+        let (pem, key) = make_intermediate(&config.organization, &config.constraints, root, root_life(), now)?;
         let ends = end_of(&pem)?;
         // Near the root's end a new intermediate would end where the old one does.
         if ends > self.chain_ends {
@@ -248,8 +249,8 @@ impl StateFile {
         let old = match std::fs::read(&path) {
             Ok(bytes) => Some(Zeroizing::new(bytes)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-            Err(source) => {
-                return Err(StorageError::Io { doing: "reading", object: path.display().to_string(), source }.into());
+            Err(why) => {
+                return Err(StorageError::Io { doing: "reading", object: path.display().to_string(), why }.into());
             }
         };
         let parsed = old.as_ref().map(|bytes| State::read(bytes, || path.display().to_string()));

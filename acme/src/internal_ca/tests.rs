@@ -70,6 +70,43 @@ fn names_outside_the_constraints_are_refused_by_us_and_by_clients() {
     );
 }
 
+/// Who reads what is kept has the key that signs leaves, for as long as that is good, and none that signs another.
+#[test]
+fn the_key_of_the_root_is_kept_nowhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ca = ca(&dir);
+    let is_kept = |ca: &InternalCa| {
+        let state: serde_json::Value = serde_json::from_slice(&ca.record()).expect("JSON");
+        state["generations"].as_array().expect("generations").iter().any(|g| g.get("root_key").is_some())
+    };
+    assert!(!is_kept(&ca));
+    ca.roll_over(at(10)).expect("rolls over");
+    assert!(!is_kept(&ca));
+    let file = fs::read_to_string(dir.path().join("ca/ca.json")).expect("there");
+    assert_eq!(file.matches("PRIVATE KEY").count(), 2 * 2, "one for each of two intermediates: {file}");
+}
+
+/// Earlier versions kept it, and roots lived ten years.
+#[test]
+fn the_key_of_a_root_of_earlier_versions_is_destroyed_and_the_root_stays() {
+    let permit = Constraints::permit(["example.internal"]).expect("constraints");
+    let (root, key) = authority::make_root("Example", &permit, DAY * 3650, at(0)).expect("a root");
+    let (chain, chain_key) =
+        authority::make_intermediate("Example", &permit, (&root, &key), DAY * 1095, at(0)).expect("an intermediate");
+    let record = serde_json::json!({"generations": [{"root_pem": root, "root_key": key, "chain_pem": chain,
+        "chain_key": chain_key, "signs_from": at(0), "chain_ends": at(1095), "root_ends": at(3650),
+        "published_until": at(3650)}]});
+    let config = InternalCaConfig::new("internal", "/nowhere", permit);
+    let ca = InternalCa::of_record(config, Some(record.to_string().as_bytes()), at(300)).expect("opens");
+    assert!(!String::from_utf8_lossy(&ca.record()).contains("root_key"));
+    for day in [300, 1200, 2600] {
+        let leaf = ca.sign(&names(&["a.example.internal"]), None, at(day)).expect("signs");
+        client_trusts(&ca.bundle_pem(at(day)), &leaf.chain_pem, "a.example.internal", at(day)).expect("trusted");
+        let trusted = client_trusts(&root, &leaf.chain_pem, "a.example.internal", at(day));
+        assert_eq!(trusted.is_ok(), day < 2000, "the old root goes on for as long as its last intermediate: {day}");
+    }
+}
+
 #[test]
 fn no_constraints_is_an_explicit_choice() {
     let error = Constraints::permit(Vec::<String>::new()).expect_err("refused").to_string();

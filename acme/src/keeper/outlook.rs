@@ -23,6 +23,7 @@ impl Keeper {
             Progress {
                 underway,
                 share_at_most: shelf.attempts.iter().filter_map(most).collect(),
+                failed: shelf.attempts.keys().cloned().collect(),
                 obtained: shelf.obtained.clone(),
             }
         })

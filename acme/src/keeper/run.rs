@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::job::{Going, Job};
 use super::pass::{Outlook, Pass};
-use super::wishlist::Wishlist;
+use super::wishlist::WantedCertificates;
 use super::{Keeper, LONGEST_SLEEP};
 use crate::issuer::CertificateId;
 use crate::plan::{Order, Progress, Step, Wanted};
@@ -36,7 +36,7 @@ impl Keeper {
     /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
     pub async fn run(
         self: &Arc<Self>,
-        wishlist: &Wishlist,
+        wishlist: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         stop: watch::Receiver<bool>,
     ) {
@@ -47,7 +47,7 @@ impl Keeper {
 
     async fn keep(
         self: &Arc<Self>,
-        wishlist: &Wishlist,
+        wishlist: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         mut stop: watch::Receiver<bool>,
         going: &mut Going,

@@ -9,18 +9,18 @@ use crate::issuer::CertificateId;
 use crate::plan::Wanted;
 
 /// What is wanted, by stable name. A change costs what it changes.
-pub struct Wishlist {
+pub struct WantedCertificates {
     all: RwLock<BTreeMap<CertificateId, Wanted>>,
     generation: watch::Sender<u64>,
 }
 
-impl Default for Wishlist {
+impl Default for WantedCertificates {
     fn default() -> Self {
         Self { all: RwLock::default(), generation: watch::channel(0).0 }
     }
 }
 
-impl Wishlist {
+impl WantedCertificates {
     /// Sets what is wanted under some names, or that nothing is any more.
     pub fn change(&self, changes: impl IntoIterator<Item = (CertificateId, Option<Wanted>)>) {
         let mut changed = false;

@@ -1,6 +1,6 @@
 //! What attempts until now left behind, as far as a plan goes by it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -14,6 +14,8 @@ pub struct Progress {
     pub underway: BTreeMap<String, BTreeMap<CertificateId, Underway>>,
     /// The most names of the next order that a wish may share, where the CA refused a larger one.
     pub share_at_most: HashMap<CertificateId, usize>,
+    /// Wishes whose last attempt failed.
+    pub failed: HashSet<CertificateId>,
     /// When certificates that are held were got.
     pub obtained: HashMap<CertificateId, Obtained>,
 }

@@ -349,3 +349,35 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
     let scarce = orders(&lets_encrypt());
     assert!(scarce.len() < 1_000 && scarce.contains(&"alice".to_owned()) && scarce.contains(&"zoe".to_owned()));
 }
+
+#[test]
+fn a_single_slot_goes_to_whoever_wants_little_and_did_not_fail() {
+    let of = |tenant: &str, host: &str| {
+        let names = Names::parse([host]).expect("a name");
+        let id = CertificateId::of(tenant, &names);
+        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..wish("x.example") }
+    };
+    let mut budgets = lets_encrypt();
+    let budget = budgets.get_mut("le").expect("its budget");
+    for i in 0..239 {
+        budget.spend(&Names::parse([format!("h{i}.spent{i}.example")]).expect("a name"), Exempt::Nothing, at(0));
+    }
+    let winner = |wanted: &[Wanted], failed: &[&Wanted]| {
+        let progress = Progress { failed: failed.iter().map(|w| w.id.clone()).collect(), ..Progress::default() };
+        let steps = plan_with(wanted, &[], &progress, &budgets, at(0));
+        let orders = steps.iter().filter_map(|step| match step {
+            Step::Issue(order) => Some(order.serves[0].tenant.clone()),
+            _ => None,
+        });
+        orders.collect::<Vec<_>>()
+    };
+    // Her names come first by name.
+    let hers: Vec<Wanted> = (0..3).map(|i| of("mallory", &format!("a.mallory{i}.example"))).collect();
+    let alices = of("alice", "z.alice.example");
+    let all: Vec<Wanted> = hers.iter().cloned().chain([alices.clone()]).collect();
+    assert_eq!(winner(&all, &[]), ["alice"]);
+    let two = [hers[0].clone(), alices.clone()];
+    assert_eq!(winner(&two, &[]), ["mallory"]);
+    assert_eq!(winner(&two, &[&hers[0]]), ["alice"]);
+    assert_eq!(winner(&two, &[&hers[0], &alices]), ["mallory"]);
+}

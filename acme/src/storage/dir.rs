@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::file_pool::{FilePool, LARGEST, LEFT, PREFIX};
 use super::journal::{Files, Journal, Replaced};
-use super::spares::{LARGEST, LEFT, PREFIX, Spares};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
 /// Where entries go that cannot be read, for an operator to look at.
@@ -22,8 +22,8 @@ const ASIDE: &str = "damaged";
 #[derive(Clone, Debug)]
 pub struct Directory {
     root: PathBuf,
-    spares: Arc<BTreeMap<Kind, Spares>>,
-    locks: Arc<Spares>,
+    file_pool: Arc<BTreeMap<Kind, FilePool>>,
+    locks: Arc<FilePool>,
     journal: Arc<Journal>,
 }
 
@@ -32,16 +32,16 @@ impl Directory {
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         private_folder(&root)?;
-        let mut spares = BTreeMap::new();
+        let mut file_pool = BTreeMap::new();
         for kind in Kind::ALL {
             private_folder(&root.join(kind.as_str()))?;
-            spares.insert(kind, Spares::of(root.join(kind.as_str())));
+            file_pool.insert(kind, FilePool::of(root.join(kind.as_str())));
         }
         private_folder(&root.join("locks"))?;
-        let locks = Arc::new(Spares::of(root.join("locks")));
-        let files = Entries { root: &root, spares: &spares };
+        let locks = Arc::new(FilePool::of(root.join("locks")));
+        let files = Entries { root: &root, file_pool: &file_pool };
         let journal = Journal::open(&root, &files).map_err(|e| failed("opening", &root.join("journal"), e))?;
-        let directory = Self { root, spares: Arc::new(spares), locks, journal };
+        let directory = Self { root, file_pool: Arc::new(file_pool), locks, journal };
         directory.sweep();
         Ok(directory)
     }
@@ -64,8 +64,8 @@ impl Directory {
         self.root.join("locks").join(format!("{}-{}", key.kind().as_str(), key.name()))
     }
 
-    fn spares(&self, kind: Kind) -> &Spares {
-        self.spares.get(&kind).expect("there is one for each kind")
+    fn file_pool(&self, kind: Kind) -> &FilePool {
+        self.file_pool.get(&kind).expect("there is one for each kind")
     }
 
     /// Takes away half-written files of a process that died, when nobody can be writing them any more.
@@ -90,7 +90,7 @@ impl Directory {
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
         let unreadable = |why: String| StorageError::Unreadable { path: path.display().to_string(), why };
-        let Some((meta, bytes)) = Spares::read(&path).map_err(|e| unreadable(e.to_string()))? else {
+        let Some((meta, bytes)) = FilePool::read(&path).map_err(|e| unreadable(e.to_string()))? else {
             return Ok(None);
         };
         let bytes = Zeroizing::new(bytes);
@@ -121,7 +121,7 @@ impl Directory {
             return Err(StorageError::Conflict { key: key.to_string() });
         }
         turn.note(key, Some(bytes)).map_err(|e| failed("writing", &path, e))?;
-        let replaced = self.spares(key.kind()).write(&path, bytes).map_err(|e| failed("writing", &path, e))?;
+        let replaced = self.file_pool(key.kind()).write(&path, bytes).map_err(|e| failed("writing", &path, e))?;
         if let Some(path) = replaced {
             turn.replaced(Replaced { kind: key.kind(), path });
         }
@@ -132,20 +132,20 @@ impl Directory {
 /// The entries of a directory that is being opened.
 struct Entries<'a> {
     root: &'a Path,
-    spares: &'a BTreeMap<Kind, Spares>,
+    file_pool: &'a BTreeMap<Kind, FilePool>,
 }
 
 impl Files for Entries<'_> {
     fn content(&self, key: &Key) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
-        let there = Spares::read(&file_of(self.root, key))?.map(|(_, bytes)| Zeroizing::new(bytes));
+        let there = FilePool::read(&file_of(self.root, key))?.map(|(_, bytes)| Zeroizing::new(bytes));
         Ok(there.filter(|bytes| !is_nothing(bytes)))
     }
 
     fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()> {
-        let (path, spares) = (file_of(self.root, key), &self.spares[&key.kind()]);
+        let (path, file_pool) = (file_of(self.root, key), &self.file_pool[&key.kind()]);
         match content {
-            Some(bytes) => spares.write(&path, bytes).map(|old| old.into_iter().for_each(|old| spares.keep(old))),
-            None => spares.remove(&path),
+            Some(bytes) => file_pool.write(&path, bytes).map(|old| old.into_iter().for_each(|old| file_pool.keep(old))),
+            None => file_pool.remove(&path),
         }
     }
 }
@@ -211,8 +211,8 @@ fn version_of(bytes: &[u8]) -> Version {
     Version(format!("{:x}", Sha256::digest(bytes)))
 }
 
-fn failed(doing: &'static str, path: &Path, source: io::Error) -> StorageError {
-    StorageError::Io { doing, object: path.display().to_string(), source }
+fn failed(doing: &'static str, path: &Path, why: io::Error) -> StorageError {
+    StorageError::Io { doing, object: path.display().to_string(), why }
 }
 
 /// An order is forced to the disk where [`Storage::settle`] asks for it, everything else at once. Nothing is lost with the
@@ -246,7 +246,7 @@ impl Storage for Directory {
     async fn settle(&self, key: &Key) -> Result<(), StorageError> {
         let replaced = self.journal.settle(key).await.map_err(|e| failed("writing", &self.file(key), e))?;
         for Replaced { kind, path } in replaced {
-            self.spares(kind).keep(path);
+            self.file_pool(kind).keep(path);
         }
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Storage for Directory {
         let path = self.file(key);
         let removed = self.journal.turn().and_then(|mut turn| {
             turn.note(key, None)?;
-            self.spares(key.kind()).remove(&path)
+            self.file_pool(key.kind()).remove(&path)
         });
         removed.map_err(|e| failed("removing", &path, e))
     }

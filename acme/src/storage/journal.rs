@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
-use super::spares::LARGEST;
+use super::file_pool::LARGEST;
 use super::{Key, Kind};
 
 /// A journal of this size is put aside, and removed once the files it tells of are on the disk.

@@ -4,8 +4,8 @@
 //! server. Everything in it is secret.
 
 pub mod dir;
+mod file_pool;
 mod journal;
-mod spares;
 
 use std::fmt;
 
@@ -238,13 +238,13 @@ pub enum StorageError {
         why: String,
     },
     /// The file system, or the API server.
-    #[error("{doing} {object}: {source}")]
+    #[error("{doing} {object}: {why}")]
     Io {
         /// What we were doing.
         doing: &'static str,
         /// To what.
         object: String,
         /// Why it failed.
-        source: std::io::Error,
+        why: std::io::Error,
     },
 }

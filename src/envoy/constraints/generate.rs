@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost_reflect::{Cardinality, DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
 
-use crate::envoy::descriptors;
+use crate::descriptors;
 
 /// The values of all rules that are set, by their path, e.g. `repeated.items.string.min_len`.
 fn set(message: &DynamicMessage, before: &str, into: &mut Vec<(String, Value)>) {
@@ -188,12 +188,12 @@ mod tests {
     #[test]
     fn the_checked_in_constraints_are_those_of_the_package() {
         let made = table();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/envoy/constraints/constraints.txt");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("constraints/constraints.txt");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, &made).expect("written");
         }
         let stored = std::fs::read_to_string(path).expect("the file");
         assert!(made == stored, "rewrite it: UPDATE=1 cargo test -p gatewright constraints");
-        crate::envoy::constraints::Table::parse(&made).expect("a table");
+        crate::constraints::Table::parse(&made).expect("a table");
     }
 }

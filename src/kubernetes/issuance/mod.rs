@@ -1,12 +1,13 @@
 //! Certificates that we issue ourselves. The holder of the Lease orders and writes; every replica answers challenges.
 //!
 //! ```text
-//! wishes, Secrets as they are ==> Desk (of the holder, for a term) ==> Secrets ==> (watched)
+//! requests, Secrets as they are ==> CertificateManager (of the holder, for a term) ==> Secrets ==> (watched)
 //!    |                                  └══> who answers ==> ConfigMap ==> (watched) ═╗
 //!    └═══════════════════════════════════════════════════════════════> Follower <════╝ ==> answers in Envoy
 //! ```
 
-mod notice;
+mod lost;
+mod published;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,15 +18,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::lease::{Term, leads};
-use crate::certificates::{Answered, Answers, AuthorityLimits, Desk, Follower, Present, TenantIssuers, Where, Wishing};
-use crate::model::ObjectName;
-use crate::pipeline::Pipeline;
-use crate::translate::Change;
+use gatewright_control::certificates::{
+    AddressQuery, AuthorityLimits, CertificateManager, ChallengeAccounts, ChallengeIndex, ExistingCertificate,
+    TenantIssuers, ThumbprintIndex, WantedTracker,
+};
+use gatewright_core::model::ObjectName;
+use gatewright_core::pipeline::Pipeline;
+use gatewright_core::translate::Change;
 
-pub use notice::watch_answers;
+use lost::AllLost;
+pub use published::watch_answers;
 
 /// How certificates are issued.
-pub struct Trade {
+pub struct IssuanceConfig {
     /// Where accounts, orders and internal CAs are kept.
     pub namespace: String,
     /// The ACME issuers of the installation, by name, and what holds for those of tenants.
@@ -35,13 +40,13 @@ pub struct Trade {
     /// How many orders may be on their way at a time.
     pub at_once: usize,
     /// Who knows where hosts are served.
-    pub places: mpsc::Sender<Where>,
+    pub places: mpsc::Sender<AddressQuery>,
 }
 
 /// What the work of a term tells.
 pub(super) enum Told {
-    /// The desk is open.
-    Open(Arc<Desk>),
+    /// The certificate manager runs.
+    Open(Arc<CertificateManager>),
     /// Why Secrets have no certificate yet.
     Troubles(Vec<(ObjectName, Option<String>)>),
     /// The term is over.
@@ -51,16 +56,18 @@ pub(super) enum Told {
 /// What one replica does for certificates.
 pub struct Issuance {
     client: Client,
-    trade: Arc<Trade>,
+    issuance_config: Arc<IssuanceConfig>,
     term: watch::Receiver<Term>,
-    wishing: Wishing,
-    follower: Follower,
+    wishing: WantedTracker,
+    follower: ChallengeIndex,
     /// How hosts are answered for, for those who ask here.
-    answered: Arc<Answered>,
-    /// The desk, for those who look.
-    desk: watch::Sender<Option<Arc<Desk>>>,
+    answered: Arc<ThumbprintIndex>,
+    /// The certificate manager, for those who only read.
+    manager: watch::Sender<Option<Arc<CertificateManager>>>,
     /// What is in the Secrets that are wished for.
-    present: BTreeMap<ObjectName, Present>,
+    present: BTreeMap<ObjectName, ExistingCertificate>,
+    /// The certificates that are to be withdrawn.
+    lost: watch::Sender<AllLost>,
     /// Those whose trouble was told.
     troubled: BTreeSet<ObjectName>,
     told: (mpsc::Sender<Told>, mpsc::Receiver<Told>),
@@ -70,16 +77,17 @@ pub struct Issuance {
 
 impl Issuance {
     /// Nothing wished for yet.
-    pub fn new(client: Client, trade: Trade, term: watch::Receiver<Term>) -> Self {
+    pub fn new(client: Client, issuance_config: IssuanceConfig, term: watch::Receiver<Term>) -> Self {
         Self {
             client,
-            wishing: Wishing::new(trade.issuers.clone()),
-            trade: Arc::new(trade),
+            wishing: WantedTracker::new(issuance_config.issuers.clone()),
+            issuance_config: Arc::new(issuance_config),
             term,
-            follower: Follower::default(),
+            follower: ChallengeIndex::default(),
             answered: Arc::default(),
-            desk: watch::channel(None).0,
+            manager: watch::channel(None).0,
             present: BTreeMap::new(),
+            lost: watch::Sender::default(),
             troubled: BTreeSet::new(),
             told: mpsc::channel(16),
             work: JoinSet::new(),
@@ -88,13 +96,13 @@ impl Issuance {
     }
 
     /// How hosts are answered for.
-    pub fn answered(&self) -> Arc<Answered> {
+    pub fn answered(&self) -> Arc<ThumbprintIndex> {
         self.answered.clone()
     }
 
-    /// The desk, while there is one here.
-    pub fn desk(&self) -> watch::Receiver<Option<Arc<Desk>>> {
-        self.desk.subscribe()
+    /// The certificate manager, while there is one here.
+    pub fn manager(&self) -> watch::Receiver<Option<Arc<CertificateManager>>> {
+        self.manager.subscribe()
     }
 
     /// Takes in that something else may be wished for some Secrets, and that others are different from before.
@@ -111,10 +119,15 @@ impl Issuance {
         let mut present = Vec::new();
         for name in touched {
             let wanted = self.follower.wish(&name).is_some();
+            let lost = if wanted { None } else { lost::lost(pipeline, &name) };
+            self.lost.send_if_modified(|all| match lost {
+                Some(lost) => all.insert(name.clone(), lost.clone()).as_ref() != Some(&lost),
+                None => all.remove(&name).is_some(),
+            });
             let secret = pipeline.engine().store().secret(&name).filter(|_| wanted);
             let now = secret.and_then(|secret| {
                 let certificate = secret.certificate.as_ref().ok()?.clone();
-                Some(Present { certificate, issued_by: secret.issued_by.clone() })
+                Some(ExistingCertificate { certificate, issued_by: secret.issued_by.clone() })
             });
             let before = match &now {
                 Some(now) => self.present.insert(name.clone(), now.clone()),
@@ -124,9 +137,9 @@ impl Issuance {
                 present.push((name, now));
             }
         }
-        if let Some(desk) = &*self.desk.borrow() {
-            desk.present(present);
-            desk.change(changes);
+        if let Some(manager) = &*self.manager.borrow() {
+            manager.present(present);
+            manager.change(changes);
         }
         self.lead();
         self.answers()
@@ -137,17 +150,19 @@ impl Issuance {
         self.wishing.credentials().cloned().collect()
     }
 
-    /// Begins to work when we hold the Lease and something is wished for.
+    /// Begins to work when we hold the Lease, and something is wished for or to be withdrawn.
     pub(super) fn lead(&mut self) {
-        if !self.work.is_empty() || !leads(*self.term.borrow()) || !self.follower.has_wishes() {
+        let has_work = self.follower.has_wishes() || !self.lost.borrow().is_empty();
+        if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }
-        let (client, trade, term) = (self.client.clone(), self.trade.clone(), self.term.clone());
-        self.work.spawn(work::work(client, trade, term, self.told.0.clone(), self.stop.subscribe()));
+        let (client, issuance_config, term) = (self.client.clone(), self.issuance_config.clone(), self.term.clone());
+        let (out, lost, stop) = (self.told.0.clone(), self.lost.subscribe(), self.stop.subscribe());
+        self.work.spawn(work::work(client, issuance_config, term, lost, out, stop));
     }
 
     /// Takes in who answers challenges.
-    pub(super) fn take_answers(&mut self, answers: Answers) -> Vec<Change> {
+    pub(super) fn take_answers(&mut self, answers: ChallengeAccounts) -> Vec<Change> {
         self.follower.take_in(answers);
         self.answers()
     }
@@ -179,10 +194,10 @@ impl Issuance {
     /// Takes in what the work tells.
     pub(super) fn take_in(&mut self, told: Told) -> Vec<Change> {
         match told {
-            Told::Open(desk) => {
-                desk.present(self.present.iter().map(|(name, present)| (name.clone(), Some(present.clone()))));
-                desk.wish(self.follower.wishes());
-                self.desk.send_replace(Some(desk));
+            Told::Open(manager) => {
+                manager.present(self.present.iter().map(|(name, present)| (name.clone(), Some(present.clone()))));
+                manager.wish(self.follower.wishes());
+                self.manager.send_replace(Some(manager));
                 Vec::new()
             }
             Told::Troubles(troubles) => {
@@ -196,7 +211,7 @@ impl Issuance {
                 troubles.into_iter().map(change).collect()
             }
             Told::Over => {
-                self.desk.send_replace(None);
+                self.manager.send_replace(None);
                 self.lead();
                 std::mem::take(&mut self.troubled).into_iter().map(|secret| Change::Trouble(secret, None)).collect()
             }
@@ -206,7 +221,7 @@ impl Issuance {
     /// Ends the work.
     pub(super) async fn stop(mut self) {
         self.stop.send_replace(true);
-        self.desk.send_replace(None);
+        self.manager.send_replace(None);
         // Whoever still has something to tell is not waited for.
         self.told.1.close();
         while self.work.join_next().await.is_some() {}

@@ -1,4 +1,4 @@
-//! The work of one term: the desk over the storage, what it hands out, and what is told to everybody.
+//! The work of one term: the certificate manager over the storage, what it hands out, and what is published to all replicas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use tracing::{info, warn};
 
 use super::super::lease::{Term, leads};
 use super::super::storage::ObjectStorage;
-use super::notice::{CHALLENGES, Notice, ROOTS};
-use super::{Told, Trade};
-use crate::certificates::{Authority, Desk, DeskConfig, Handout};
-use crate::model::ObjectName;
+use super::lost::{self, AllLost};
+use super::published::{CHALLENGES, PublishedConfigMap, ROOTS};
+use super::{IssuanceConfig, Told};
+use gatewright_control::certificates::{Authority, CertificateManager, CertificateManagerConfig, CertificateUpdate};
+use gatewright_core::model::ObjectName;
 
 /// What failed is tried again after this long.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -25,25 +26,28 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Works until the term is over, or `stop`.
 pub(super) async fn work(
     client: Client,
-    trade: Arc<Trade>,
+    issuance_config: Arc<IssuanceConfig>,
     mut term: watch::Receiver<Term>,
+    all_lost: watch::Receiver<AllLost>,
     out: mpsc::Sender<Told>,
     mut stop: watch::Receiver<bool>,
 ) {
     let for_storage = term.clone();
     let doing = async {
-        let (storage, desk) = open(&client, &trade, &for_storage).await;
+        let (storage, manager) = open(&client, &issuance_config, &for_storage).await;
         info!("certificates are issued here");
-        if out.send(Told::Open(desk.clone())).await.is_err() {
+        if out.send(Told::Open(manager.clone())).await.is_err() {
             return;
         }
         let (sender, handed) = mpsc::channel(4);
         // Dropping it loses nothing, so that nobody has to stop it.
         let (_stopper, desk_stop) = watch::channel(false);
-        let notices = [CHALLENGES, ROOTS].map(|which| Notice::new(client.clone(), &trade.namespace, which));
+        let notices =
+            [CHALLENGES, ROOTS].map(|which| PublishedConfigMap::new(client.clone(), &issuance_config.namespace, which));
         let (waiting, untold) = (BTreeMap::new(), false);
-        let taking = Taking { storage, desk: desk.clone(), out: &out, waiting, notices, untold };
-        tokio::join!(desk.run(sender, desk_stop), taking.run(handed));
+        let withdrawing = lost::withdraw(&storage, all_lost);
+        let taking = Taking { storage: storage.clone(), manager: manager.clone(), out: &out, waiting, notices, untold };
+        tokio::join!(manager.run(sender, desk_stop), taking.run(handed), withdrawing);
     };
     tokio::select! {
         () = doing => {}
@@ -65,10 +69,14 @@ async fn over(term: &mut watch::Receiver<Term>) {
     }
 }
 
-async fn open(client: &Client, trade: &Trade, term: &watch::Receiver<Term>) -> (Arc<ObjectStorage>, Arc<Desk>) {
+async fn open(
+    client: &Client,
+    issuance_config: &IssuanceConfig,
+    term: &watch::Receiver<Term>,
+) -> (Arc<ObjectStorage>, Arc<CertificateManager>) {
     let mut told = String::new();
     loop {
-        match try_open(client, trade, term).await {
+        match try_open(client, issuance_config, term).await {
             Ok(opened) => return opened,
             Err(text) if text != told => {
                 warn!("no certificates are issued: {text}");
@@ -82,40 +90,41 @@ async fn open(client: &Client, trade: &Trade, term: &watch::Receiver<Term>) -> (
 
 async fn try_open(
     client: &Client,
-    trade: &Trade,
+    issuance_config: &IssuanceConfig,
     term: &watch::Receiver<Term>,
-) -> Result<(Arc<ObjectStorage>, Arc<Desk>), String> {
-    let storage = ObjectStorage::open(client.clone(), &trade.namespace, term.clone()).await;
+) -> Result<(Arc<ObjectStorage>, Arc<CertificateManager>), String> {
+    let storage = ObjectStorage::open(client.clone(), &issuance_config.namespace, term.clone()).await;
     let storage = Arc::new(storage.map_err(|error| error.to_string())?);
-    let authority = Authority::stored(storage.clone(), Timestamp::now()).await?.within(trade.authority.clone());
-    let config = DeskConfig {
+    let authority =
+        Authority::stored(storage.clone(), Timestamp::now()).await?.within(issuance_config.authority.clone());
+    let config = CertificateManagerConfig {
         storage: storage.clone(),
         authority: Arc::new(authority),
-        issuers: trade.issuers.installed.clone(),
-        at_once: trade.at_once,
-        places: Some(trade.places.clone()),
-        cabinet: Some(storage.clone()),
+        issuers: issuance_config.issuers.installed.clone(),
+        at_once: issuance_config.at_once,
+        places: Some(issuance_config.places.clone()),
+        secret_targets: Some(storage.clone()),
     };
-    let desk = Desk::open(config).await.map_err(|error| error.to_string())?;
-    Ok((storage, Arc::new(desk)))
+    let manager = CertificateManager::open(config).await.map_err(|error| error.to_string())?;
+    Ok((storage, Arc::new(manager)))
 }
 
-/// Takes what the desk hands out.
+/// Takes what the certificate manager hands out.
 struct Taking<'a> {
     storage: Arc<ObjectStorage>,
-    desk: Arc<Desk>,
+    manager: Arc<CertificateManager>,
     out: &'a mpsc::Sender<Told>,
     /// Certificates that could not be put where they belong, and are held still.
     waiting: BTreeMap<ObjectName, Arc<Stored>>,
-    notices: [Notice; 2],
+    notices: [PublishedConfigMap; 2],
     /// There is something to tell everybody.
     untold: bool,
 }
 
 impl Taking<'_> {
-    async fn run(mut self, mut handed: mpsc::Receiver<Vec<Handout>>) {
+    async fn run(mut self, mut handed: mpsc::Receiver<Vec<CertificateUpdate>>) {
         let mut again = None;
-        let mut changes = self.desk.changes();
+        let mut changes = self.manager.changes();
         loop {
             if self.untold {
                 self.untold = !self.tell().await;
@@ -129,14 +138,14 @@ impl Taking<'_> {
                 }
             };
             tokio::select! {
-                handouts = handed.recv() => match handouts {
-                    Some(handouts) => {
+                certificate_updates = handed.recv() => match certificate_updates {
+                    Some(certificate_updates) => {
                         self.untold = true;
-                        self.take(handouts).await;
+                        self.take(certificate_updates).await;
                     }
                     None => return,
                 },
-                // The desk holds the sender.
+                // The certificate manager holds the sender.
                 _ = changes.changed() => self.untold = true,
                 () = retry => {
                     again = None;
@@ -148,15 +157,15 @@ impl Taking<'_> {
         }
     }
 
-    async fn take(&mut self, handouts: Vec<Handout>) {
+    async fn take(&mut self, certificate_updates: Vec<CertificateUpdate>) {
         let mut troubles = Vec::new();
-        for handout in handouts {
-            match handout {
-                Handout::Certificate(name, Some(stored)) => self.install(name, stored).await,
-                Handout::Certificate(name, None) => drop(self.waiting.remove(&name)),
-                Handout::Trouble(secret, text) => troubles.push((secret, text)),
+        for update in certificate_updates {
+            match update {
+                CertificateUpdate::Certificate(name, Some(stored)) => self.install(name, stored).await,
+                CertificateUpdate::Certificate(name, None) => drop(self.waiting.remove(&name)),
+                CertificateUpdate::Trouble(secret, text) => troubles.push((secret, text)),
                 // They are told by account.
-                Handout::Challenge(..) => {}
+                CertificateUpdate::Challenge(..) => {}
             }
         }
         if !troubles.is_empty() {
@@ -192,13 +201,13 @@ impl Taking<'_> {
             }
         };
         // Issuers that are being set up answer as they did.
-        let answers = self.desk.answers(&before);
+        let answers = self.manager.answers(&before);
         let answers = if answers == before {
             challenges.known().to_owned()
         } else {
             serde_json::to_string(&answers).expect("texts")
         };
-        let roots = self.desk.authority().bundle(Timestamp::now());
+        let roots = self.manager.authority().bundle(Timestamp::now());
         for (notice, text) in [(challenges, answers), (bundle, roots)] {
             if let Err(failure) = notice.say(&text).await {
                 warn!("configmap {}: {failure}", notice.name());

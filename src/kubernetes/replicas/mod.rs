@@ -25,7 +25,7 @@ pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
-use super::follow::{self, follow};
+use super::peer_watch::{self, follow};
 use super::request::{PATIENCE, ended_or_due, in_time};
 
 /// The least time between two records.
@@ -187,9 +187,9 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
     let tell = |told| match told {
-        follow::Told::There(lease) => Some(self::told(&lease)),
-        follow::Told::Gone(name) => Some(Told(name.strip_prefix(PREFIX)?.to_owned(), None)),
-        follow::Told::Complete => None,
+        peer_watch::Told::There(lease) => Some(self::told(&lease)),
+        peer_watch::Told::Gone(name) => Some(Told(name.strip_prefix(PREFIX)?.to_owned(), None)),
+        peer_watch::Told::Complete => None,
     };
     follow(api, config, "what other replicas record", out, tell).await;
 }

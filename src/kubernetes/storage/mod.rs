@@ -5,9 +5,9 @@
 //! ConfigMaps there. They are read once, when a term begins; from then on the holder of the Lease is the only one that
 //! writes, each time over the version that it knows: who lost the Lease without noticing is refused.
 
-mod addressees;
 mod entry;
 mod secret;
+mod secret_targets;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -27,10 +27,10 @@ use zeroize::Zeroizing;
 use super::failure::Failure;
 use super::lease::{Term, leads};
 use super::request::in_time;
-use crate::certificates::{Addressee, Cabinet};
-use crate::model::ObjectName;
-use addressees::Addressees;
 use entry::Shape;
+use gatewright_control::certificates::{SecretTarget, SecretTargets};
+use gatewright_core::model::ObjectName;
+use secret_targets::SecretTargetIndex;
 
 /// A list comes in pages of this many.
 const PAGE: u32 = 500;
@@ -44,7 +44,7 @@ pub struct ObjectStorage {
     term: watch::Receiver<Term>,
     entries: Mutex<BTreeMap<Key, Known>>,
     locks: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
-    addressees: Mutex<Addressees>,
+    targets: Mutex<SecretTargetIndex>,
 }
 
 /// An entry as it was last read or written.
@@ -65,7 +65,7 @@ impl ObjectStorage {
             term,
             entries: Mutex::default(),
             locks: Mutex::default(),
-            addressees: Mutex::default(),
+            targets: Mutex::default(),
         };
         for shape in [Shape::Secret, Shape::ConfigMap] {
             storage.read_all(shape).await?;
@@ -99,8 +99,8 @@ impl ObjectStorage {
         act(&mut self.entries.lock().expect("nobody panics while holding it"))
     }
 
-    fn addressees<T>(&self, act: impl FnOnce(&mut Addressees) -> T) -> T {
-        act(&mut self.addressees.lock().expect("nobody panics while holding it"))
+    fn targets<T>(&self, act: impl FnOnce(&mut SecretTargetIndex) -> T) -> T {
+        act(&mut self.targets.lock().expect("nobody panics while holding it"))
     }
 
     fn api(&self, shape: Shape) -> Api<DynamicObject> {
@@ -139,12 +139,12 @@ impl ObjectStorage {
     /// When somebody else keeps the Secret, or it cannot be written.
     pub async fn install(&self, name: &ObjectName, stored: &Stored) -> Result<(), StorageError> {
         let serial = &stored.certificate.serial;
-        if self.addressees(|all| all.get(name).is_some_and(|who| who.present.as_ref() == Some(serial))) {
+        if self.targets(|all| all.get(name).is_some_and(|who| who.present.as_ref() == Some(serial))) {
             return Ok(());
         }
         let object = || format!("Secret {name}");
         self.may_write(object)?;
-        let who = self.addressees(|all| all.get(name).cloned());
+        let who = self.targets(|all| all.get(name).cloned());
         let api = self.secrets(&name.namespace);
         let there = in_time(api.get_opt(&name.name)).await.map_err(|e| failed("reading", object(), e))?;
         let written = match there {
@@ -167,11 +167,25 @@ impl ObjectStorage {
         }
     }
 
+    /// Takes the certificate with this serial number out of a Secret, if we put it there. Whether it was there.
+    ///
+    /// # Errors
+    /// When the Secret cannot be read or written.
+    pub async fn withdraw(&self, name: &ObjectName, serial: &str, why: &str) -> Result<bool, StorageError> {
+        let object = || format!("Secret {name}");
+        let api = self.secrets(&name.namespace);
+        let there = in_time(api.get_opt(&name.name)).await.map_err(|e| failed("reading", object(), e))?;
+        let Some(empty) = there.and_then(|there| secret::without(there, serial, why)) else { return Ok(false) };
+        self.may_write(object)?;
+        let written = in_time(api.replace(&name.name, &PostParams::default(), &empty)).await;
+        written.map(|_| true).map_err(|failure| failed("writing", object(), failure))
+    }
+
     /// Puts a new certificate where it is waited for.
     async fn put(&self, key: &Key, bytes: &[u8]) -> Result<Version, StorageError> {
         let stored: Stored = serde_json::from_slice(bytes).expect("the keeper writes what it reads");
         let mut outcome = None;
-        for name in self.addressees(|all| all.served_by(&stored)) {
+        for name in self.targets(|all| all.served_by(&stored)) {
             let installed = self.install(&name, &stored).await;
             match (&installed, &outcome) {
                 // One that refuses it takes it from nobody else.
@@ -186,14 +200,14 @@ impl ObjectStorage {
 
     /// The certificate that is found where it is waited for.
     async fn find(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
-        let Some((name, addressee)) = self.addressees(|all| all.of(key)) else { return Ok(None) };
+        let Some((name, target)) = self.targets(|all| all.of(key)) else { return Ok(None) };
         let object = || format!("Secret {name}");
         let found = in_time(self.secrets(&name.namespace).get_opt(&name.name)).await;
         let Some(found) = found.map_err(|e| failed("reading", object(), e))? else { return Ok(None) };
         let foreign = secret::foreign(&found, &name);
         let present = secret::present(&found);
-        let is_known = present.as_ref().map(|p| p.certificate.serial()).as_deref() == addressee.present.as_deref();
-        let held = present.and_then(|p| p.held(&addressee.id, &name.namespace, &addressee.names, &addressee.issuer));
+        let is_known = present.as_ref().map(|p| p.certificate.serial()).as_deref() == target.present.as_deref();
+        let held = present.and_then(|p| p.held(&target.id, &name.namespace, &target.names, &target.issuer));
         match (held, foreign) {
             // It is known, and another one is to be got all the same: that one could not be put there.
             (Some(_), Some(why)) if is_known => Err(StorageError::Foreign { object: object(), why }),
@@ -207,9 +221,9 @@ impl ObjectStorage {
     }
 }
 
-impl Cabinet for ObjectStorage {
-    fn address(&self, secret: &ObjectName, addressee: Option<Addressee>) {
-        self.addressees(|all| all.set(secret, addressee));
+impl SecretTargets for ObjectStorage {
+    fn address(&self, secret: &ObjectName, target: Option<SecretTarget>) {
+        self.targets(|all| all.set(secret, target));
     }
 }
 
@@ -315,5 +329,5 @@ fn failed(doing: &'static str, object: String, failure: Failure) -> StorageError
         }
         failure => failure,
     };
-    StorageError::Io { doing, object, source: std::io::Error::other(failure) }
+    StorageError::Io { doing, object, why: std::io::Error::other(failure) }
 }

@@ -8,15 +8,17 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
-use crate::certificates::{Addressee, Present};
-use crate::inputs::{CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, issued_by, parse_certificate};
-use crate::model::ObjectName;
+use gatewright_control::certificates::{ExistingCertificate, SecretTarget};
+use gatewright_core::inputs::{CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, issued_by, parse_certificate};
+use gatewright_core::model::ObjectName;
 
 /// By these annotations cert-manager knows whose certificate stands in a Secret: the name of the issuer, its kind and its
 /// group (`SecretIssuerAnnotationsMismatch` in cert-manager's `internal/controller/certificates/policies`).
 const CERT_MANAGER_ISSUER: [&str; 3] =
     ["cert-manager.io/issuer-name", "cert-manager.io/issuer-kind", "cert-manager.io/issuer-group"];
 const TLS: &str = "kubernetes.io/tls";
+/// Says why a Secret of ours is empty.
+const WITHDRAWN: &str = "gatewright.io/withdrawn";
 
 /// Why a Secret stays as it is; `None` where we may put a certificate into it: it is ours, or cert-manager's for this name.
 pub(super) fn foreign(secret: &Secret, name: &ObjectName) -> Option<String> {
@@ -35,15 +37,15 @@ pub(super) fn foreign(secret: &Secret, name: &ObjectName) -> Option<String> {
 }
 
 /// What is in a Secret, if it is a certificate.
-pub(super) fn present(secret: &Secret) -> Option<Present> {
+pub(super) fn present(secret: &Secret) -> Option<ExistingCertificate> {
     let data = secret.data.as_ref()?;
     let certificate = parse_certificate(&data.get("tls.crt")?.0, &data.get("tls.key")?.0).ok()?;
     let issued_by = issued_by(secret.metadata.annotations.as_ref(), &certificate).map(Arc::from);
-    Some(Present { certificate: Arc::new(certificate), issued_by })
+    Some(ExistingCertificate { certificate: Arc::new(certificate), issued_by })
 }
 
 /// The Secret with a certificate in it; in place of `there`, of which labels and annotations stay.
-pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, who: Option<&Addressee>) -> Secret {
+pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, who: Option<&SecretTarget>) -> Secret {
     let certificate = &stored.certificate;
     let mut metadata = match there {
         Some(there) => ObjectMeta { managed_fields: None, ..there.metadata },
@@ -57,6 +59,7 @@ pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, wh
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(ISSUED_BY.to_owned(), certificate.issuer.clone());
     annotations.insert(ISSUED_SERIAL.to_owned(), certificate.serial.clone());
+    annotations.remove(WITHDRAWN);
     let twin = who.filter(|who| who.issuer == certificate.issuer).and_then(|who| who.twin.as_deref());
     let issuer = match twin {
         Some(twin) => {
@@ -67,14 +70,34 @@ pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, wh
         None => [&certificate.issuer, "Gatewright", "gatewright.io"],
     };
     annotations.extend(CERT_MANAGER_ISSUER.map(str::to_owned).into_iter().zip(issuer.map(str::to_owned)));
-    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-    let data = [("tls.crt", bytes(&certificate.chain_pem)), ("tls.key", bytes(certificate.key_pem.expose()))];
     Secret {
         metadata,
         type_: Some(TLS.to_owned()),
-        data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        data: Some(data(&certificate.chain_pem, certificate.key_pem.expose())),
         ..Secret::default()
     }
+}
+
+/// What a Secret of this type has to have.
+fn data(chain: &str, key: &str) -> BTreeMap<String, ByteString> {
+    let parts = [("tls.crt", chain), ("tls.key", key)];
+    parts.into_iter().map(|(part, text)| (part.to_owned(), ByteString(text.as_bytes().to_vec()))).collect()
+}
+
+/// The Secret without the certificate with this serial number, which we put there; `None` where something else is in it. It
+/// is emptied and not deleted: for that we would need the right to delete everybody's Secrets.
+pub(super) fn without(there: Secret, serial: &str, why: &str) -> Option<Secret> {
+    let found = present(&there)?;
+    let annotations = there.metadata.annotations.as_ref()?;
+    let is_ours = annotations.contains_key(ISSUED_BY) && annotations.get(ISSUED_SERIAL).is_some_and(|s| s == serial);
+    if !is_ours || *found.certificate.serial() != *serial {
+        return None;
+    }
+    let mut metadata = ObjectMeta { managed_fields: None, ..there.metadata };
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.remove(ISSUED_SERIAL);
+    annotations.insert(WITHDRAWN.to_owned(), why.to_owned());
+    Some(Secret { metadata, type_: there.type_, data: Some(data("", "")), ..Secret::default() })
 }
 
 #[cfg(test)]
@@ -104,7 +127,7 @@ mod tests {
             let certificate = IssuedCertificate { issuer: issuer.to_owned(), ..made.clone() };
             Stored { id: id.clone(), tenant: tenant.clone(), certificate }
         };
-        let who = |twin: Option<&str>| Addressee {
+        let who = |twin: Option<&str>| SecretTarget {
             id: id.clone(),
             names: names.clone(),
             issuer: "t/x@ca".to_owned(),
@@ -130,6 +153,36 @@ mod tests {
             renewed.metadata.annotations.get_or_insert_default().extend([serial]);
             assert_eq!(present(&renewed).expect("a certificate").issued_by.as_deref(), Some("cert-manager"));
         }
+    }
+
+    #[test]
+    fn only_what_we_put_there_is_withdrawn_and_can_be_put_there_again() {
+        let name = ObjectName::new("t", "shop-tls");
+        let host = DnsName::parse("a.example.org").expect("a name");
+        let made = self_signed(&host, Timestamp::now()).expect("made");
+        let (id, serial) = (CertificateId::of("t", &Names::one(host)), made.serial.clone());
+        let stored = Stored { id, tenant: "t".to_owned(), certificate: made };
+        let ours = with(None, &name, &stored, None);
+        assert_eq!(without(ours.clone(), "00", "it is lost"), None, "another one was looked at");
+        // Somebody put a certificate of their own there since, or copied what we had put elsewhere.
+        let annotated = |key: &str, value: Option<&str>| {
+            let mut secret = ours.clone();
+            let annotations = secret.metadata.annotations.get_or_insert_default();
+            match value {
+                Some(value) => annotations.insert(key.to_owned(), value.to_owned()),
+                None => annotations.remove(key),
+            };
+            secret
+        };
+        for (key, value) in [(ISSUED_SERIAL, Some("00")), (ISSUED_SERIAL, None), (ISSUED_BY, None)] {
+            assert_eq!(without(annotated(key, value), &serial, "it is lost"), None, "{key} {value:?}");
+        }
+        let empty = without(ours.clone(), &serial, "it is lost").expect("it is ours");
+        assert!(empty.data.as_ref().is_some_and(|data| data.len() == 2 && data.values().all(|part| part.0.is_empty())));
+        assert_eq!(empty.metadata.annotations.as_ref().map(|all| all[WITHDRAWN].as_str()), Some("it is lost"));
+        assert!(present(&empty).is_none() && foreign(&empty, &name).is_none());
+        assert_eq!(without(empty.clone(), &serial, "it is lost"), None);
+        assert_eq!(with(Some(empty), &name, &stored, None), ours);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::super::FIELD_MANAGER;
 use super::super::failure::Failure;
 use super::super::request::{NONE_YET, api, in_time, resource};
-use super::fields;
-use crate::inputs::ObjectKey;
+use super::managed_fields;
+use gatewright_core::inputs::ObjectKey;
 
 /// What is to be done to one object.
 #[derive(Debug)]
@@ -53,8 +53,9 @@ async fn carry_out(client: Client, key: &ObjectKey, job: Job) -> kube::Result<Op
             let there = api.get(name).await?;
             let managed = serde_json::to_value(&there.metadata.managed_fields).unwrap_or_default();
             let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
-            if there.metadata.uid.as_deref() == Some(&uid) && !fields::others_within(managed, &document["spec"]) {
-                let taken = fields::taken_over(managed, &resource.api_version);
+            if there.metadata.uid.as_deref() == Some(&uid) && !managed_fields::others_within(managed, &document["spec"])
+            {
+                let taken = managed_fields::taken_over(managed, &resource.api_version);
                 let claim = json!({"metadata": {"uid": uid, "managedFields": taken,
                     "resourceVersion": there.metadata.resource_version}});
                 api.patch(name, &edit, &Patch::Merge(claim)).await?;

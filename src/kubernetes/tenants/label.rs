@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::tenancy::{ATTACHED_BY, GATEWAY_LABEL, Patch};
+use gatewright_core::tenancy::{ATTACHED_BY, GATEWAY_LABEL, Patch};
 
 /// A merge patch that holds only for the version of the namespace that was decided upon; `None` where nothing is to be
 /// done.

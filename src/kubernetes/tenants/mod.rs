@@ -3,17 +3,18 @@
 //! Tenancy says what is wanted; here it is compared with what the API server holds, and written when it differs, each
 //! object by itself, so that one that is refused hurts no other. What was written comes back by being watched.
 
-mod event;
-mod fields;
-mod held;
+mod event_recorder;
 mod job;
 mod label;
+mod live_object;
+mod managed_fields;
 mod report;
 mod states;
 mod task;
 #[cfg(test)]
 mod tests;
 mod troubles;
+mod undecided;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,24 +26,25 @@ use kube::core::DynamicObject;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-pub use event::Herald;
-pub use held::{Held, Step};
+pub use event_recorder::EventRecorder;
+pub use live_object::{ApplyAction, LiveObject};
 
-use super::damper::Damper;
+use super::conflict_backoff::WriteConflictBackoff;
 use super::failure::Failure;
-use super::figures::Writes;
-use super::queue::Queue;
+use super::metrics::Writes;
+use super::observed::ObservedObject;
 use super::request::ended_or_due;
-use super::seen::Seen;
-use super::view::View;
-use crate::inputs::{Kind, ObjectKey};
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
+use super::watch_sync::WatchSync;
+use super::work_queue::WorkQueue;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
 use job::Job;
 use report::Trouble;
 use states::States;
-use task::Task;
+use task::{Task, has_listeners};
 use troubles::Troubles;
+use undecided::Undecided;
 
 /// Writes at the same time.
 const AT_ONCE: usize = 8;
@@ -79,9 +81,9 @@ pub struct Known<'a> {
     /// What is wanted.
     pub tenancy: &'a Tenancy,
     /// What the server holds of statuses and namespaces.
-    pub seen: &'a BTreeMap<ObjectKey, Box<Seen>>,
+    pub seen: &'a BTreeMap<ObjectKey, Box<ObservedObject>>,
     /// How complete the view is.
-    pub view: &'a View,
+    pub view: &'a WatchSync,
 }
 
 /// What tenancy has just decided about. What it decided is asked for when it is written.
@@ -111,11 +113,12 @@ impl Decided {
 /// Writes what TenantGateways lead to.
 pub struct Tenants {
     client: Client,
-    held: BTreeMap<Derived, Box<Held>>,
+    held: BTreeMap<Derived, Box<LiveObject>>,
+    undecided: Undecided,
     states: States,
-    queue: Queue<Task>,
+    queue: WorkQueue<Task>,
     tasks: JoinSet<Written>,
-    damper: Damper<Task>,
+    conflict_backoff: WriteConflictBackoff<Task>,
     /// What could not be written, and what is fought over.
     troubles: Troubles,
     /// When Gateways and ListenerSets may be written again.
@@ -126,7 +129,7 @@ pub struct Tenants {
     /// Since when the status of a TenantGateway waits for others.
     passing: BTreeMap<ObjectName, Instant>,
     writes: Writes,
-    herald: Herald,
+    recorder: EventRecorder,
 }
 
 enum Decision {
@@ -139,13 +142,14 @@ impl Tenants {
     /// Nothing seen yet.
     pub fn new(client: Client) -> Self {
         Self {
-            herald: Herald::new(client.clone()),
+            recorder: EventRecorder::new(client.clone()),
             client,
             held: BTreeMap::new(),
+            undecided: Undecided::default(),
             states: States::default(),
-            queue: Queue::default(),
+            queue: WorkQueue::default(),
             tasks: JoinSet::new(),
-            damper: Damper::default(),
+            conflict_backoff: WriteConflictBackoff::default(),
             troubles: Troubles::default(),
             rest: BTreeMap::new(),
             large: BTreeSet::new(),
@@ -156,7 +160,7 @@ impl Tenants {
     }
 
     /// An object is there under a name that a TenantGateway may lead to.
-    pub fn see(&mut self, derived: Derived, held: Box<Held>) {
+    pub fn see(&mut self, derived: Derived, held: Box<LiveObject>) {
         if self.held.get(&derived).is_none_or(|old| !old.is_version_of(&held)) {
             self.held.insert(derived.clone(), held);
             self.want(Task::Object(derived));
@@ -167,7 +171,9 @@ impl Tenants {
     pub fn forget(&mut self, key: &ObjectKey) {
         let task = match derived(key) {
             Some(derived) => {
-                self.held.remove(&derived);
+                if let Some(held) = self.held.remove(&derived) {
+                    self.undecided.forget(held.owner(), &derived);
+                }
                 self.states.forget(&derived);
                 self.rest.remove(&derived);
                 // It may be wanted anew.
@@ -181,7 +187,7 @@ impl Tenants {
             None if key.kind == Kind::Namespace => Task::Label(key.name.name.clone()),
             None => return,
         };
-        self.damper.forget(&task);
+        self.conflict_backoff.forget(&task);
         // Whether a derived object is still in trouble is seen, and told, when it is looked at.
         if !matches!(task, Task::Object(_)) {
             self.troubles.forget(&task);
@@ -212,6 +218,10 @@ impl Tenants {
         }
         for tenant in &decided.tenants {
             self.want(Task::Status(tenant.clone()));
+        }
+        if !decided.tenants.is_empty() {
+            let mended = self.undecided.mended(|derived, owner| tenancy.decides(derived, owner));
+            mended.into_iter().for_each(|derived| self.want(Task::Object(derived)));
         }
     }
 
@@ -287,8 +297,8 @@ impl Tenants {
 
     fn begin(&mut self, task: Task, job: Job, document: &serde_json::Value, tenancy: &Tenancy) {
         let now = Instant::now();
-        self.damper.wrote(&task, document, now);
-        if self.damper.times(&task) > FIGHT {
+        self.conflict_backoff.wrote(&task, document, now);
+        if self.conflict_backoff.times(&task) > FIGHT {
             let others = match &task {
                 Task::Object(derived) => {
                     self.held.get(derived).map(|held| held.others()).unwrap_or_default().join(", ")
@@ -337,7 +347,8 @@ impl Tenants {
                 Err(decision) => return decision,
             },
         };
-        match self.damper.not_before(task, &document, now) {
+        self.conflict_backoff.undone(task, &document, now);
+        match self.conflict_backoff.not_before(task, &document, now) {
             Some(at) => Decision::Later(at),
             None => Decision::Write(job, document),
         }
@@ -364,22 +375,26 @@ impl Tenants {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
-        let step = Held::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
-        let at =
-            |held: Option<&Held>| held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default();
+        let step = LiveObject::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
+        let at = |held: Option<&LiveObject>| {
+            held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default()
+        };
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
         let job = match step {
-            Step::Nothing => {
+            ApplyAction::Nothing => {
                 if let Some(held) = self.held.get_mut(derived) {
+                    if document.is_null() && held.is_ours() && !known.tenancy.decides(derived, held.owner()) {
+                        self.undecided.note(held.owner(), derived);
+                    }
                     held.settle(&document);
                 }
                 return Err(self.heal(&task, known.tenancy, now).map_or(Decision::Nothing, Decision::Later));
             }
-            Step::Create => Job::Create(document.clone()),
-            Step::Apply => Job::Apply(document.clone(), uid),
-            Step::TakeOver => Job::TakeOver(document.clone(), uid),
-            Step::Delete => Job::Delete(uid, version),
+            ApplyAction::Create => Job::Create(document.clone()),
+            ApplyAction::Apply => Job::Apply(document.clone(), uid),
+            ApplyAction::TakeOver => Job::TakeOver(document.clone(), uid),
+            ApplyAction::Delete => Job::Delete(uid, version),
         };
         match self.rest.get(derived).filter(|at| **at > now) {
             Some(at) => Err(Decision::Later(*at)),
@@ -412,7 +427,7 @@ impl Tenants {
                 return Err(Decision::Later(until));
             }
         }
-        self.herald.note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
+        self.recorder.note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
         Ok((Job::Status(document.clone()), document))
     }
 
@@ -420,10 +435,10 @@ impl Tenants {
     fn is_behind(&self, tenant: &ObjectName, tenancy: &Tenancy) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
-        let step = Held::step(self.held.get(&gateway).map(Box::as_ref), wanted.as_ref(), &|uid| {
+        let step = LiveObject::step(self.held.get(&gateway).map(Box::as_ref), wanted.as_ref(), &|uid| {
             tenancy.decides(&gateway, uid)
         });
-        !matches!(step, Step::Nothing)
+        !matches!(step, ApplyAction::Nothing)
     }
 
     fn tenant_of(&self, task: &Task, tenancy: &Tenancy) -> Option<ObjectName> {
@@ -463,7 +478,8 @@ impl Tenants {
         if !self.troubles.is_in(task) {
             return None;
         }
-        let over = self.damper.over(task).filter(|over| self.damper.times(task) > FIGHT && *over > now);
+        let over =
+            self.conflict_backoff.over(task).filter(|over| self.conflict_backoff.times(task) > FIGHT && *over > now);
         if over.is_none() {
             self.troubles.forget(task);
             info!("{task}: as it should be");
@@ -492,15 +508,15 @@ impl Tenants {
             *rest = (*rest).max(Instant::now() + (took * 2).min(LONGEST_GAP).saturating_sub(GAP));
         }
         if let Task::Status(_) = &task {
-            self.herald.written(&task.key(), outcome.is_ok());
+            self.recorder.written(&task.key(), outcome.is_ok());
         }
         match outcome {
             Ok(object) => {
                 self.queue.done(&task);
                 if let (Task::Object(derived), Some(object)) = (&task, object) {
-                    let held = Box::new(Held::new(&object).0);
+                    let held = Box::new(LiveObject::new(&object).0);
                     let newer =
-                        self.held.get(derived).is_none_or(|old| super::seen::newer(&held.version, &old.version));
+                        self.held.get(derived).is_none_or(|old| super::observed::newer(&held.version, &old.version));
                     if newer {
                         self.held.insert(derived.clone(), held);
                         // Once more compared, it is remembered by its digest.
@@ -516,7 +532,7 @@ impl Tenants {
                 }
             }
             Err(failure) => {
-                self.damper.failed(&task);
+                self.conflict_backoff.failed(&task);
                 *self.writes.failed.entry(failure.class()).or_default() += 1;
                 self.queue.failed(&task, Instant::now(), |failures| failure.pause(failures));
                 if matches!(failure, Failure::Refused(_) | Failure::Forbidden(_)) {
@@ -534,7 +550,7 @@ impl Tenants {
     /// Ends what is being written. Nothing more is begun.
     pub async fn stop(mut self) {
         while self.tasks.join_next().await.is_some() {}
-        self.herald.stop().await;
+        self.recorder.stop().await;
     }
 }
 
@@ -546,19 +562,14 @@ pub struct Written {
 }
 
 /// Whether everything was seen that decides what is wanted.
-pub(super) fn is_whole(view: &View) -> bool {
+pub(super) fn is_whole(view: &WatchSync) -> bool {
     SOURCES.iter().all(|kind| view.is_whole(*kind) || view.is_missing(*kind))
 }
 
 /// Whether what is not wanted may go: of TenantGateways that are not seen nobody knows what they want, nor without the routes
 /// to them.
-pub(super) fn knows_wants(view: &View) -> bool {
+pub(super) fn knows_wants(view: &WatchSync) -> bool {
     [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_whole(kind))
-}
-
-/// Whether it is one of the objects that the API server needs long for.
-fn has_listeners(derived: &Derived) -> bool {
-    matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet)
 }
 
 fn kind(kind: DerivedKind) -> Kind {

@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::seen::Seen;
-use crate::model::ObjectName;
-use crate::tenancy::{Listening, ParentState, TenantStatus};
+use super::super::observed::ObservedObject;
+use gatewright_core::model::ObjectName;
+use gatewright_core::tenancy::{Listening, ParentState, TenantStatus};
 
 /// Whether a TenantGateway was told to be ready as it stands now. Then what was said of an earlier generation of its Gateway
 /// holds until more is said: a host that comes or goes takes nothing from the others.
-pub(super) fn stands(seen: &Seen, status: &Value) -> bool {
+pub(super) fn stands(seen: &ObservedObject, status: &Value) -> bool {
     let ready = status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == "Ready");
     ready.is_some_and(|ready| ready["status"] == "True" && ready["observedGeneration"] == seen.generation)
 }
 
 /// The status of a Gateway or ListenerSet as its controller wrote it. What it said of an earlier generation counts only
 /// where the TenantGateway `stands`.
-pub(super) fn state(seen: &Seen, stands: bool) -> ParentState {
+pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let status = seen.status();
     let holds = |conditions: &Value, kind: &str| {
         let condition = conditions.as_array().into_iter().flatten().find(|condition| condition["type"] == kind);
@@ -94,7 +94,7 @@ pub(super) fn is_passing(status: &TenantStatus) -> bool {
 pub(super) fn patch(
     name: &ObjectName,
     status: &TenantStatus,
-    seen: &Seen,
+    seen: &ObservedObject,
     current: &Value,
     now: &str,
 ) -> Option<Value> {
@@ -127,16 +127,16 @@ mod tests {
     use kube::core::DynamicObject;
 
     use super::*;
-    use crate::tenancy::ListenerState;
+    use gatewright_core::tenancy::ListenerState;
 
     const NOW: &str = "2026-06-07T08:09:10Z";
 
-    fn seen(generation: i64, status: Value) -> Seen {
+    fn seen(generation: i64, status: Value) -> ObservedObject {
         let object: DynamicObject = serde_json::from_value(json!({
             "metadata": {"name": "t", "namespace": "a", "uid": "u", "resourceVersion": "7", "generation": generation},
             "status": status}))
         .expect("an object");
-        Seen::new(&"x/v1".into(), &object)
+        ObservedObject::new(&"x/v1".into(), &object)
     }
 
     fn status(reason: &'static str) -> TenantStatus {
@@ -145,7 +145,7 @@ mod tests {
         TenantStatus { generation: 2, ready, reason, message: "m".into(), listeners: vec![listener] }
     }
 
-    fn check(status: &TenantStatus, seen: &Seen) -> Option<Value> {
+    fn check(status: &TenantStatus, seen: &ObservedObject) -> Option<Value> {
         patch(&ObjectName::new("a", "t"), status, seen, &seen.status(), NOW)
     }
 

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::seen::Seen;
+use super::super::observed::ObservedObject;
 use super::{Task, report};
-use crate::inputs::ObjectKey;
-use crate::tenancy::{Derived, DerivedKind, ParentState};
+use gatewright_core::inputs::ObjectKey;
+use gatewright_core::tenancy::{Derived, DerivedKind, ParentState};
 
 /// The states of ListenerSets, each of one version of it.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl States {
     /// What is made of what Gateways and ListenerSets say, as `seen` has them; see [`report::state`].
     pub(super) fn asked<T>(
         &mut self,
-        seen: &BTreeMap<ObjectKey, Box<Seen>>,
+        seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
         stands: bool,
         make: impl FnOnce(&dyn Fn(&Derived) -> Option<Arc<ParentState>>) -> T,
     ) -> T {
@@ -35,7 +35,7 @@ impl States {
         })
     }
 
-    fn of(&mut self, derived: &Derived, seen: &Seen, stands: bool) -> Arc<ParentState> {
+    fn of(&mut self, derived: &Derived, seen: &ObservedObject, stands: bool) -> Arc<ParentState> {
         let known = self.0.get(derived).filter(|known| known.version == seen.version && known.stands == stands);
         if let Some(known) = known {
             return known.state.clone();

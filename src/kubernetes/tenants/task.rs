@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::kind;
-use crate::inputs::{Kind, ObjectKey};
-use crate::model::ObjectName;
-use crate::tenancy::Derived;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::ObjectName;
+use gatewright_core::tenancy::{Derived, DerivedKind};
 
 /// One thing to be written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,4 +38,9 @@ impl fmt::Display for Task {
             Task::Status(tenant) => write!(f, "status of TenantGateway {tenant}"),
         }
     }
+}
+
+/// Whether it is one of the objects that the API server needs long for.
+pub(super) fn has_listeners(derived: &Derived) -> bool {
+    matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet)
 }

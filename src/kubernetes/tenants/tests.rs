@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::kubernetes::cluster::KINDS;
-use crate::tenancy::{Change, Namespace, Settings, TenantGateway};
+use crate::runtime::KINDS;
+use gatewright_core::tenancy::{Change, Namespace, Settings, TenantGateway};
 
 /// A TenantGateway that is carried out.
 fn tenancy() -> (Tenancy, ObjectName) {
@@ -29,7 +29,7 @@ async fn a_trouble_that_went_with_its_object_is_told_no_more() {
         std::future::pending::<Result<hyper::Response<kube::client::Body>, std::convert::Infallible>>()
     });
     let mut tenants = Tenants::new(Client::new(service, "default"));
-    let mut view = View::new(&KINDS);
+    let mut view = WatchSync::new(&KINDS);
     for kind in KINDS {
         view.complete(kind);
     }

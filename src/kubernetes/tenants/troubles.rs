@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::report::Trouble;
 use super::task::Task;
-use crate::model::ObjectName;
-use crate::translate::Index;
+use gatewright_core::model::ObjectName;
+use gatewright_core::multimap::MultiMap;
 
 /// The troubles there are.
 #[derive(Default)]
 pub(super) struct Troubles {
     all: BTreeMap<Task, (Option<ObjectName>, Trouble)>,
-    by_tenant: Index<ObjectName, Task>,
+    by_tenant: MultiMap<ObjectName, Task>,
 }
 
 impl Troubles {

@@ -31,26 +31,31 @@ fn resource() -> ApiResource {
     }
 }
 
+fn slim(event: Event<DynamicObject>, names: &Names) -> Slim {
+    Slim::of(event, Kind::HTTPRoute, &Arc::from(resource().api_version), &names.interner)
+}
+
 async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
     let (sender, mut receiver) = mpsc::channel(64);
     // One event after the other: a chunk is what is ready at once.
+    let read = names.clone();
     let stream = futures::stream::iter(events).then(async |event| {
         tokio::task::yield_now().await;
-        event
+        event.map(|event| slim(event, &read))
     });
     let (taken_up, _) = watch::channel(false);
     pass_on(stream, Kind::HTTPRoute, &resource(), Lists::Paged, names, taken_up, sender).await;
     let mut told = Vec::new();
     while let Some(news) = receiver.recv().await {
         match news {
-            News::Changed(updates) => told.extend(updates.into_iter().map(|update| match update {
-                Update::Put(object, seen) => format!("+{} {}", object.key(), seen.expect("a status").version),
-                Update::Delete(key) => format!("-{key}"),
+            WatchEvent::Changed(updates) => told.extend(updates.into_iter().map(|update| match update {
+                ObjectUpdate::Put(object, seen) => format!("+{} {}", object.key(), seen.expect("a status").version),
+                ObjectUpdate::Delete(key) => format!("-{key}"),
                 other => format!("{other:?}"),
             })),
-            News::Complete(_) => told.push("complete".into()),
-            News::Trouble(_, text) => told.push(text),
-            News::Missing(_) | News::Listing(_) | News::Ignored(_) => told.push("not listed".into()),
+            WatchEvent::Complete(_) => told.push("complete".into()),
+            WatchEvent::Trouble(_, text) => told.push(text),
+            WatchEvent::Missing(_) | WatchEvent::Listing(_) | WatchEvent::Ignored(_) => told.push("not listed".into()),
         }
     }
     told
@@ -108,8 +113,8 @@ async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
     let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
     told(names.clone(), first).await;
     let (sender, receiver) = mpsc::channel(1);
-    sender.try_send(News::Complete(Kind::HTTPRoute)).expect("there is room for one");
-    let ended = futures::stream::iter([Ok(Event::Delete(route("x", "2")))]);
+    sender.try_send(WatchEvent::Complete(Kind::HTTPRoute)).expect("there is room for one");
+    let ended = futures::stream::iter([Ok(slim(Event::Delete(route("x", "2")), &names))]);
     let ended = ended.chain(futures::stream::pending());
     let of = names.clone();
     let resource = resource();
@@ -153,8 +158,8 @@ async fn a_server_without_streaming_lists_is_asked_for_pages() {
     let (sender, mut receiver) = mpsc::channel(4);
     let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Streamed, Names::default(), sender);
     let watching = tokio::spawn(watching);
-    assert!(matches!(receiver.recv().await, Some(News::Changed(all)) if all.len() == 1));
-    assert!(matches!(receiver.recv().await, Some(News::Complete(Kind::HTTPRoute))));
+    assert!(matches!(receiver.recv().await, Some(WatchEvent::Changed(all)) if all.len() == 1));
+    assert!(matches!(receiver.recv().await, Some(WatchEvent::Complete(Kind::HTTPRoute))));
     watching.abort();
 }
 
@@ -195,9 +200,9 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     while told.len() < count {
         let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told that it goes on");
         told.push(match next.expect("it is watched") {
-            News::Changed(_) => "changed".to_owned(),
-            News::Complete(_) => "complete".to_owned(),
-            News::Trouble(_, text) => text,
+            WatchEvent::Changed(_) => "changed".to_owned(),
+            WatchEvent::Complete(_) => "complete".to_owned(),
+            WatchEvent::Trouble(_, text) => text,
             other => format!("{other:?}"),
         });
     }

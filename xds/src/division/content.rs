@@ -1,11 +1,13 @@
-//! A route configuration taken apart and put together again.
+//! A route configuration, or a listener, taken apart and put together again.
 
 use std::collections::BTreeSet;
 
+use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use envoy_types::pb::envoy::config::route::v3::{
     DirectResponseAction, Route, RouteConfiguration, ScopedRouteConfiguration, VirtualHost, route::Action,
 };
-use prost::Message;
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message, Name};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Kind, Resource};
@@ -13,31 +15,55 @@ use crate::{Kind, Resource};
 /// A hash of a part's content.
 pub(crate) type Digest = [u8; 16];
 
-/// A decoded resource of routes.
+/// Under which key a virtual host that stands for a filter chain has the chain.
+const CHAIN: &str = "filter-chain";
+
+/// What virtual hosts stand in.
+#[derive(Debug)]
+enum Around {
+    Table(RouteConfiguration),
+    /// A scope whose configuration is inline.
+    Scope(Box<ScopedRouteConfiguration>, RouteConfiguration),
+    /// Its filter chains are searched as virtual hosts without routes.
+    Listener(Box<Listener>),
+}
+
+/// A decoded resource of routes, or a listener.
 #[derive(Debug)]
 pub(crate) struct Content {
     name: String,
-    /// Around the configuration, where it is inline.
-    scope: Option<ScopedRouteConfiguration>,
-    /// Without its virtual hosts.
-    config: RouteConfiguration,
+    /// Without its virtual hosts or filter chains.
+    around: Around,
     pub(crate) hosts: Vec<VirtualHost>,
 }
 
 impl Content {
-    /// The content of a resource that can be divided: one with virtual hosts.
+    /// The content of a resource that can be divided: one with virtual hosts, or with filter chains that have names.
     pub(crate) fn read(resource: &Resource) -> Option<Content> {
-        let (scope, mut config) = match resource.kind() {
-            Kind::Route => (None, RouteConfiguration::decode(resource.body()).ok()?),
+        let (around, hosts) = match resource.kind() {
+            Kind::Route => {
+                let mut config = RouteConfiguration::decode(resource.body()).ok()?;
+                let hosts = std::mem::take(&mut config.virtual_hosts);
+                (Around::Table(config), hosts)
+            }
             Kind::Scope => {
                 let mut scope = ScopedRouteConfiguration::decode(resource.body()).ok()?;
-                let config = scope.route_configuration.take()?;
-                (Some(scope), config)
+                let mut config = scope.route_configuration.take()?;
+                let hosts = std::mem::take(&mut config.virtual_hosts);
+                (Around::Scope(Box::new(scope), config), hosts)
+            }
+            Kind::Listener => {
+                let mut listener = Listener::decode(resource.body()).ok()?;
+                let chains = std::mem::take(&mut listener.filter_chains);
+                let names: BTreeSet<&str> = chains.iter().map(|chain| &*chain.name).collect();
+                if names.len() < chains.len() || names.contains("") {
+                    return None;
+                }
+                (Around::Listener(Box::new(listener)), chains.iter().map(standing_for).collect())
             }
             _ => return None,
         };
-        let hosts = std::mem::take(&mut config.virtual_hosts);
-        (!hosts.is_empty()).then(|| Content { name: resource.name().to_owned(), scope, config, hosts })
+        (!hosts.is_empty()).then(|| Content { name: resource.name().to_owned(), around, hosts })
     }
 
     /// The same resource with other virtual hosts, each with whether it is of an older version. A domain that an older
@@ -51,15 +77,37 @@ impl Content {
             }
             (!old || !host.domains.is_empty()).then_some(host)
         });
-        let config = RouteConfiguration { virtual_hosts: hosts.collect(), ..self.config.clone() };
-        match &self.scope {
-            None => Resource::new(&*self.name, &config),
-            Some(scope) => Resource::new(
-                &*self.name,
-                &ScopedRouteConfiguration { route_configuration: Some(config), ..scope.clone() },
-            ),
+        match &self.around {
+            Around::Table(config) => {
+                Resource::new(&*self.name, &RouteConfiguration { virtual_hosts: hosts.collect(), ..config.clone() })
+            }
+            Around::Scope(scope, config) => {
+                let config = RouteConfiguration { virtual_hosts: hosts.collect(), ..config.clone() };
+                let scope = ScopedRouteConfiguration { route_configuration: Some(config), ..(**scope).clone() };
+                Resource::new(&*self.name, &scope)
+            }
+            Around::Listener(listener) => {
+                let filter_chains = hosts.filter_map(|host| stood_for(&host)).collect();
+                Resource::new(&*self.name, &Listener { filter_chains, ..(**listener).clone() })
+            }
         }
     }
+}
+
+/// A virtual host that stands for a filter chain.
+fn standing_for(chain: &FilterChain) -> VirtualHost {
+    let held = Any { type_url: FilterChain::type_url(), value: crate::canonical_encoding::encode(chain) };
+    VirtualHost {
+        name: chain.name.clone(),
+        domains: vec![chain.name.clone()],
+        typed_per_filter_config: [(CHAIN.to_owned(), held)].into(),
+        ..Default::default()
+    }
+}
+
+/// The filter chain that a virtual host stands for.
+fn stood_for(host: &VirtualHost) -> Option<FilterChain> {
+    FilterChain::decode(host.typed_per_filter_config.get(CHAIN)?.value.as_slice()).ok()
 }
 
 /// The route with the status 500 for what it does.
@@ -79,7 +127,7 @@ pub(crate) fn author(route: &str) -> &str {
 
 /// A hash of a message, the same for the same value in every process.
 pub(crate) fn digest<M: Message + Default + PartialEq + 'static>(message: &M) -> Digest {
-    let hash = Sha256::digest(crate::stable::encode(message));
+    let hash = Sha256::digest(crate::canonical_encoding::encode(message));
     hash[..16].try_into().expect("a SHA-256 is longer")
 }
 

@@ -11,6 +11,8 @@ use crate::Resource;
 
 /// So many attempts are made for one author; what is left of a refused group then is replaced as a whole.
 const ATTEMPTS: usize = 64;
+/// The same for what has no author: filter chains, of which nobody's are to go with another's.
+const ATTEMPTS_OF_ALL: usize = 512;
 
 /// A route of a virtual host, or the frame of the virtual host, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -259,9 +261,10 @@ impl Search {
         if places.iter().any(|place| self.author(*place) != one) {
             return false;
         }
+        let most = if one.is_empty() { ATTEMPTS_OF_ALL } else { ATTEMPTS };
         let attempts = self.attempts.entry(one).or_default();
         *attempts += 1;
-        *attempts > ATTEMPTS
+        *attempts > most
     }
 
     fn is_settled(&self, place: Place) -> bool {

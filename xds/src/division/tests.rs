@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use envoy_types::pb::envoy::config::route::v3::{
     DirectResponseAction, Route, RouteConfiguration, RouteMatch, VirtualHost, route::Action, route_match::PathSpecifier,
 };
@@ -102,6 +103,68 @@ fn of<'a>(config: &'a RouteConfiguration, host: &str) -> Option<&'a VirtualHost>
 fn good_hosts(count: usize) -> Vec<VirtualHost> {
     let one = |at: usize| host(&format!("a{at}"), vec![route(&name(&format!("alice{at}"), 0), "/", "fine")]);
     (0..count).map(one).collect()
+}
+
+fn listener(stat_prefix: &str, chains: &[(&str, &str)]) -> Resource {
+    let chain = |(name, word): &(&str, &str)| FilterChain {
+        name: (*name).into(),
+        filters: vec![Filter { name: (*word).into(), ..Default::default() }],
+        ..Default::default()
+    };
+    let filter_chains = chains.iter().map(chain).collect();
+    Resource::new("l", &Listener { stat_prefix: stat_prefix.into(), filter_chains, ..Default::default() })
+}
+
+/// Filter chains with their words.
+type Pairs = Vec<(String, String)>;
+
+/// What is left of a refused listener: its own prefix, its chains, and which of them were refused.
+fn divided(whole: &Resource, had: Option<&Resource>) -> Option<(String, Pairs, Vec<String>)> {
+    let check = |resource: &Resource| {
+        let made = Listener::decode(resource.body()).expect("it was encoded");
+        if made.filter_chains.is_empty() {
+            return Err("no filter chains".to_owned());
+        }
+        let is_bad = resource.body().windows(POISON.len()).any(|w| w == POISON.as_bytes());
+        if is_bad { Err("bad".to_owned()) } else { Ok(()) }
+    };
+    let Divided { resource, refused } = super::divide(whole, had, check)?;
+    let made = Listener::decode(resource.body()).expect("it was encoded");
+    let chains = made.filter_chains.into_iter().map(|chain| (chain.name, chain.filters[0].name.clone())).collect();
+    Some((made.stat_prefix, chains, refused.into_iter().map(|(part, _)| part.virtual_host.to_string()).collect()))
+}
+
+fn pairs(all: &[(&str, &str)]) -> Pairs {
+    all.iter().map(|(name, word)| ((*name).to_owned(), (*word).to_owned())).collect()
+}
+
+#[test]
+fn a_refused_filter_chain_goes_on_as_it_was_and_the_rest_of_its_listener_changes() {
+    let had = listener("before", &[("a", "old"), ("b", "old"), ("c", "old")]);
+    let whole = listener("after", &[("a", "new"), ("b", POISON), ("c", "new"), ("d", "new")]);
+    let (prefix, chains, refused) = divided(&whole, Some(&had)).expect("it is divided");
+    assert_eq!((prefix.as_str(), refused), ("after", vec!["b".to_owned()]));
+    assert_eq!(chains, pairs(&[("a", "new"), ("b", "old"), ("c", "new"), ("d", "new")]));
+}
+
+#[test]
+fn a_refused_filter_chain_that_was_never_taken_is_left_out() {
+    let whole = listener("l", &[("a", "fine"), ("b", POISON), ("c", "fine")]);
+    let (_, chains, refused) = divided(&whole, None).expect("it is divided");
+    assert_eq!((chains, refused), (pairs(&[("a", "fine"), ("c", "fine")]), vec!["b".to_owned()]));
+    assert!(divided(&listener("l", &[("a", POISON)]), None).is_none(), "a listener without a chain is refused as well");
+    assert!(divided(&listener(POISON, &[("a", "fine"), ("b", "fine")]), None).is_none(), "no chain is to blame");
+    assert!(divided(&listener("l", &[("a", "fine"), ("a", POISON)]), None).is_none(), "which one is meant?");
+}
+
+#[test]
+fn one_author_with_many_refused_chains_takes_nobody_elses_along() {
+    let names: Vec<String> = (0..120).map(|number| format!("c{number:03}")).collect();
+    let word = |number: usize| if number.is_multiple_of(2) { POISON } else { "fine" };
+    let all: Vec<(&str, &str)> = names.iter().enumerate().map(|(number, name)| (&**name, word(number))).collect();
+    let good: Vec<(&str, &str)> = all.iter().filter(|(_, word)| *word == "fine").copied().collect();
+    let (_, chains, refused) = divided(&listener("l", &all), None).expect("it is divided");
+    assert_eq!((chains, refused.len()), (pairs(&good), 60));
 }
 
 #[test]

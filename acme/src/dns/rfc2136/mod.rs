@@ -20,7 +20,7 @@ use super::api::zone_candidates;
 use super::query::{over_tcp, question};
 use super::secret::Secret;
 use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
-use crate::denied::Denied;
+use crate::denied_networks::DeniedNetworks;
 
 const PROVIDER: &str = "rfc2136";
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub struct Rfc2136 {
     nameserver: String,
     key: TsigKey,
     zone: Option<String>,
-    denied: Denied,
+    denied: DeniedNetworks,
 }
 
 impl Rfc2136 {
@@ -61,11 +61,11 @@ impl Rfc2136 {
         {
             return Err(wrong(format!("zone: {zone:?} is not a domain name")));
         }
-        Ok(Self { nameserver, key, zone, denied: Denied::default() })
+        Ok(Self { nameserver, key, zone, denied: DeniedNetworks::default() })
     }
 
     /// Sends nothing there, whatever the server's name leads to.
-    pub fn denying(self, denied: Denied) -> Self {
+    pub fn denying(self, denied: DeniedNetworks) -> Self {
         Self { denied, ..self }
     }
 

@@ -1,0 +1,428 @@
+//! Self-check: our own server is asked for a challenge, as the CA would ask.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+use bytes::Bytes;
+use futures::future::join_all;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use crate::challenge::http::PREFIX;
+use crate::names::DnsName;
+
+/// An answer to a challenge is at most this long (Let's Encrypt reads 128 bytes of body); the head may be as long again.
+const LARGEST_ANSWER: usize = 16 << 10;
+/// Names that are asked about at the same time.
+const AT_ONCE: usize = 32;
+/// How long a connection is kept. A CA's connection is a new one: what is found over an older one says less and less about it.
+const KEPT: Duration = Duration::from_secs(2);
+
+type Driver = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
+
+/// Asks servers for challenges that nobody placed: a stateless responder answers them. No name is looked up and no redirect
+/// followed.
+///
+/// Behind an address there may be several servers, one of which is dead. So a name is asked about over several connections
+/// at a time, and these are kept for the next name only while all of them answer.
+#[derive(Debug)]
+pub struct SelfCheck {
+    limit: Duration,
+    turns: Semaphore,
+    kept: Mutex<HashMap<SocketAddr, Vec<Connection>>>,
+}
+
+impl SelfCheck {
+    /// A server may take so long for each answer.
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, turns: Semaphore::new(AT_ONCE), kept: Mutex::default() }
+    }
+
+    /// Asks the server at an address for a challenge of a name, over so many connections: each must answer with the
+    /// thumbprint. The first is asked alone: a server that does not know the name yet is asked once.
+    pub async fn ask(
+        &self,
+        name: &DnsName,
+        thumbprint: &str,
+        address: SocketAddr,
+        connections: usize,
+    ) -> Result<(), SelfCheckError> {
+        let _turn = self.turns.acquire().await.expect("nobody closes it");
+        let question = Question { host: name.base(), thumbprint, address, limit: self.limit };
+        let mut kept = self.take(address, connections).into_iter();
+        let (first, answered) = question.ask(kept.next()).await;
+        if let Err(error) = answered {
+            match error.is_of_the_server() {
+                true => self.forget(address),
+                false => self.keep(address, first.into_iter().chain(kept)),
+            }
+            return Err(error);
+        }
+        let others = join_all((1..connections).map(|_| question.ask(kept.next()))).await;
+        let (others, answered): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+        match answered.into_iter().find_map(Result::err) {
+            Some(error) => {
+                self.forget(address);
+                Err(error)
+            }
+            None => {
+                self.keep(address, others.into_iter().chain([first]).flatten().chain(kept));
+                Ok(())
+            }
+        }
+    }
+
+    fn take(&self, address: SocketAddr, most: usize) -> Vec<Connection> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(there) = kept.get_mut(&address) else { return Vec::new() };
+        there.retain(Connection::is_young);
+        let rest = there.len().saturating_sub(most);
+        there.split_off(rest)
+    }
+
+    fn keep(&self, address: SocketAddr, connections: impl Iterator<Item = Connection>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.entry(address).or_default().extend(connections.filter(Connection::is_young));
+        kept.retain(|_, there| {
+            there.retain(Connection::is_young);
+            !there.is_empty()
+        });
+    }
+
+    /// Connections that lead to a server that is alive would hide the one that is not.
+    fn forget(&self, address: SocketAddr) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+    }
+}
+
+/// What is asked, and where.
+struct Question<'a> {
+    host: &'a str,
+    thumbprint: &'a str,
+    address: SocketAddr,
+    limit: Duration,
+}
+
+impl Question<'_> {
+    /// Asks over a kept connection, else over a new one; returns it if more can be asked over it. A server may have closed a kept
+    /// one meanwhile: that says nothing about the name.
+    async fn ask(&self, kept: Option<Connection>) -> (Option<Connection>, Result<(), SelfCheckError>) {
+        let mut random = [0; 32];
+        SystemRandom::new().fill(&mut random).expect("the operating system gives random bytes");
+        let token = BASE64_URL_SAFE_NO_PAD.encode(random);
+        let (host, address) = (self.host.to_owned(), self.address);
+        let exchange = async {
+            if let Some(mut kept) = kept
+                && let Ok(answer) = kept.exchange(&host, &token).await
+            {
+                return Ok((kept, answer));
+            }
+            let mut new = Connection::open(address).await?;
+            new.exchange(&host, &token).await.map(|answer| (new, answer))
+        };
+        let (connection, answer) = match timeout(self.limit, exchange).await {
+            Err(_) => return (None, Err(SelfCheckError::Silent { host, address, limit: self.limit })),
+            Ok(Err(why)) => return (None, Err(SelfCheckError::Unreachable { host, address, why })),
+            Ok(Ok(done)) => done,
+        };
+        let expected = format!("{token}.{}", self.thumbprint);
+        let answered = match (answer.status.as_u16(), answer.location) {
+            (200, _) if answer.body.trim_ascii_end() == expected.as_bytes() => Ok(()),
+            (200, _) => Err(SelfCheckError::Wrong { host, address }),
+            (300..400, Some(to)) => {
+                // The token is another one with each question.
+                let to = to.replace(&token, "…").chars().take(200).collect();
+                Err(SelfCheckError::Redirected { host, address, to })
+            }
+            (status, _) => Err(SelfCheckError::Status { host, address, status }),
+        };
+        (Some(connection), answered)
+    }
+}
+
+/// What a server answered.
+struct Answer {
+    status: StatusCode,
+    location: Option<String>,
+    body: Bytes,
+}
+
+/// A connection, driven while something is asked over it.
+struct Connection {
+    sender: http1::SendRequest<Empty<Bytes>>,
+    /// None once it has ended.
+    driver: Option<Pin<Box<Driver>>>,
+    opened: Instant,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("opened", &self.opened).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    async fn open(address: SocketAddr) -> Result<Self, String> {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(LARGEST_ANSWER);
+        let (sender, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+        Ok(Self { sender, driver: Some(Box::pin(driver)), opened: Instant::now() })
+    }
+
+    fn is_young(&self) -> bool {
+        self.driver.is_some() && self.opened.elapsed() < KEPT
+    }
+
+    async fn exchange(&mut self, host: &str, token: &str) -> Result<Answer, String> {
+        let request = Request::get(format!("{PREFIX}{token}"))
+            .header(header::HOST, host)
+            .header(header::USER_AGENT, "gatewright")
+            .body(Empty::new())
+            .map_err(|error| error.to_string())?;
+        let (sender, Some(driver)) = (&mut self.sender, &mut self.driver) else {
+            return Err("the connection is closed".to_owned());
+        };
+        let mut answer = std::pin::pin!(async {
+            sender.ready().await.map_err(|error| error.to_string())?;
+            let (head, body) = sender.send_request(request).await.map_err(|error| error.to_string())?.into_parts();
+            let location = head.headers.get(header::LOCATION);
+            let location = location.map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
+            let body = match Limited::new(body, LARGEST_ANSWER).collect().await {
+                Ok(body) => body.to_bytes(),
+                // Whatever it is, it is no answer to a challenge.
+                Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
+                Err(error) => return Err(error.to_string()),
+            };
+            Ok(Answer { status: head.status, location, body })
+        });
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer,
+            _ = driver => {}
+        }
+        // What came before the end is there, or the reason why nothing did; whoever waits for more is told by the drop.
+        self.driver = None;
+        answer.await
+    }
+}
+
+impl SelfCheckError {
+    /// Whether it is about the server, whatever the name.
+    fn is_of_the_server(&self) -> bool {
+        matches!(self, Self::Silent { .. } | Self::Unreachable { .. })
+    }
+}
+
+/// Why a challenge would not be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelfCheckError {
+    /// No connection.
+    #[error("{address} cannot be reached for {host}: {why}; is the listener on port 80 programmed?")]
+    Unreachable {
+        /// The name.
+        host: String,
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+    },
+    /// No answer.
+    #[error("{address} does not answer for {host} within {limit:?}")]
+    Silent {
+        /// The name.
+        host: String,
+        /// Where.
+        address: SocketAddr,
+        /// How long we waited.
+        limit: Duration,
+    },
+    /// A redirect.
+    #[error("{address} redirects the challenge of {host} to {to}; exempt /.well-known/acme-challenge/ from redirects")]
+    Redirected {
+        /// The name.
+        host: String,
+        /// Where.
+        address: SocketAddr,
+        /// Where to.
+        to: String,
+    },
+    /// Another status.
+    #[error(
+        "{address} answers the challenge of {host} with status {status}; exempt /.well-known/acme-challenge/ from routes, authentication and limits"
+    )]
+    Status {
+        /// The name.
+        host: String,
+        /// Where.
+        address: SocketAddr,
+        /// The status.
+        status: u16,
+    },
+    /// Another body.
+    #[error(
+        "{address} answers the challenge of {host} with something else; another ACME client or route answers that path"
+    )]
+    Wrong {
+        /// The name.
+        host: String,
+        /// Where.
+        address: SocketAddr,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::try_join_all;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn host(i: usize) -> DnsName {
+        DnsName::parse(&format!("h{i}.example.com")).expect("a name")
+    }
+
+    /// A server that answers one request with what `reply` makes of its path.
+    async fn check(reply: impl Fn(&str) -> String + Send + 'static) -> Result<(), SelfCheckError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("bound");
+        let serve = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("accepts");
+            let mut asked = [0; 2048];
+            let n = stream.read(&mut asked).await.expect("reads");
+            let path = String::from_utf8_lossy(&asked[..n]).split(' ').nth(1).expect("a path").to_owned();
+            stream.write_all(reply(&path).as_bytes()).await.expect("writes");
+        });
+        let name = DnsName::parse("a.example.com").expect("a name");
+        let result = SelfCheck::new(LIMIT).ask(&name, "thumb", address, 1).await;
+        serve.await.expect("served");
+        result
+    }
+
+    #[tokio::test]
+    async fn the_answer_of_a_stateless_responder_is_taken_plain_or_chunked() {
+        let body = |path: &str| crate::challenge::http::answer(path, "thumb").expect("a token");
+        check(move |p| format!("HTTP/1.1 200 OK\r\n\r\n{}", body(p))).await.expect("plain");
+        check(move |p| {
+            let body = body(p);
+            format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len())
+        })
+        .await
+        .expect("chunked");
+    }
+
+    #[tokio::test]
+    async fn each_wrong_answer_is_a_sentence_with_its_fix() {
+        let long = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(2 * LARGEST_ANSWER));
+        for (reply, word) in [
+            ("HTTP/1.1 301 Moved\r\nLocation: https://a.example.com/x\r\n\r\n", "redirects"),
+            ("HTTP/1.1 401 Unauthorized\r\n\r\n", "status 401"),
+            ("HTTP/1.1 200 OK\r\n\r\nwelcome", "another ACME client"),
+            (&long, "another ACME client"),
+            ("nonsense", "cannot be reached"),
+        ] {
+            let reply = reply.to_owned();
+            let error = check(move |_| reply.clone()).await.expect_err(word).to_string();
+            assert!(error.contains(word) && error.contains("a.example.com"), "{error}");
+        }
+    }
+
+    /// A server that keeps connections open, as Envoy does; of the connections that `is_dead` names none is answered.
+    struct Server {
+        address: SocketAddr,
+        connections: Arc<AtomicUsize>,
+        _tasks: JoinSet<()>,
+    }
+
+    async fn server(is_dead: impl Fn(usize) -> bool + Send + 'static) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let (address, connections) = (listener.local_addr().expect("bound"), Arc::<AtomicUsize>::default());
+        let mut tasks = JoinSet::new();
+        let count = connections.clone();
+        tasks.spawn(async move {
+            let mut held = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                if is_dead(count.fetch_add(1, Ordering::Relaxed)) {
+                    continue;
+                }
+                held.spawn(async move {
+                    let mut asked = [0; 2048];
+                    while let Ok(n @ 1..) = stream.read(&mut asked).await {
+                        let path = String::from_utf8_lossy(&asked[..n]).split(' ').nth(1).expect("a path").to_owned();
+                        let body = crate::challenge::http::answer(&path, "thumb").expect("a token");
+                        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                        stream.write_all(answer.as_bytes()).await.expect("writes");
+                    }
+                });
+            }
+        });
+        Server { address, connections, _tasks: tasks }
+    }
+
+    #[tokio::test]
+    async fn connections_are_kept_and_names_asked_about_side_by_side() {
+        let server = server(|_| false).await;
+        let check = SelfCheck::new(LIMIT);
+        let start = Instant::now();
+        for i in 0..50 {
+            check.ask(&host(i), "thumb", server.address, 6).await.expect("answered");
+        }
+        assert_eq!(server.connections.load(Ordering::Relaxed), 6);
+        let names: Vec<_> = (0..100).map(host).collect();
+        try_join_all(names.iter().map(|name| check.ask(name, "thumb", server.address, 6))).await.expect("answered");
+        assert!(server.connections.load(Ordering::Relaxed) <= 6 * AT_ONCE);
+        // The server does not close the connections, and nobody waits until it does.
+        assert!(start.elapsed() < LIMIT / 2, "{:?}", start.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_alive_does_not_hide_one_behind_the_same_address_that_is_not() {
+        // Every third of the first thirty connections leads to the dead one.
+        let server = server(|n| n < 30 && n % 3 == 2).await;
+        let check = SelfCheck::new(LIMIT);
+        let mut failed = 0;
+        while check.ask(&host(0), "thumb", server.address, 6).await.is_err() {
+            failed += 1;
+        }
+        assert!(server.connections.load(Ordering::Relaxed) > 30 && failed >= 3, "{failed} rows failed");
+    }
+
+    #[tokio::test]
+    async fn a_kept_connection_that_was_closed_meanwhile_says_nothing_about_a_name() {
+        let server = server(|_| false).await;
+        let check = SelfCheck::new(LIMIT);
+        check.ask(&host(0), "thumb", server.address, 1).await.expect("answered");
+        // The server is another one now, at the same address.
+        let Server { address, _tasks: mut tasks, .. } = server;
+        tasks.shutdown().await;
+        let listener = TcpListener::bind(address).await.expect("binds");
+        let again = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("accepts");
+            let mut asked = [0; 2048];
+            let n = stream.read(&mut asked).await.expect("reads");
+            let path = String::from_utf8_lossy(&asked[..n]).split(' ').nth(1).expect("a path").to_owned();
+            let body = crate::challenge::http::answer(&path, "thumb").expect("a token");
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{body}").as_bytes()).await.expect("writes");
+        });
+        check.ask(&host(1), "thumb", address, 1).await.expect("answered");
+        again.await.expect("served");
+    }
+}

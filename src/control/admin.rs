@@ -1,0 +1,278 @@
+//! The admin socket: what the running program is asked. Only who may enter its private directory reaches it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header as field};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, header};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::heartbeat::Heartbeat;
+use gatewright_core::translate::{Ownable, Question};
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// 50,000 objects with their conditions fit.
+const ANSWER: usize = 512 << 20;
+
+/// A question to the task that knows.
+pub struct AdminRequest {
+    /// What is asked.
+    pub what: AdminQuery,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<String>,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub enum AdminQuery {
+    /// All statuses, in JSON.
+    Status,
+    /// The chain for a URL, in JSON.
+    Explain(Question),
+    /// What each Envoy has, in JSON.
+    Clients,
+    /// Who owns what on addresses that namespaces share, in JSON.
+    Owners,
+    /// That something is to be taken out of that record.
+    Release(Ownable),
+    /// The metrics, in OpenMetrics text.
+    Metrics,
+    /// Whether everything is there that has to be: `true`, with what people should know on lines of their own; `false`; or
+    /// what is waited for.
+    Ready,
+}
+
+/// Why the running program gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// It is not there.
+    #[error("no gatewright answers at {}: start `gatewright standalone`, or say --state-dir or --admin ({why})", path.display())]
+    Connect {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// The exchange failed.
+    #[error("admin socket: {0}")]
+    Exchange(String),
+    /// It refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl AdminError {
+    /// Whether nobody answered: then nothing is known, neither good nor bad.
+    pub fn is_unanswered(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
+}
+
+pub(crate) type Asks = mpsc::Sender<AdminRequest>;
+
+/// Serves, `others` as well, until `stop` says so.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub async fn serve(
+    path: &Path,
+    asks: Asks,
+    heartbeat: Heartbeat,
+    others: Router,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let router = Router::new()
+        .route(
+            "/status",
+            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Status).await) }),
+        )
+        .route(
+            "/debug/xds",
+            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Clients).await) }),
+        )
+        .route(
+            "/metrics",
+            get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, AdminQuery::Metrics).await) }),
+        )
+        .route("/livez", get(async move || live(&heartbeat)))
+        .route("/readyz", get(ready))
+        .route("/explain", get(explain))
+        .route(
+            "/owners",
+            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Owners).await) }),
+        )
+        .route("/owners/release", post(release))
+        .with_state(asks)
+        .merge(others);
+    let stopped = async move {
+        // An error means that whoever could stop us is gone.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    axum::serve(listener, router).with_graceful_shutdown(stopped).await
+}
+
+const JSON: &str = "application/json";
+pub(crate) const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+pub(crate) async fn put(asks: &Asks, what: AdminQuery) -> Result<String, StatusCode> {
+    let (sender, answer) = oneshot::channel();
+    asks.send(AdminRequest { what, answer: sender }).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    answer.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+}
+
+pub(crate) fn typed(kind: &'static str, answer: Result<impl IntoResponse, StatusCode>) -> Response {
+    answer.map(|text| ([(field::CONTENT_TYPE, kind)], text)).into_response()
+}
+
+/// Liveness: whether the main loop turns. It is not asked itself, so that much to do is no reason for a restart.
+pub(crate) fn live(heartbeat: &Heartbeat) -> Response {
+    match heartbeat.hangs(Instant::now()) {
+        None => "ok\n".into_response(),
+        Some(age) => {
+            let text = format!("the main loop has not turned for {} seconds\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
+}
+
+async fn ready(State(asks): State<Asks>) -> Response {
+    match put(&asks, AdminQuery::Ready).await.as_deref() {
+        Ok("true") => "ok\n".into_response(),
+        // With what people should know all the same.
+        Ok(text) if text.starts_with("true\n") => format!("ok\n{}\n", &text[5..]).into_response(),
+        Ok("false") | Err(_) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "not everything is acknowledged\n".to_owned()).into_response()
+        }
+        Ok(waiting) => (StatusCode::SERVICE_UNAVAILABLE, format!("{waiting}\n")).into_response(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    url: String,
+    method: String,
+}
+
+#[derive(Deserialize)]
+struct Released {
+    what: String,
+}
+
+async fn release(State(asks): State<Asks>, Query(released): Query<Released>) -> Response {
+    let what = match Ownable::named(&released.what) {
+        Ok(what) => what,
+        Err(text) => return (StatusCode::BAD_REQUEST, text).into_response(),
+    };
+    match put(&asks, AdminQuery::Release(what)).await {
+        Ok(text) if text.is_empty() => ().into_response(),
+        Ok(text) => (StatusCode::CONFLICT, text).into_response(),
+        Err(status) => status.into_response(),
+    }
+}
+
+async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
+    match question(&asked.url, &asked.method) {
+        Ok(question) => typed(JSON, put(&asks, AdminQuery::Explain(question)).await),
+        Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
+    }
+}
+
+/// Takes a URL apart.
+///
+/// # Errors
+/// When it is none that could be served.
+pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
+    let uri: hyper::Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+    let tls = match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => false,
+        _ => return Err(format!("{url:?}: expected http://HOST/ or https://HOST/")),
+    };
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| format!("{url:?} has no host"))?;
+    Ok(Question {
+        tls,
+        host: host.to_ascii_lowercase(),
+        port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+        path: uri.path().to_owned(),
+        method: method.to_owned(),
+        address: None,
+    })
+}
+
+/// Asks the running program.
+///
+/// # Errors
+/// When there is none, or it refuses.
+pub async fn ask(socket: &Path, path_and_query: &str) -> Result<String, AdminError> {
+    exchange(socket, Method::GET, path_and_query).await
+}
+
+/// Tells the running program to do something.
+///
+/// # Errors
+/// When there is none, or it refuses.
+pub async fn tell(socket: &Path, path_and_query: &str) -> Result<String, AdminError> {
+    exchange(socket, Method::POST, path_and_query).await
+}
+
+async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result<String, AdminError> {
+    let failed = |error: &dyn std::fmt::Display| AdminError::Exchange(error.to_string());
+    let work = async {
+        let connect = |why| AdminError::Connect { path: socket.to_path_buf(), why };
+        let stream = UnixStream::connect(socket).await.map_err(connect)?;
+        let (mut client, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path_and_query)
+            .header(header::HOST, "admin")
+            .header(header::CONNECTION, "close")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| failed(&error))?;
+        let exchange = async {
+            let answer = client.send_request(request).await.map_err(|error| failed(&error))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER).collect().await.map_err(|error| failed(&error))?;
+            let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+            if status.is_success() {
+                Ok(text)
+            } else {
+                Err(AdminError::Refused(if text.is_empty() { status.to_string() } else { text }))
+            }
+        };
+        // How the connection ends after the answer is of no interest.
+        let (answer, _) = tokio::join!(exchange, connection);
+        answer
+    };
+    timeout(LIMIT, work).await.map_err(|_| AdminError::Exchange(format!("no answer within {LIMIT:?}")))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let asked = question("https://Shop.example.org:8443/a?b", "GET").expect("a URL");
+        assert_eq!((asked.tls, &*asked.host, asked.port, &*asked.path), (true, "shop.example.org", 8443, "/a"));
+        assert_eq!(question("http://a.example.org", "GET").expect("a URL").port, 80);
+        assert!(question("shop.example.org", "GET").is_err());
+    }
+}

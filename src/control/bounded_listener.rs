@@ -1,0 +1,203 @@
+//! Connections of strangers, who ask one thing each: so many at a time, so many from one address, each for so long.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
+use std::future::Future;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+/// Connections at the same time.
+const MOST: usize = 256;
+/// Connections of one client address at the same time.
+const EACH: usize = 64;
+/// After a connection that could not be taken.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Accepts connections until `stop` says so; `what` they are for is told with what goes wrong. Whoever takes longer than
+/// `limit` is sent away.
+///
+/// Nobody is turned away for want of room. The oldest connection of an address makes way for its newest, and when all
+/// places are taken, the oldest of the address that holds the most: who asks at once is answered long before that.
+pub(crate) async fn receive<F, E>(
+    listener: TcpListener,
+    what: &'static str,
+    limit: Duration,
+    mut stop: watch::Receiver<bool>,
+    answer: impl Fn(TcpStream) -> F,
+) where
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Display + Send,
+{
+    let mut seats = Seats::default();
+    let mut connections = JoinSet::new();
+    while !*stop.borrow() {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(ended) = connections.join_next_with_id() => {
+                seats.leave(match ended {
+                    Ok((id, ())) => id,
+                    Err(error) => error.id(),
+                });
+                continue;
+            }
+            _ = stop.changed() => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            // Too many open files: those that are open end soon.
+            Err(error) => {
+                warn!("{what}: {error}");
+                sleep(AGAIN).await;
+                continue;
+            }
+        };
+        let client = client(peer.ip());
+        if let Some(oldest) = seats.make_room(client) {
+            oldest.abort();
+        }
+        let answered = answer(stream);
+        let connection = connections.spawn(async move {
+            if let Ok(Err(error)) = timeout(limit, answered).await {
+                debug!("{what}: {error}");
+            }
+        });
+        seats.take(client, connection);
+    }
+    connections.shutdown().await;
+}
+
+/// Whose connection it is: one address, or of IPv6 one network of 64 bits, which is what one client has.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & !u128::from(u64::MAX);
+            IpAddr::V6(network.into())
+        }
+    }
+}
+
+/// Who has which connections, oldest first.
+#[derive(Default)]
+struct Seats {
+    by_client: HashMap<IpAddr, VecDeque<AbortHandle>>,
+    clients: HashMap<Id, IpAddr>,
+}
+
+impl Seats {
+    /// The connection that has to end before this client may have another, if any.
+    fn make_room(&mut self, client: IpAddr) -> Option<AbortHandle> {
+        let held = self.by_client.get(&client).map_or(0, VecDeque::len);
+        let of = if held >= EACH {
+            client
+        } else if self.by_client.values().map(VecDeque::len).sum::<usize>() >= MOST {
+            *self.by_client.iter().max_by_key(|(_, connections)| connections.len())?.0
+        } else {
+            return None;
+        };
+        self.by_client.get_mut(&of)?.pop_front()
+    }
+
+    fn take(&mut self, client: IpAddr, connection: AbortHandle) {
+        self.clients.insert(connection.id(), client);
+        self.by_client.entry(client).or_default().push_back(connection);
+    }
+
+    fn leave(&mut self, id: Id) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        if let Some(connections) = self.by_client.get_mut(&client) {
+            connections.retain(|connection| connection.id() != id);
+            if connections.is_empty() {
+                self.by_client.remove(&client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(600);
+
+    async fn connect(from: [u8; 4], to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((from, 0).into()).expect("an address of this machine");
+        socket.connect(to).await.expect("it listens")
+    }
+
+    /// Says a byte and waits for it to come back.
+    async fn is_answered(mut stream: TcpStream) -> bool {
+        let mut back = [0];
+        let said = async {
+            stream.write_all(b"x").await?;
+            stream.read_exact(&mut back).await
+        };
+        said.await.is_ok() && back == *b"x"
+    }
+
+    async fn open() -> (SocketAddr, watch::Sender<bool>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it has one");
+        let (stopper, stop) = watch::channel(false);
+        tokio::spawn(receive(listener, "test", LONG, stop, |mut stream: TcpStream| async move {
+            let mut said = [0];
+            stream.read_exact(&mut said).await?;
+            stream.write_all(&said).await
+        }));
+        (address, stopper)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_says_nothing_keeps_nobody_out_and_has_no_more_than_its_places() {
+        let (address, _stopper) = open().await;
+        let mut silent = Vec::new();
+        for _ in 0..2 * MOST {
+            silent.push(connect([127, 0, 0, 1], address).await);
+        }
+        assert!(is_answered(connect([127, 0, 0, 2], address).await).await, "another address");
+        assert!(is_answered(connect([127, 0, 0, 1], address).await).await, "and the same one");
+        // All but the newest were closed: reading ends, in place of waiting.
+        for mut old in silent.drain(..2 * MOST - EACH + 1) {
+            assert_eq!(old.read(&mut [0]).await.unwrap_or(0), 0);
+        }
+        for held in silent {
+            assert!(is_answered(held).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn of_many_addresses_the_one_that_holds_the_most_makes_way() {
+        let (address, _stopper) = open().await;
+        let mut silent = Vec::new();
+        for from in 1..=4 {
+            for _ in 0..EACH {
+                silent.push(connect([127, 0, 1, from], address).await);
+            }
+        }
+        for from in 1..=100 {
+            assert!(is_answered(connect([127, 0, 2, from], address).await).await, "newcomer {from}");
+        }
+    }
+
+    #[test]
+    fn a_client_of_ipv6_is_its_network() {
+        let of = |text: &str| client(text.parse().expect("an address"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+}

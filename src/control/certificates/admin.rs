@@ -1,0 +1,74 @@
+//! What the admin socket is asked about certificates.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use super::manager::CertificateManager;
+
+#[derive(Deserialize)]
+struct Host {
+    host: String,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    issuer: String,
+}
+
+/// The certificate manager, while there is one here.
+type OfManager = watch::Receiver<Option<Arc<CertificateManager>>>;
+
+fn manager(at: &OfManager) -> Result<Arc<CertificateManager>, String> {
+    at.borrow()
+        .clone()
+        .ok_or_else(|| "no certificates are issued here: ask the replica that holds the lease".to_owned())
+}
+
+/// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`, `POST /certs/change-key?issuer=`,
+/// `POST /certs/new-account?issuer=`.
+pub fn routes(at: OfManager) -> Router {
+    Router::new()
+        .route(
+            "/certs",
+            get(|State(at): State<OfManager>| async move { told(manager(&at).map(|manager| Json(manager.tell()))) }),
+        )
+        .route(
+            "/certs/renew",
+            post(|State(at): State<OfManager>, Query(asked): Query<Host>| async move {
+                told(manager(&at).and_then(|manager| manager.renew(&asked.host)).map(Json))
+            }),
+        )
+        .route(
+            "/certs/check",
+            get(|State(at): State<OfManager>, Query(asked): Query<Host>| async move {
+                told(async { manager(&at)?.check(&asked.host).await.map(Json) }.await)
+            }),
+        )
+        .route(
+            "/certs/change-key",
+            post(|State(at): State<OfManager>, Query(asked): Query<Name>| async move {
+                told(async { manager(&at)?.change_key(&asked.issuer).await.map(Json) }.await)
+            }),
+        )
+        .route(
+            "/certs/new-account",
+            post(|State(at): State<OfManager>, Query(asked): Query<Name>| async move {
+                told(async { manager(&at)?.new_account(&asked.issuer).await.map(Json) }.await)
+            }),
+        )
+        .with_state(at)
+}
+
+fn told<T: IntoResponse>(answer: Result<T, String>) -> Response {
+    match answer {
+        Ok(answer) => answer.into_response(),
+        Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
+    }
+}

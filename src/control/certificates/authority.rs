@@ -1,0 +1,431 @@
+//! The internal CA as an issuer: one CA for each registered domain, constrained to it by name (RFC 5280, 4.2.1.10), in
+//! a directory of its own or an entry of the storage.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use acme::failure::{Class, Failure};
+use acme::internal_ca::{Constraints, InternalCa, InternalCaConfig};
+use acme::issuer::{IssueRequest, Issuer};
+use acme::storage::{Expect, Key, Kind, StorageError, Version};
+use acme::{DnsName, IssuedCertificate, Names, Storage};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+use gatewright_core::wanted::INTERNAL_CA;
+
+/// For which domains there are internal CAs, and for how many: each has keys of its own, and its root stands in what clients
+/// trust.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorityLimits {
+    /// Certificates are for these domains and names below them; empty: for any.
+    pub domains: Vec<DnsName>,
+    /// As many registered domains have a CA.
+    pub most: usize,
+    /// As many of them are made for one namespace.
+    pub most_of_one: usize,
+}
+
+impl Default for AuthorityLimits {
+    fn default() -> Self {
+        // With two roots of a kilobyte for each the bundle is half of what a ConfigMap holds.
+        Self { domains: Vec::new(), most: 256, most_of_one: 32 }
+    }
+}
+
+/// The internal CAs.
+pub struct Authority {
+    home: Home,
+    limits: AuthorityLimits,
+    cas: RwLock<BTreeMap<String, Arc<InternalCa>>>,
+    /// Those that are there and cannot be used, and why: they wait for an operator, and are not made anew.
+    damaged: RwLock<BTreeMap<String, String>>,
+}
+
+/// Where they are kept.
+enum Home {
+    /// Each in a directory of its own.
+    Directory(PathBuf),
+    /// Each in an entry, and what was last written there.
+    Storage(Arc<dyn Storage>, Mutex<BTreeMap<String, Written>>),
+}
+
+struct Written {
+    record: Zeroizing<Vec<u8>>,
+    version: Version,
+}
+
+impl Authority {
+    /// CAs kept in a directory, which nobody else may read. Those that are there are opened.
+    ///
+    /// # Errors
+    /// When it cannot be made or read.
+    pub fn open(directory: PathBuf, now: Timestamp) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
+        let (home, limits) = (Home::Directory(directory.clone()), AuthorityLimits::default());
+        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
+        for entry in fs::read_dir(&directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.path().join("ca.crt").exists()
+                && let Some(domain) = entry.file_name().to_str()
+                && let Err(why) = authority.ca(domain, "", now)
+            {
+                authority.wait_for_mending(domain, &why);
+            }
+        }
+        Ok(authority)
+    }
+
+    /// CAs kept in a storage. Those that are there are opened.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub async fn stored(storage: Arc<dyn Storage>, now: Timestamp) -> Result<Self, String> {
+        let keys = storage.list(Kind::Authority).await.map_err(|error| error.to_string())?;
+        let (home, limits) = (Home::Storage(storage.clone(), Mutex::default()), AuthorityLimits::default());
+        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
+        for key in keys {
+            match authority.keep(key.name(), "", now).await {
+                Ok(_) => {}
+                Err(failure) if failure.class == Class::Config => {
+                    authority.wait_for_mending(key.name(), &failure.message);
+                }
+                Err(failure) => return Err(failure.message),
+            }
+        }
+        Ok(authority)
+    }
+
+    fn wait_for_mending(&self, domain: &str, why: &str) {
+        let remedy = match &self.home {
+            Home::Directory(directory) => {
+                let path = directory.join(domain);
+                format!(
+                    "restore {0} from a backup, or begin with another root, which clients must come to trust: \
+                     mv {0} {0}.damaged",
+                    path.display()
+                )
+            }
+            Home::Storage(..) => "restore its Secret from a backup, or delete it to begin with another root".to_owned(),
+        };
+        let text = format!("the internal CA of {domain} waits: {why}; {remedy}");
+        let mut damaged = self.damaged.write().expect("nobody panics while holding it");
+        if damaged.get(domain) != Some(&text) {
+            tracing::error!("{text}");
+            damaged.insert(domain.to_owned(), text);
+        }
+    }
+
+    /// Looks again at what could not be used. Whether any of it can be now.
+    pub fn mend(&self, now: Timestamp) -> bool {
+        let Home::Directory(directory) = &self.home else { return false };
+        let domains: Vec<String> =
+            self.damaged.read().expect("nobody panics while holding it").keys().cloned().collect();
+        let mut mended = false;
+        for domain in domains {
+            // What was moved away is made anew when somebody asks for a certificate.
+            let is_gone = !directory.join(&domain).join("ca.json").exists();
+            match if is_gone { Ok(()) } else { self.ca(&domain, "", now).map(drop) } {
+                Ok(()) => {
+                    self.damaged.write().expect("nobody panics while holding it").remove(&domain);
+                    mended = true;
+                }
+                Err(why) => self.wait_for_mending(&domain, &why),
+            }
+        }
+        mended
+    }
+
+    /// What waits for an operator.
+    pub fn troubles(&self) -> Vec<String> {
+        self.damaged.read().expect("nobody panics while holding it").values().cloned().collect()
+    }
+
+    /// Within these limits. CAs that are there already stay.
+    pub fn within(self, limits: AuthorityLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Why there are no certificates of a tenant's for some names.
+    fn refusal<'a>(&self, tenant: &str, names: &'a Names) -> Option<(String, &'a DnsName)> {
+        let listed = |name: &DnsName| {
+            let is_below = |domain: &DnsName| {
+                let base = name.base();
+                base == domain.as_str() || base.strip_suffix(domain.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            };
+            self.limits.domains.is_empty() || self.limits.domains.iter().any(is_below)
+        };
+        if let Some(name) = names.iter().find(|name| name.is_public_suffix()) {
+            let text =
+                format!("{name} is a public suffix: a CA for it would be one for strangers; use a name below it");
+            return Some((text, name));
+        }
+        if let Some(name) = names.iter().find(|name| !listed(name)) {
+            let domains: Vec<&str> = self.limits.domains.iter().map(DnsName::as_str).collect();
+            let text = format!(
+                "{name} is not in a domain of --internal-ca-domain: it issues for {}; use a name there, or add the domain",
+                domains.join(", ")
+            );
+            return Some((text, name));
+        }
+        let cas = self.cas.read().expect("nobody panics while holding it");
+        let domain = domain(names.first());
+        if !cas.contains_key(&domain) && cas.len() >= self.limits.most {
+            let text = format!(
+                "{domain} would be registered domain {} with a CA of its own, and the limit of --internal-ca-limit is {}; use a \
+                 name in a domain that has one, or raise the limit",
+                cas.len() + 1,
+                self.limits.most
+            );
+            return Some((text, names.first()));
+        }
+        let of_tenant = || cas.values().filter(|ca| ca.made_for() == tenant).count();
+        if !cas.contains_key(&domain) && !tenant.is_empty() && of_tenant() >= self.limits.most_of_one {
+            let text = format!(
+                "{domain} would be registered domain {} with a CA of its own that is made for {tenant}, and the limit of \
+                 --internal-ca-limit-per-namespace is {}; use a name in a domain that has one, or raise the limit",
+                of_tenant() + 1,
+                self.limits.most_of_one
+            );
+            return Some((text, names.first()));
+        }
+        None
+    }
+
+    /// A certificate for a name with its key, for a server of ours.
+    ///
+    /// # Errors
+    /// When the CA cannot sign it.
+    pub fn sign(&self, name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, String> {
+        let names = Names::one(name.clone());
+        self.ca(&domain(name), "", now)?.sign(&names, None, now).map_err(|error| error.to_string())
+    }
+
+    /// The roots that clients should trust.
+    pub fn bundle(&self, now: Timestamp) -> String {
+        let mut bundle: String =
+            self.cas.read().expect("nobody panics while holding it").values().map(|ca| ca.bundle_pem(now)).collect();
+        if let Home::Directory(directory) = &self.home {
+            // What they signed is served until it ends.
+            for domain in self.damaged.read().expect("nobody panics while holding it").keys() {
+                bundle += &fs::read_to_string(directory.join(domain).join("ca.crt")).unwrap_or_default();
+            }
+        }
+        bundle
+    }
+
+    /// Whether the CA of these names is there: what one signed that is gone, nobody trusts any more.
+    pub fn has_ca_of(&self, names: &Names) -> bool {
+        let domain = domain(names.first());
+        self.cas.read().expect("nobody panics while holding it").contains_key(&domain)
+            || self.damaged.read().expect("nobody panics while holding it").contains_key(&domain)
+    }
+
+    /// The CA of a domain; one that is not there is made for a tenant.
+    fn ca(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, String> {
+        if let Some(ca) = self.cas.read().expect("nobody panics while holding it").get(domain) {
+            return Ok(ca.clone());
+        }
+        let mut cas = self.cas.write().expect("nobody panics while holding it");
+        if let Some(ca) = cas.get(domain) {
+            return Ok(ca.clone());
+        }
+        let constraints = Constraints::permit([domain]).map_err(|error| error.to_string())?;
+        let Home::Directory(directory) = &self.home else { return Err(format!("there is no CA for {domain} yet")) };
+        let config = InternalCaConfig::new(INTERNAL_CA, directory.join(domain), constraints);
+        let config = InternalCaConfig { made_for: tenant.to_owned(), ..config };
+        let ca = Arc::new(InternalCa::open(config, now).map_err(|error| error.to_string())?);
+        cas.insert(domain.to_owned(), ca.clone());
+        Ok(ca)
+    }
+
+    /// The CA of a domain, with all that time demands of it written down: a leaf is signed by nothing that could be lost.
+    async fn keep(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
+        let failed = |class, text: String| Failure::new(class, format!("{INTERNAL_CA}: {text}"));
+        let config = |text: String| failed(Class::Config, text);
+        let Home::Storage(storage, written) = &self.home else { return self.ca(domain, tenant, now).map_err(config) };
+        let mut written = written.lock().await;
+        let key = Key::new(Kind::Authority, domain);
+        let stored = |error: StorageError| failed(Class::Transient, error.to_string());
+        let known = self.cas.read().expect("nobody panics while holding it").get(domain).cloned();
+        let (ca, before) = match (known, written.remove(domain)) {
+            (Some(ca), Some(before)) => {
+                ca.advance(now).map_err(|error| config(error.to_string()))?;
+                (ca, Some(before))
+            }
+            _ => {
+                let there = storage.read(&key).await.map_err(stored)?;
+                let constraints = Constraints::permit([domain]).map_err(|error| config(error.to_string()))?;
+                let settings = InternalCaConfig::new(INTERNAL_CA, "", constraints);
+                let settings = InternalCaConfig { made_for: tenant.to_owned(), ..settings };
+                let record = there.as_ref().map(|entry| entry.bytes.as_slice());
+                let ca = InternalCa::of_record(settings, record, now);
+                let ca = ca.map_err(|error| config(format!("{key}: {error}")))?;
+                (Arc::new(ca), there.map(|entry| Written { record: entry.bytes, version: entry.version }))
+            }
+        };
+        let record = ca.record();
+        let version = match before {
+            Some(before) if *before.record == *record => before.version,
+            before => {
+                let expect = before.map_or(Expect::Absent, |before| Expect::Version(before.version));
+                // One that somebody else made or changed meanwhile is read again.
+                storage.write(&key, &record, &expect).await.map_err(stored)?
+            }
+        };
+        written.insert(domain.to_owned(), Written { record, version });
+        self.damaged.write().expect("nobody panics while holding it").remove(domain);
+        self.cas.write().expect("nobody panics while holding it").insert(domain.to_owned(), ca.clone());
+        Ok(ca)
+    }
+}
+
+#[async_trait]
+impl Issuer for Authority {
+    fn name(&self) -> &str {
+        INTERNAL_CA
+    }
+
+    async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
+        let config = |text: String| Failure::new(Class::Config, format!("{INTERNAL_CA}: {text}"));
+        if let Some((text, name)) = self.refusal(&request.tenant, &request.names) {
+            return Err(config(text).by(vec![name.to_string()]));
+        }
+        let domain = domain(request.names.first());
+        let damaged = self.damaged.read().expect("nobody panics while holding it").get(&domain).cloned();
+        if let (Some(text), Home::Directory(_)) = (damaged, &self.home) {
+            return Err(config(text));
+        }
+        self.keep(&domain, &request.tenant, request.now).await?.issue(request).await
+    }
+}
+
+fn domain(name: &DnsName) -> String {
+    name.registered_domain().trim_start_matches("*.").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use acme::CertificateId;
+    use jiff::SignedDuration;
+
+    fn request(name: &str, now: Timestamp) -> IssueRequest {
+        let names = Names::parse([name]).expect("a name");
+        IssueRequest::new(CertificateId::of("t", &names), names, now)
+    }
+
+    #[tokio::test]
+    async fn each_registered_domain_has_a_ca_that_survives_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let now = Timestamp::now();
+        let authority = Authority::open(dir.path().join("ca"), now).expect("opens");
+        for name in ["a.alice.example.org", "b.alice.example.org", "c.example.net"] {
+            authority.issue(&request(name, now)).await.expect(name);
+        }
+        let bundle = authority.bundle(now);
+        assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 2);
+        let again = Authority::open(dir.path().join("ca"), now + SignedDuration::from_hours(1)).expect("opens");
+        assert_eq!(again.bundle(now), bundle);
+        let names = |text| Names::parse([text]).expect("a name");
+        assert!(again.has_ca_of(&names("x.example.org")) && !again.has_ca_of(&names("x.example.com")));
+    }
+
+    #[tokio::test]
+    async fn a_damaged_ca_waits_for_an_operator_and_the_others_go_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (now, home) = (Timestamp::now(), dir.path().join("ca"));
+        let authority = Authority::open(home.clone(), now).expect("opens");
+        for name in ["a.example.org", "b.example.net"] {
+            authority.issue(&request(name, now)).await.expect(name);
+        }
+        let (bundle, file) = (authority.bundle(now), home.join("example.org/ca.json"));
+        let good = fs::read(&file).expect("read");
+        fs::write(&file, &good[..good.len() / 2]).expect("written");
+        let again = Authority::open(home.clone(), now).expect("opens all the same");
+        again.issue(&request("c.example.net", now)).await.expect("the other one signs");
+        let refused = again.issue(&request("c.example.org", now)).await.expect_err("it is not made anew");
+        assert!(refused.class == Class::Config && refused.message.contains("mv "), "{refused}");
+        assert!(again.troubles()[0].contains("ca.json"), "{:?}", again.troubles());
+        let names = Names::parse(["a.example.org"]).expect("a name");
+        assert!(again.has_ca_of(&names) && again.bundle(now).len() == bundle.len(), "its roots are trusted as before");
+        assert!(!again.mend(now));
+        fs::write(&file, &good).expect("written");
+        assert!(again.mend(now) && again.troubles().is_empty());
+        again.issue(&request("c.example.org", now)).await.expect("it is back");
+        assert_eq!(again.bundle(now), bundle);
+    }
+
+    #[tokio::test]
+    async fn a_ca_in_a_storage_is_made_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage = || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        let now = Timestamp::now();
+        let (one, two) = (Authority::stored(storage(), now).await, Authority::stored(storage(), now).await);
+        let (one, two) = (one.expect("opens"), two.expect("opens"));
+        one.issue(&request("a.example.org", now)).await.expect("the first makes it");
+        two.issue(&request("b.example.org", now)).await.expect("the other finds it");
+        assert_eq!((one.bundle(now), one.bundle(now).matches("BEGIN").count()), (two.bundle(now), 1));
+        let again = Authority::stored(storage(), now).await.expect("opens");
+        assert_eq!(again.bundle(now), one.bundle(now));
+    }
+
+    #[tokio::test]
+    async fn limits_hold_for_what_is_new_and_roots_in_place_are_told_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let now = Timestamp::now();
+        let domains = ["corp.example", "alice.example.org"].map(|name| DnsName::parse(name).expect("a name")).to_vec();
+        let authority = Authority::open(dir.path().join("ca"), now).expect("opens");
+        let authority = authority.within(AuthorityLimits { domains, most: 1, ..AuthorityLimits::default() });
+        for name in ["corp.example", "vault.corp.example", "*.corp.example"] {
+            authority.issue(&request(name, now)).await.expect(name);
+        }
+        for (name, word) in [
+            ("xcorp.example", "--internal-ca-domain: it issues for corp.example, alice.example.org"),
+            ("bob.example.org", "--internal-ca-domain"),
+            ("kubernetes.default.svc", "--internal-ca-domain"),
+            ("www.alice.example.org", "the limit of --internal-ca-limit is 1"),
+        ] {
+            let refused = authority.issue(&request(name, now)).await.expect_err(name);
+            assert!(refused.class == Class::Config && refused.message.contains(word), "{name}: {refused}");
+        }
+        assert_eq!(authority.bundle(now).matches("BEGIN CERTIFICATE").count(), 1);
+        authority.issue(&request("again.corp.example", now)).await.expect("its domain has a CA");
+    }
+
+    /// Or one namespace would take the places of all.
+    #[tokio::test]
+    async fn a_namespace_has_as_many_cas_as_its_limit_says_also_after_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let now = Timestamp::now();
+        let limits = || AuthorityLimits { most_of_one: 2, ..AuthorityLimits::default() };
+        let of = |tenant: &str, name: &str| IssueRequest { tenant: tenant.to_owned(), ..request(name, now) };
+        let storage = || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        let open = async || Authority::stored(storage(), now).await.expect("opens").within(limits());
+        let authority = open().await;
+        for name in ["a.m1.example", "b.m2.example", "c.m2.example"] {
+            authority.issue(&of("mallory", name)).await.expect(name);
+        }
+        for authority in [authority, open().await] {
+            let refused = authority.issue(&of("mallory", "m3.example")).await.expect_err("it is the third");
+            let words = ["m3.example", "made for mallory", "--internal-ca-limit-per-namespace is 2"];
+            assert!(words.iter().all(|word| refused.message.contains(word)), "{refused}");
+            authority.issue(&of("mallory", "d.m1.example")).await.expect("its domain has a CA");
+            authority.issue(&of("alice", "a.alice.example")).await.expect("she has her own");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_ca_is_made_for_a_public_suffix() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let authority = Authority::open(dir.path().to_path_buf(), Timestamp::now()).expect("opens");
+        let refused = authority.issue(&request("co.uk", Timestamp::now())).await.expect_err("strangers");
+        assert!(refused.class == Class::Config && refused.message.contains("public suffix"), "{refused}");
+    }
+}

@@ -1,0 +1,203 @@
+//! Who answers HTTP-01 for which host, as the one who orders tells it to those who serve.
+//!
+//! What is told is of accounts, not of hosts: which host belongs to which account everybody knows from the wishes. Only a
+//! host that another account than its issuer's is about to prove is told by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::request::{CertificateRequest, IssuerRef};
+use super::request_index::{IssuerKey, RequestIndex, Resolved};
+use super::update::CertificateUpdate;
+use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::translate::{Asked, ChallengeAnswer};
+
+/// What is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChallengeAccounts {
+    /// By issuer: the installation's by name, those of objects by `namespace/name`.
+    issuers: BTreeMap<String, Account>,
+    /// Thumbprints by host and by the namespace that asks for it, where it is not the issuer's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    asked: BTreeMap<String, BTreeMap<String, Arc<str>>>,
+}
+
+/// How an issuer's account answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Account {
+    /// Where questions come in.
+    port: u16,
+    thumbprint: Arc<str>,
+}
+
+impl ChallengeAccounts {
+    /// Those from before, with these issuers as they are now, and these hosts.
+    pub(super) fn new(
+        before: &Self,
+        known: impl IntoIterator<Item = (IssuerKey, Option<ChallengeAnswer>)>,
+        asked: BTreeMap<String, BTreeMap<String, Arc<str>>>,
+    ) -> Self {
+        let mut issuers = before.issuers.clone();
+        for (whose, answer) in known {
+            match answer {
+                Some(answer) => {
+                    let account = Account { port: answer.port, thumbprint: answer.thumbprint };
+                    issuers.insert(name(&whose), account);
+                }
+                None => drop(issuers.remove(&name(&whose))),
+            }
+        }
+        Self { issuers, asked }
+    }
+
+    /// Without issuers that nobody asks.
+    pub(super) fn of(mut self, is_asked: impl Fn(&IssuerKey) -> bool) -> Self {
+        self.issuers.retain(|name, _| is_asked(&whose(name)));
+        self
+    }
+
+    fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
+        let id = name(&IssuerKey::from(issuer));
+        let account = self.issuers.get(&id).ok_or_else(|| format!("issuer {id} has no account yet"))?;
+        let challenge = Some(ChallengeAnswer { port: account.port, thumbprint: account.thumbprint.clone() });
+        Ok(Resolved { id, challenge })
+    }
+}
+
+fn name(whose: &IssuerKey) -> String {
+    match whose {
+        IssuerKey::Named(name) => name.to_string(),
+        IssuerKey::Own(owner) => owner.to_string(),
+    }
+}
+
+/// The inverse of [`name`]: names of issuers have no slash.
+fn whose(name: &str) -> IssuerKey {
+    match name.split_once('/') {
+        Some((namespace, name)) => IssuerKey::Own(ObjectName::new(namespace, name)),
+        None => IssuerKey::Named(Arc::from(name)),
+    }
+}
+
+/// Follows wishes and what is told, and says how hosts are answered for.
+#[derive(Default)]
+pub struct ChallengeIndex {
+    requests: RequestIndex,
+    answers: ChallengeAccounts,
+}
+
+impl ChallengeIndex {
+    /// Says what is wished for some Secrets now.
+    pub fn change(&mut self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
+        changes.into_iter().for_each(|(secret, wish)| self.requests.change(secret, wish));
+    }
+
+    /// Takes in what is told now.
+    pub fn take_in(&mut self, answers: ChallengeAccounts) {
+        let before = std::mem::replace(&mut self.answers, answers);
+        let issuers: BTreeSet<&String> = before.issuers.keys().chain(self.answers.issuers.keys()).collect();
+        for issuer in
+            issuers.into_iter().filter(|issuer| before.issuers.get(*issuer) != self.answers.issuers.get(*issuer))
+        {
+            self.requests.touch_issuer(&whose(issuer));
+        }
+        let hosts: BTreeSet<&String> = before.asked.keys().chain(self.answers.asked.keys()).collect();
+        for host in hosts.into_iter().filter(|host| before.asked.get(*host) != self.answers.asked.get(*host)) {
+            if let Ok(host) = Hostname::parse(host) {
+                self.requests.touch_host(&host);
+            }
+        }
+    }
+
+    /// How hosts are answered for, where that is different from before.
+    pub fn changes(&mut self) -> Vec<(Asked, Option<ChallengeAnswer>)> {
+        let answers = &self.answers;
+        let demanded = |asked: &Asked, _: &[&IssuerRef]| {
+            answers.asked.get(asked.hostname.as_str())?.get(&*asked.namespace).cloned()
+        };
+        let settled = self.requests.settle(&|issuer| answers.resolve(issuer), &demanded);
+        let challenge = |update| match update {
+            CertificateUpdate::Challenge(asked, answer) => Some((asked, answer)),
+            CertificateUpdate::Certificate(..) | CertificateUpdate::Trouble(..) => None,
+        };
+        settled.certificate_updates.into_iter().filter_map(challenge).collect()
+    }
+
+    /// All wishes.
+    pub fn wishes(&self) -> Vec<CertificateRequest> {
+        self.requests.wishes()
+    }
+
+    /// Whether anything is wished for.
+    pub fn has_wishes(&self) -> bool {
+        self.requests.secrets().next().is_some()
+    }
+
+    /// What is wished for a Secret.
+    pub fn wish(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
+        self.requests.wish(secret)
+    }
+
+    /// The account that answers for a host.
+    pub fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
+        self.requests.thumbprint_of(host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(host: &str, owner: Option<&str>) -> CertificateRequest {
+        let issuer = match owner {
+            None => IssuerRef::Named(Arc::from("acme")),
+            Some(owner) => IssuerRef::Own { owner: ObjectName::new("t", owner), settings: Arc::default() },
+        };
+        CertificateRequest {
+            secret: ObjectName::new("t", format!("{host}-tls")),
+            hostnames: BTreeSet::from([Hostname::parse(host).expect("a hostname")]),
+            issuer,
+        }
+    }
+
+    fn answer(thumbprint: &str) -> ChallengeAnswer {
+        ChallengeAnswer { port: 80, thumbprint: thumbprint.into() }
+    }
+
+    fn told(follower: &mut ChallengeIndex) -> Vec<(String, Option<String>)> {
+        let changes = follower.changes().into_iter();
+        changes.map(|(asked, a)| (asked.hostname.to_string(), a.map(|a| a.thumbprint.to_string()))).collect()
+    }
+
+    #[test]
+    fn a_host_is_answered_for_by_its_account_and_by_another_while_that_one_proves_it() {
+        let mut follower = ChallengeIndex::default();
+        let wishes = [wish("a.example.org", None), wish("b.example.org", Some("edge"))];
+        follower.change(wishes.iter().map(|wish| (wish.secret.clone(), Some(wish.clone()))));
+        assert_eq!(told(&mut follower), []);
+        let edge = || IssuerKey::Own(ObjectName::new("t", "edge"));
+        let accounts = || [(IssuerKey::Named("acme".into()), Some(answer("one"))), (edge(), Some(answer("two")))];
+        let none = ChallengeAccounts::default();
+        let plain = ChallengeAccounts::new(&none, accounts(), BTreeMap::new());
+        let kept = ChallengeAccounts::new(&plain, [], BTreeMap::new());
+        assert_eq!(kept, plain, "those that are not known yet are as they were");
+        assert_ne!(ChallengeAccounts::new(&plain, [(edge(), None)], BTreeMap::new()), plain);
+        assert_ne!(plain.clone().of(|whose| *whose != edge()), plain);
+        let text = serde_json::to_string(&plain).expect("texts");
+        follower.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
+        let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());
+        assert_eq!(told(&mut follower), [(a.clone(), Some("one".into())), (b.clone(), Some("two".into()))]);
+        follower.take_in(ChallengeAccounts::new(
+            &none,
+            accounts(),
+            BTreeMap::from([(b.clone(), BTreeMap::from([("t".to_owned(), Arc::from("trial"))]))]),
+        ));
+        assert_eq!(told(&mut follower), [(b.clone(), Some("trial".into()))]);
+        follower.take_in(plain);
+        assert_eq!(told(&mut follower), [(b.clone(), Some("two".into()))]);
+        follower.change([(wishes[0].secret.clone(), None)]);
+        assert_eq!(told(&mut follower), [(a, None)]);
+    }
+}

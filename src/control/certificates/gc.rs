@@ -1,0 +1,195 @@
+//! What is kept of the issuers of TenantGateways that are gone goes after a while: accounts, what they spent of limits, and
+//! orders that were on their way.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use acme::account::retire;
+use acme::budget::Budget;
+use acme::storage::{Key, Kind, Storage, read_json};
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::debug;
+
+use gatewright_core::model::ObjectName;
+
+/// How often it is looked. Never at once: at the start not every TenantGateway may be known.
+const EVERY: Duration = Duration::from_secs(3600);
+/// How long an account may be idle. Making another one is limited; a season without a host costs none.
+const IDLE: SignedDuration = SignedDuration::from_hours(24 * 90);
+/// So many of a kind are looked at, at a time; the others in the hours after.
+const AT_ONCE: usize = 100;
+
+/// What is read of an order.
+#[derive(Deserialize)]
+struct Order {
+    issuer: String,
+    since: Timestamp,
+}
+
+/// Sweeps every hour until `stop`. `owners` says who has an issuer now.
+pub(super) async fn hourly(
+    storage: &dyn Storage,
+    owners: impl Fn() -> BTreeSet<ObjectName>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        tokio::select! {
+            () = sleep(EVERY) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        sweep(storage, &owners(), Timestamp::now()).await;
+    }
+}
+
+/// The part of an issuer's name that says whose it is, as names of entries have it; `None` where it is the installation's.
+fn owner(name: &str) -> Option<&str> {
+    // Letters, digits, dots and dashes stand for themselves; `@` and `/` for their codes.
+    let (owner, _) = name.split_once("_40")?;
+    owner.contains("_2f").then_some(owner)
+}
+
+/// Those whose turn it is in this hour: each has its own before one has another.
+fn turn(mut keys: Vec<Key>, now: Timestamp) -> Vec<Key> {
+    let hour = usize::try_from(now.as_second() / 3600).unwrap_or_default();
+    let first = hour % keys.len().div_ceil(AT_ONCE).max(1) * AT_ONCE;
+    keys.sort();
+    keys.drain(..first);
+    keys.truncate(AT_ONCE);
+    keys
+}
+
+/// Looks once. How many entries went.
+pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, now: Timestamp) -> usize {
+    let named = |kind, name: &str| Key::new(kind, name).name().to_owned();
+    let present: BTreeSet<String> = owners.iter().map(|owner| named(Kind::Account, &owner.to_string())).collect();
+    let is_gone = |name: &str| owner(name).is_some_and(|owner| !present.contains(owner));
+    let listed = |kind| async move { storage.list(kind).await.unwrap_or_default() };
+    let mut gone = 0;
+    for key in turn(listed(Kind::Order).await, now) {
+        let Ok(Some((order, _))) = read_json::<Order>(storage, &key).await else { continue };
+        let over = is_gone(&named(Kind::Account, &order.issuer)) && order.since + IDLE <= now;
+        if over && storage.remove(&key).await.is_ok() {
+            gone += 1;
+        }
+    }
+    let idle = listed(Kind::Account).await.into_iter().filter(|key| is_gone(key.name()));
+    for key in turn(idle.collect(), now) {
+        match retire(storage, &key, now, IDLE).await {
+            Ok(went) => gone += usize::from(went),
+            // It came back just now, or is looked at again.
+            Err(error) => debug!("{key}: {error}"),
+        }
+    }
+    // What was spent of limits counts until nothing of it does, whoever is there.
+    let accounts: BTreeSet<String> = listed(Kind::Account).await.iter().map(|key| key.name().to_owned()).collect();
+    let unused = |key: &Key| is_gone(key.name()) && !accounts.contains(key.name());
+    for key in turn(listed(Kind::Budget).await.into_iter().filter(unused).collect(), now) {
+        let Ok(Some((budget, _))) = read_json::<Budget>(storage, &key).await else { continue };
+        if budget.is_idle(now) && storage.remove(&key).await.is_ok() {
+            gone += 1;
+        }
+    }
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use acme::Names;
+    use acme::account::thumbprint;
+    use acme::budget::{Exempt, Limits};
+    use acme::storage::dir::Directory;
+    use acme::storage::{Expect, write_json};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A storage with nothing in it, its folder, and a time.
+    fn empty() -> (tempfile::TempDir, Arc<dyn Storage>, Timestamp) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        (dir, storage, "2026-11-22T00:00:00Z".parse().expect("a time"))
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_of_tenants_that_went_goes_after_a_season_and_limits_keep_their_meaning() {
+        let (_dir, storage, start) = empty();
+        let storage = &*storage;
+        let day = |n: i64| start + SignedDuration::from_hours(24 * n);
+        let names = Names::parse(["a.example.org"]).expect("a name");
+        let issuers = ["tenant-a/edge@ca.test", "tenant-b/edge@ca.test", "tenant-b/edge@other.test", "acme@ca.test"];
+        let mut prints = Vec::new();
+        for issuer in issuers {
+            prints.push(thumbprint(storage, issuer, "https://ca.test/dir").await.expect("made"));
+            let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+            budget.spend(&names, Exempt::Nothing, day(94));
+            write_json(storage, &Key::new(Kind::Budget, issuer), &budget, &Expect::Absent).await.expect("written");
+            let order = json!({"issuer": issuer, "since": start, "key": "s3cret"});
+            write_json(storage, &Key::new(Kind::Order, issuer), &order, &Expect::Absent).await.expect("written");
+        }
+        let count = async || {
+            let mut all = [0; 3];
+            for (kind, count) in [Kind::Account, Kind::Budget, Kind::Order].into_iter().zip(&mut all) {
+                *count = storage.list(kind).await.expect("listed").len();
+            }
+            all
+        };
+        let both = BTreeSet::from(["tenant-a", "tenant-b"].map(|space| ObjectName::new(space, "edge")));
+        let one = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
+        assert_eq!(sweep(storage, &both, day(0)).await, 0);
+        assert_eq!(sweep(storage, &one, day(1)).await, 0, "it is noted");
+        // It comes back, and has its account.
+        let again = thumbprint(storage, issuers[1], "https://ca.test/dir").await.expect("there");
+        assert_eq!(again, prints[1]);
+        for n in [5, 60, 90] {
+            let went = sweep(storage, &one, day(n)).await;
+            assert_eq!(
+                (went, count().await),
+                (if n == 90 { 2 } else { 0 }, [4, 4, if n == 90 { 2 } else { 4 }]),
+                "day {n}"
+            );
+        }
+        // That account's time began when it went for the second time.
+        assert_eq!((sweep(storage, &one, day(91)).await, count().await), (1, [3, 4, 2]));
+        assert_eq!((sweep(storage, &one, day(95)).await, count().await), (1, [2, 4, 2]), "what was spent counts still");
+        assert_eq!((sweep(storage, &one, day(120)).await, count().await), (2, [2, 2, 2]));
+        let rest = thumbprint(storage, issuers[0], "https://ca.test/dir").await.expect("there");
+        assert_eq!(rest, prints[0]);
+    }
+
+    #[tokio::test]
+    async fn many_that_went_go_as_soon_as_few() {
+        let (_dir, storage, start) = empty();
+        let storage = &*storage;
+        for number in 0..AT_ONCE + 20 {
+            let issuer = format!("tenant-{number}/edge@ca.test");
+            thumbprint(storage, &issuer, "https://ca.test/dir").await.expect("made");
+        }
+        for hour in [0, 1, 24 * 91, 24 * 91 + 1] {
+            sweep(storage, &BTreeSet::new(), start + SignedDuration::from_hours(hour)).await;
+        }
+        assert_eq!(storage.list(Kind::Account).await.expect("listed"), []);
+    }
+
+    #[tokio::test]
+    async fn orders_that_went_are_found_behind_many_that_are_on_their_way() {
+        let (_dir, storage, start) = empty();
+        let storage = &*storage;
+        for number in 0..2 * AT_ONCE {
+            let issuer = if number % 40 == 39 { "tenant-z/edge@ca.test" } else { "tenant-a/edge@ca.test" };
+            let order = json!({"issuer": issuer, "since": start});
+            let key = Key::new(Kind::Order, &format!("{number:03}"));
+            write_json(storage, &key, &order, &Expect::Absent).await.expect("written");
+        }
+        let owners = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
+        let mut gone = 0;
+        for hour in 24 * 91..24 * 91 + 2 {
+            gone += sweep(storage, &owners, start + SignedDuration::from_hours(hour)).await;
+        }
+        assert_eq!(gone, 5);
+    }
+}

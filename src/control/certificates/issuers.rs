@@ -1,0 +1,282 @@
+//! From settings to issuers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use acme::account::{ExternalAccount, Registration};
+use acme::budget::Limits;
+use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
+use acme::challenge::{DnsSolver, Persist, Solvers};
+use acme::client::{Proxy, Roots};
+use acme::dns::{
+    Authorities, AwsKeys, AwsSource, Cloudflare, CloudflareConfig, DigitalOcean, DigitalOceanConfig, Exec, ExecConfig,
+    Resolver, Rfc2136, Rfc2136Config, Route53, Route53Config, Secret, TsigHash, Webhook, WebhookConfig,
+};
+use acme::engine::{AcmeConfig, AcmeIssuer, ProfileWish, directory_url};
+use acme::preflight::{Gate, Strictness};
+use acme::{Failure, Storage};
+use async_trait::async_trait;
+
+use super::proxy_self_check::{ProxyEndpoints, ProxySelfCheck, is_public};
+use super::settings::{Credential, DnsSettings, IssuerSettings, Preflight, SettingsError, Token};
+use super::tls_alpn::TlsAlpnSolver;
+use gatewright_core::translate::ChallengeAnswer;
+
+/// An issuer ready for orders.
+#[derive(Clone)]
+pub struct Opened {
+    /// It.
+    pub issuer: Arc<AcmeIssuer>,
+    /// For trials.
+    pub trial: Option<Arc<AcmeIssuer>>,
+    /// Its name with the keeper: another directory is another issuer.
+    pub id: String,
+    /// The port where HTTP-01 questions come in; `None` where names are proven otherwise.
+    pub http_port: Option<u16>,
+}
+
+impl Opened {
+    /// How HTTP-01 is answered for it, where names are proven so.
+    pub(super) fn answer(&self) -> Option<ChallengeAnswer> {
+        self.http_port.map(|port| ChallengeAnswer { port, thumbprint: self.issuer.thumbprint() })
+    }
+}
+
+/// Why an issuer cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    /// Its settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Its DNS provider.
+    #[error(transparent)]
+    Dns(#[from] DnsError),
+    /// Its account, or its storage.
+    #[error(transparent)]
+    Acme(#[from] Failure),
+}
+
+/// Opens an issuer. Nothing is sent yet.
+///
+/// # Errors
+/// When the settings make no sense, or a credential cannot be read.
+pub async fn open(
+    name: &str,
+    settings: &IssuerSettings,
+    storage: &Arc<dyn Storage>,
+    endpoints: &Arc<ProxyEndpoints>,
+) -> Result<Opened, IssuerError> {
+    settings.check("")?;
+    let main = one(name, &settings.directory, settings, storage, endpoints).await?;
+    let trial = match &settings.trial {
+        Some(directory) => Some(Arc::new(one(name, directory, settings, storage, endpoints).await?)),
+        None => None,
+    };
+    let id = issuer_id(name, &settings.directory);
+    let otherwise = settings.dns.is_some() || settings.dns_persist || settings.tls_alpn_port.is_some();
+    let http_port = (!otherwise).then(|| settings.http_port.unwrap_or(80));
+    Ok(Opened { issuer: Arc::new(main), trial, id, http_port })
+}
+
+/// An account belongs to one CA: its name says which, so that a change of the directory makes another one.
+pub(super) fn issuer_id(name: &str, directory: &str) -> String {
+    let url = directory_url(directory);
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    format!("{name}@{}", rest.split('/').next().unwrap_or_default())
+}
+
+async fn one(
+    name: &str,
+    directory: &str,
+    settings: &IssuerSettings,
+    storage: &Arc<dyn Storage>,
+    endpoints: &Arc<ProxyEndpoints>,
+) -> Result<AcmeIssuer, IssuerError> {
+    let mut config = AcmeConfig::new(&issuer_id(name, directory), directory);
+    if let Some(bundle) = &settings.ca_bundle {
+        config.roots = Roots::Pem(bundle.read("caBundle")?.to_string());
+    }
+    config.proxy = Proxy::from_env();
+    config.denied = settings.denied.clone();
+    config.rate_limits = endpoints.rate_limits.clone();
+    let external = match &settings.external_account {
+        Some(external) => {
+            let key = external.key_file.read("externalAccount.keyFile")?;
+            let made = ExternalAccount::new(&external.key_id, &key);
+            Some(made.map_err(|error| SettingsError::value("externalAccount", error))?)
+        }
+        None => None,
+    };
+    config.registration =
+        Registration { contacts: settings.contacts.clone(), terms_agreed: settings.agree_to_terms, external };
+    config.profile = settings.profile.clone().map(|name| ProfileWish { name, required: true });
+    config.preferred_chain.clone_from(&settings.preferred_chain);
+    config.limits = settings.limits.map(|limits| limits.over(Limits::of(directory_url(directory))));
+    let looks_up = settings.preflight != Preflight::Skip
+        && (!settings.resolvers.is_empty() || is_public(directory_url(directory)));
+    let lookup = match looks_up {
+        true => {
+            Some(ProxySelfCheck::lookup(&settings.resolvers).map_err(|text| SettingsError::value("resolvers", text))?)
+        }
+        false => None,
+    };
+    let self_check = Arc::new(ProxySelfCheck {
+        issuer: Arc::from(name),
+        endpoints: endpoints.clone(),
+        port: settings.http_port.unwrap_or(80),
+        strictness: settings.preflight,
+        lookup,
+        addresses: settings.addresses.clone(),
+    });
+    config.solvers = match &settings.dns {
+        Some(dns) => {
+            let solver = solver(dns, settings)?;
+            let persist = dns.persist.then(|| Persist { view: solver.view.clone(), days: dns.persist_days });
+            Solvers { dns: Some(solver), persist, ..Solvers::default() }
+        }
+        None if settings.dns_persist => {
+            let view = Arc::new(Authorities::new(resolver(settings)?).denying(settings.denied_authorities()));
+            Solvers { persist: Some(Persist { view, days: None }), ..Solvers::default() }
+        }
+        None if let Some(port) = settings.tls_alpn_port => {
+            let (door, endpoints, strictness) = (endpoints.door.clone(), endpoints.clone(), settings.preflight);
+            Solvers { alpn: Some(Arc::new(TlsAlpnSolver { door, endpoints, port, strictness })), ..Solvers::default() }
+        }
+        None => Solvers { http: Some(self_check.clone()), ..Solvers::default() },
+    };
+    let strictness = match settings.preflight {
+        Preflight::Strict => Strictness::Strict,
+        Preflight::Warn => Strictness::Warn,
+        Preflight::Skip => Strictness::Skip,
+    };
+    config.gate = Some(Gate { preflight: self_check, strictness });
+    Ok(AcmeIssuer::open(config, storage.clone()).await?)
+}
+
+fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, IssuerError> {
+    let mut authorities = Authorities::new(resolver(settings)?).denying(settings.denied_authorities());
+    if let Some(port) = dns.authority_port {
+        authorities = authorities.with_port(port);
+    }
+    let view: Arc<dyn DnsView> = match dns.skip_propagation_check {
+        true => Arc::new(Unchecked(authorities)),
+        false => Arc::new(authorities),
+    };
+    Ok(DnsSolver {
+        provider: provider(dns)?,
+        view,
+        ttl: 60,
+        propagation_limit: Duration::from_secs(dns.propagation_seconds.unwrap_or(120)),
+        account_label: dns.account_label,
+    })
+}
+
+fn resolver(settings: &IssuerSettings) -> Result<Resolver, DnsError> {
+    match settings.resolvers.is_empty() {
+        true => Resolver::system(),
+        false => Resolver::new(settings.resolvers.clone()),
+    }
+}
+
+fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
+    let secret = |credential: &Credential, field: &str| credential.read(field).map(|text| Secret::new(text.as_str()));
+    let bundle = |credential: &Option<Credential>, field: &str| {
+        credential.as_ref().map(|c| c.read(field).map(|text| text.to_string())).transpose()
+    };
+    let token = |given: &Token, name: &str| -> Result<_, SettingsError> {
+        let field = |part: &str| format!("dns.{name}.{part}");
+        let token = secret(&given.token_file, &field("tokenFile"))?;
+        Ok((token, given.endpoint.clone(), bundle(&given.ca_bundle, &field("caBundle"))?))
+    };
+    if let Some(given) = &dns.cloudflare {
+        let (token, endpoint, ca_bundle) = token(given, "cloudflare")?;
+        return Ok(Arc::new(Cloudflare::new(CloudflareConfig { token, endpoint, ca_bundle })?));
+    }
+    if let Some(given) = &dns.digitalocean {
+        let (token, endpoint, ca_bundle) = token(given, "digitalocean")?;
+        return Ok(Arc::new(DigitalOcean::new(DigitalOceanConfig { token, endpoint, ca_bundle })?));
+    }
+    if let Some(given) = &dns.route53 {
+        let source = match (&given.access_key_id, &given.secret_access_key_file) {
+            (Some(id), Some(key)) => AwsSource::Static(AwsKeys {
+                access_key_id: id.clone(),
+                secret_access_key: secret(key, "dns.route53.secretAccessKeyFile")?,
+                session_token: None,
+            }),
+            (None, None) => AwsSource::from_env(|name| std::env::var(name).ok()),
+            _ => {
+                let text = "expected accessKeyId and secretAccessKeyFile, or neither";
+                return Err(SettingsError::value("dns.route53", text).into());
+            }
+        };
+        let mut config = Route53Config::new(source);
+        config.region.clone_from(&given.region);
+        config.hosted_zone_id.clone_from(&given.hosted_zone_id);
+        config.endpoint.clone_from(&given.endpoint);
+        config.ca_bundle = bundle(&given.ca_bundle, "dns.route53.caBundle")?;
+        return Ok(Arc::new(Route53::new(config)?));
+    }
+    if let Some(given) = &dns.rfc2136 {
+        let algorithm = match given.algorithm.as_deref().map(str::to_ascii_lowercase).as_deref() {
+            None | Some("hmac-sha256" | "hmacsha256") => TsigHash::Sha256,
+            Some("hmac-sha384" | "hmacsha384") => TsigHash::Sha384,
+            Some("hmac-sha512" | "hmacsha512") => TsigHash::Sha512,
+            Some(other) => {
+                let text = format!("{other:?}: expected hmac-sha256, hmac-sha384 or hmac-sha512");
+                return Err(SettingsError::value("dns.rfc2136.algorithm", text).into());
+            }
+        };
+        let made = Rfc2136::new(Rfc2136Config {
+            nameserver: given.nameserver.clone(),
+            key_name: given.key_name.clone(),
+            algorithm,
+            secret: secret(&given.key_file, "dns.rfc2136.keyFile")?,
+            zone: given.zone.clone(),
+        })?;
+        return Ok(Arc::new(made.denying(given.denied.clone())));
+    }
+    if let Some(given) = &dns.webhook {
+        return Ok(Arc::new(Webhook::new(WebhookConfig {
+            endpoint: given.url.clone(),
+            token: secret(&given.token_file, "dns.webhook.tokenFile")?,
+            ca_bundle: bundle(&given.ca_bundle, "dns.webhook.caBundle")?,
+        })?));
+    }
+    let exec = dns.exec.as_ref().ok_or_else(|| SettingsError::value("dns", "no provider"))?;
+    Ok(Arc::new(Exec::new(ExecConfig {
+        program: Path::new(&exec.program).to_path_buf(),
+        args: exec.args.clone(),
+        env: std::collections::BTreeMap::new(),
+        limit: Duration::from_secs(60),
+    })?))
+}
+
+/// Follows CNAMEs, and believes the provider that a record is there.
+struct Unchecked(Authorities);
+
+#[async_trait]
+impl DnsView for Unchecked {
+    async fn challenge_target(&self, name: &str) -> Result<String, DnsError> {
+        self.0.challenge_target(name).await
+    }
+
+    async fn seen(&self, _: &TxtRecord) -> Result<Seen, DnsError> {
+        Ok(Seen::Everywhere { silent: Vec::new() })
+    }
+
+    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
+        self.0.values(name).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_directory_is_another_issuer() {
+        assert_eq!(issuer_id("acme", "letsencrypt"), "acme@acme-v02.api.letsencrypt.org");
+        assert_eq!(issuer_id("acme", "https://127.0.0.1:14000/dir"), "acme@127.0.0.1:14000");
+    }
+}

@@ -1,0 +1,567 @@
+//! The certificate manager: takes requests for certificates, hands out the certificates that were issued. One task compares both
+//! sides, and looks at what changed alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use acme::bootstrap::SelfSigned;
+use acme::fallback_issuer::FallbackIssuer;
+use acme::issuer::Issuer;
+use acme::keeper::{Keeper, Next, Outlook, Pass, WantedCertificates};
+use acme::storage::StorageError;
+use acme::{CertificateId, DnsName, Names, Storage};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::authority::Authority;
+use super::challenge_accounts::ChallengeAccounts;
+use super::gc::hourly;
+use super::issuers::{IssuerError, Opened, open};
+use super::metrics::Figures;
+use super::named::{EVERY, Named};
+use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
+use super::report::Report;
+use super::request::{CertificateRequest, IssuerRef};
+use super::request_index::{IssuerKey, RequestIndex, Resolved, Settled};
+use super::secret_targets::{ExistingCertificate, SecretTargets};
+use super::settings::IssuerSettings;
+use super::tls_alpn::TlsAlpnResponder;
+use super::update::CertificateUpdate;
+use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::translate::SELF_SIGNED;
+use gatewright_core::wanted::INTERNAL_CA;
+
+/// What comes in together is taken together.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// How the certificate manager is set up.
+pub struct CertificateManagerConfig {
+    /// Where certificates, accounts and orders are kept.
+    pub storage: Arc<dyn Storage>,
+    /// The internal CA.
+    pub authority: Arc<Authority>,
+    /// The ACME issuers of the installation, by name.
+    pub issuers: BTreeMap<String, IssuerSettings>,
+    /// How many orders may be on their way at a time.
+    pub at_once: usize,
+    /// Who knows where hosts are served: port 80 is looked at there before an order is placed. Nobody: nothing is.
+    pub places: Option<mpsc::Sender<AddressQuery>>,
+    /// Who puts certificates into Secrets that others write to as well; nobody: whoever takes what is handed out.
+    pub secret_targets: Option<Arc<dyn SecretTargets>>,
+}
+
+/// Why there is no certificate manager.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateManagerError {
+    /// An issuer.
+    #[error("issuer {name}: {why}")]
+    Issuer {
+        /// Which.
+        name: String,
+        /// Why: it says all there is, and is no source that would say it again.
+        why: IssuerError,
+    },
+    /// A list of issuers names one that is not there.
+    #[error("issuer {name}: fallback {missing:?} is not known: there are {known}")]
+    Fallback {
+        /// Whose list.
+        name: String,
+        /// The one that is not there.
+        missing: String,
+        /// Those that are.
+        known: String,
+    },
+    /// Storage.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// Takes wishes and hands certificates out.
+pub struct CertificateManager {
+    keeper: Arc<Keeper>,
+    authority: Arc<Authority>,
+    storage: Arc<dyn Storage>,
+    secret_targets: Option<Arc<dyn SecretTargets>>,
+    endpoints: Arc<ProxyEndpoints>,
+    named: Named,
+    /// Whom issuers of the installation fall back to.
+    fallbacks: BTreeMap<String, Vec<String>>,
+    /// Issuers of single objects, or why there is none.
+    own: Mutex<BTreeMap<ObjectName, Own>>,
+    requests: Mutex<RequestIndex>,
+    wishlist: WantedCertificates,
+    nudge: watch::Sender<u64>,
+    report: watch::Sender<Arc<Pass>>,
+    /// The thumbprints of accounts as they were last handed out.
+    thumbprints: Mutex<BTreeMap<IssuerKey, Arc<str>>>,
+    by_tls_alpn: bool,
+}
+
+struct Own {
+    settings: Arc<IssuerSettings>,
+    opened: Result<Opened, String>,
+}
+
+impl CertificateManager {
+    /// Opens issuers and reads what is stored. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When an issuer's settings make no sense, or storage cannot be read.
+    pub async fn open(config: CertificateManagerConfig) -> Result<Self, CertificateManagerError> {
+        let CertificateManagerConfig { storage, authority, issuers, at_once, places, secret_targets } = config;
+        let fallbacks: BTreeMap<_, _> = issuers.iter().map(|(name, of)| (name.clone(), of.fallback.clone())).collect();
+        let endpoints = Arc::new(ProxyEndpoints::new(places, fallbacks.clone()));
+        let named = Named::open(&issuers, &storage, &endpoints).await;
+        let named = named.map_err(|(name, why)| CertificateManagerError::Issuer { name, why })?;
+        for (name, others) in &fallbacks {
+            if let Some(missing) = others.iter().find(|other| !issuers.contains_key(*other) && *other != INTERNAL_CA) {
+                let (name, missing, known) = (name.clone(), missing.clone(), names(&named));
+                return Err(CertificateManagerError::Fallback { name, missing, known });
+            }
+        }
+        let internal: Arc<dyn Issuer> = authority.clone();
+        let mut all = vec![internal, Arc::new(SelfSigned::new(SELF_SIGNED)) as Arc<dyn Issuer>];
+        all.extend(lists(&named, &fallbacks, &authority));
+        let keeper = Keeper::open(storage.clone(), all, at_once).await?;
+        // What a CA signed that was made anew since, nobody trusts any more.
+        for stored in keeper.certificates() {
+            let is_orphan = stored.certificate.issuer == INTERNAL_CA && !authority.has_ca_of(&stored.certificate.names);
+            if is_orphan && let Err(error) = keeper.forget(&stored.id).await {
+                warn!("{}: {error}", stored.id);
+            }
+        }
+        let by_tls_alpn = issuers.values().any(|settings| settings.tls_alpn_port.is_some());
+        Ok(Self {
+            by_tls_alpn,
+            keeper,
+            authority,
+            storage,
+            secret_targets,
+            endpoints,
+            named,
+            fallbacks,
+            own: Mutex::default(),
+            requests: Mutex::default(),
+            wishlist: WantedCertificates::default(),
+            nudge: watch::channel(0).0,
+            report: watch::channel(Arc::default()).0,
+            thumbprints: Mutex::default(),
+        })
+    }
+
+    /// The internal CA.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Who answers TLS-ALPN-01, where an issuer proves names by it.
+    pub fn door(&self) -> Option<Arc<TlsAlpnResponder>> {
+        self.by_tls_alpn.then(|| self.endpoints.door.clone())
+    }
+
+    fn requests<T>(&self, act: impl FnOnce(&mut RequestIndex) -> T) -> T {
+        act(&mut self.requests.lock().expect("nobody panics while holding it"))
+    }
+
+    /// Says what is wished for now, all of it.
+    pub fn wish(&self, wishes: Vec<CertificateRequest>) {
+        let all: BTreeSet<ObjectName> = wishes.iter().map(|wish| wish.secret.clone()).collect();
+        let gone: Vec<ObjectName> =
+            self.requests(|requests| requests.secrets().filter(|s| !all.contains(s)).cloned().collect());
+        let gone = gone.into_iter().map(|secret| (secret, None));
+        self.change(wishes.into_iter().map(|wish| (wish.secret.clone(), Some(wish))).chain(gone));
+    }
+
+    /// Says what is wished for some Secrets now.
+    pub fn change(&self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
+        self.requests(|requests| changes.into_iter().for_each(|(secret, wish)| requests.change(secret, wish)));
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
+    /// Says what is in Secrets now, where others write to them as well: before what is wished for them.
+    pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<ExistingCertificate>)>) {
+        let put = |(secret, present): (ObjectName, _)| self.requests(|requests| requests.present(&secret, present));
+        secrets.into_iter().filter_map(put).for_each(|id| self.keeper.unlearn(&id));
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
+    /// Who answers HTTP-01, for those who serve it; issuers that are being set up as they did before.
+    pub fn answers(&self, before: &ChallengeAccounts) -> ChallengeAccounts {
+        let hosts = self.endpoints.all_demanded();
+        let exceptions = self.requests(|requests| {
+            requests.exceptions(hosts, &|issuer| self.resolve(issuer), &|asked, issuers| {
+                self.endpoints.demanded(asked, issuers)
+            })
+        });
+        let own_lock = self.own.lock().expect("nobody panics while holding it");
+        let own =
+            own_lock.iter().filter_map(|(owner, own)| Some((IssuerKey::Own(owner.clone()), own.opened.as_ref().ok()?)));
+        let all_named = self.named.opened();
+        let named = all_named.iter().map(|(name, opened)| (IssuerKey::Named(name.as_str().into()), opened));
+        let known = named.chain(own).map(|(whose, opened)| (whose, opened.answer()));
+        let answers = ChallengeAccounts::new(before, known, exceptions);
+        drop(own_lock);
+        self.requests(|requests| answers.of(|whose| requests.is_asked(whose)))
+    }
+
+    /// Changes whenever a certificate, or what is told of a wish, is another one.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.keeper.changes()
+    }
+
+    /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.
+    pub fn settle(&self) -> Vec<CertificateUpdate> {
+        self.take_in_news();
+        let settled = self.requests(|requests| {
+            requests.settle(&|issuer| self.resolve(issuer), &|asked, issuers| self.endpoints.demanded(asked, issuers))
+        });
+        let Settled { certificate_updates, wanted, gone, found, targets } = settled;
+        if let Some(secret_targets) = &self.secret_targets {
+            targets.into_iter().for_each(|(secret, target)| secret_targets.address(&secret, target));
+        }
+        found.into_iter().for_each(|stored| self.keeper.learn(stored));
+        gone.iter().for_each(|host| self.endpoints.forget(host.as_str()));
+        if !wanted.is_empty() {
+            self.wishlist.change(wanted);
+        }
+        certificate_updates
+    }
+
+    /// Brings the book in line with what is held, with who proves what, and with the time.
+    fn take_in_news(&self) {
+        let pass = self.report.borrow().clone();
+        let reason = |id: &CertificateId| {
+            let place = pass.outlook.binary_search_by(|line| line.id.cmp(id)).ok()?;
+            reason(&pass.outlook[place])
+        };
+        for id in self.keeper.news() {
+            let (held, reason) = (self.keeper.held_as(&id), reason(&id));
+            self.requests(|requests| requests.take_in(&id, held, reason));
+        }
+        for host in self.endpoints.news() {
+            if let Ok(host) = Hostname::parse(&host) {
+                self.requests(|requests| requests.touch_host(&host));
+            }
+        }
+        for (whose, thumbprint) in self.accounts() {
+            let mut known = self.thumbprints.lock().expect("nobody panics while holding it");
+            if known.insert(whose.clone(), thumbprint.clone()) != Some(thumbprint) {
+                drop(known);
+                self.requests(|requests| requests.touch_issuer(&whose));
+            }
+        }
+        self.requests(|requests| requests.expire(Timestamp::now()));
+    }
+
+    /// The accounts that answer HTTP-01, by issuer.
+    fn accounts(&self) -> Vec<(IssuerKey, Arc<str>)> {
+        let own = self.own.lock().expect("nobody panics while holding it");
+        let own = own.iter().filter_map(|(owner, own)| {
+            Some((IssuerKey::Own(owner.clone()), own.opened.as_ref().ok()?.issuer.thumbprint()))
+        });
+        let named = self.named.opened();
+        named
+            .iter()
+            .map(|(name, opened)| (IssuerKey::Named(name.as_str().into()), opened.issuer.thumbprint()))
+            .chain(own)
+            .collect()
+    }
+
+    /// Whether every wish has its certificate, or a reason why not.
+    pub fn is_settled(&self) -> bool {
+        self.requests(|requests| requests.is_settled())
+    }
+
+    /// How many wishes were looked at so far: it grows by what changes, not by how many there are.
+    pub fn looked(&self) -> u64 {
+        self.requests(|requests| requests.looked())
+    }
+
+    /// The account that answers for a known host.
+    pub fn thumbprint_of(&self, host: &str) -> Option<Arc<str>> {
+        let host = Hostname::parse(host).ok()?;
+        self.requests(|requests| requests.thumbprint_of(&host))
+    }
+
+    /// Keeps both sides in line until `stop` says so.
+    pub async fn run(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, stop: watch::Receiver<bool>) {
+        let keeping = self.keeper.run(&self.wishlist, self.report.clone(), stop.clone());
+        let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
+        let swept = hourly(&*self.storage, owners, stop.clone());
+        tokio::join!(keeping, self.exchange(out, stop.clone()), swept, self.watch_files(stop));
+    }
+
+    /// What an operator mends is seen within seconds: files that issuers are set up from, an account, an internal CA.
+    async fn watch_files(&self, mut stop: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = sleep(EVERY) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            let changed = self.named.reopen(&self.storage, &self.endpoints).await;
+            self.take_on(&changed);
+            if self.authority.mend(Timestamp::now()) {
+                self.keeper.employ(self.authority.clone());
+            }
+        }
+    }
+
+    /// Takes issuers on that were set up anew, and those that fall back to them.
+    fn take_on(&self, changed: &[String]) {
+        if changed.is_empty() {
+            return;
+        }
+        for issuer in lists(&self.named, &self.fallbacks, &self.authority) {
+            self.keeper.employ(issuer);
+        }
+        for name in changed {
+            self.requests(|requests| requests.touch_issuer(&IssuerKey::Named(name.as_str().into())));
+        }
+        self.nudge.send_modify(|n| *n += 1);
+    }
+
+    async fn exchange(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, mut stop: watch::Receiver<bool>) {
+        let mut certificates = self.keeper.changes();
+        let mut report = self.report.subscribe();
+        let mut demands = self.endpoints.demands();
+        let mut nudges = self.nudge.subscribe();
+        while !*stop.borrow() {
+            nudges.mark_unchanged();
+            certificates.mark_unchanged();
+            self.open_own().await;
+            let pass = report.borrow_and_update().clone();
+            self.forget_ended(&pass).await;
+            let certificate_updates = self.settle();
+            if !certificate_updates.is_empty() && out.send(certificate_updates).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                // None of the senders can be gone: `self` and the keeper hold them.
+                _ = certificates.changed() => {}
+                _ = report.changed() => {}
+                _ = demands.changed() => {}
+                _ = nudges.changed() => {}
+                _ = stop.changed() => return,
+            }
+            tokio::select! {
+                () = sleep(SETTLE) => {}
+                _ = stop.changed() => return,
+            }
+        }
+    }
+
+    /// Opens the issuers that objects describe, and closes those that no object describes any more.
+    async fn open_own(&self) {
+        for (owner, settings) in self.requests(RequestIndex::owners) {
+            let known = {
+                let own = self.own.lock().expect("nobody panics while holding it");
+                own.get(&owner).map(|own| own.settings.clone())
+            };
+            if known == settings {
+                continue;
+            }
+            let gone = self.own.lock().expect("nobody panics while holding it").remove(&owner);
+            if let Some(Own { opened: Ok(opened), .. }) = gone {
+                self.keeper.dismiss(&opened.id);
+            }
+            let whose = IssuerKey::Own(owner.clone());
+            self.thumbprints.lock().expect("nobody panics while holding it").remove(&whose);
+            if let Some(settings) = settings {
+                let opened = open(&owner.to_string(), &settings, &self.storage, &self.endpoints).await;
+                let opened = opened.map_err(|error| error.to_string());
+                if let Ok(opened) = &opened {
+                    self.keeper.employ(listed(opened, Vec::new()));
+                }
+                self.own.lock().expect("nobody panics while holding it").insert(owner, Own { settings, opened });
+            }
+            self.requests(|requests| requests.touch_issuer(&whose));
+        }
+    }
+
+    fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
+        let of = |opened: &Opened| Resolved { id: opened.id.clone(), challenge: opened.answer() };
+        match issuer {
+            IssuerRef::Named(name) if [INTERNAL_CA, SELF_SIGNED].contains(&&**name) => {
+                Ok(Resolved { id: name.to_string(), challenge: None })
+            }
+            IssuerRef::Named(name) => match self.named.get(name) {
+                Some(opened) => opened.as_ref().map(of).map_err(Clone::clone),
+                None => {
+                    let known = names(&self.named);
+                    let text = "--acme-directory makes one called \"acme\"";
+                    Err(format!("no issuer is called {name:?}: there are {known}; {text}"))
+                }
+            },
+            IssuerRef::Own { owner, .. } => {
+                let own = self.own.lock().expect("nobody panics while holding it");
+                match own.get(owner).map(|own| &own.opened) {
+                    Some(Ok(opened)) => Ok(of(opened)),
+                    Some(Err(text)) => Err(format!("issuer of {owner}: {text}")),
+                    None => Err(format!("the issuer of {owner} is being set up")),
+                }
+            }
+        }
+    }
+
+    /// Certificates that nobody wants stay until they end: a name that comes back costs no order.
+    async fn forget_ended(&self, pass: &Pass) {
+        let now = Timestamp::now();
+        for id in &pass.retired {
+            if self.keeper.held_as(id).is_some_and(|stored| stored.certificate.not_after <= now)
+                && let Err(error) = self.keeper.forget(id).await
+            {
+                warn!("{id}: {error}");
+            }
+        }
+    }
+
+    /// Everything there is to tell about certificates.
+    pub fn tell(&self) -> Report {
+        let now = Timestamp::now();
+        let resolve = |wish: &CertificateRequest| self.resolve(&wish.issuer).map(|issuer| issuer.id);
+        let (pass, budgets) = (self.report.borrow().clone(), self.keeper.limits());
+        self.requests(|requests| {
+            requests.expire(now);
+            Report::of(&requests.wishes(), &pass, requests.shelf(), &budgets, &resolve, now)
+        })
+        .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.troubles()].concat())
+    }
+
+    /// Figures for Prometheus.
+    pub fn figures(&self) -> Figures {
+        // Copied, so that no two locks are held at a time.
+        let own: Vec<Opened> = {
+            let own = self.own.lock().expect("nobody panics while holding it");
+            own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect()
+        };
+        let mut requests = BTreeMap::new();
+        let named = self.named.opened();
+        for opened in named.iter().map(|(_, opened)| opened).chain(&own) {
+            for issuer in std::iter::once(&opened.issuer).chain(&opened.trial) {
+                for (key, count) in issuer.http().counts() {
+                    *requests.entry(key).or_default() += count;
+                }
+            }
+        }
+        let (wishes, next_end) = self.requests(|requests| (requests.counts(), requests.shelf().next_end()));
+        Figures { wishes, next_end: next_end.map(|end| end.as_second()), requests }
+    }
+
+    /// Asks for new certificates for a host, whatever is held. How many.
+    ///
+    /// # Errors
+    /// When nobody wishes for one.
+    pub fn renew(&self, host: &str) -> Result<usize, String> {
+        let asked = wished_for(host, &self.requests(|requests| requests.wishes()))?;
+        for wish in &asked {
+            let names = wish.names().map_err(|error| error.to_string())?;
+            self.keeper.renew(&id_of(wish, &names));
+        }
+        Ok(asked.len())
+    }
+
+    /// Changes the key of an issuer's account. Orders wait meanwhile, and go on once Envoys answer with the new key.
+    ///
+    /// # Errors
+    /// When there is no such issuer, or the CA refuses.
+    pub async fn change_key(&self, name: &str) -> Result<(), String> {
+        let opened = self.opened(name)?;
+        let old = opened.issuer.thumbprint();
+        opened.issuer.roll_over_key().await.map_err(|failure| failure.message)?;
+        self.endpoints.release(&old);
+        // The new thumbprint is handed out.
+        self.nudge.send_modify(|n| *n += 1);
+        Ok(())
+    }
+}
+
+impl CertificateManager {
+    fn opened(&self, name: &str) -> Result<Opened, String> {
+        let unknown = || Err(format!("no ACME issuer is called {name:?}: there are {}", names(&self.named)));
+        self.named.get(name).unwrap_or_else(unknown)
+    }
+
+    /// Makes another account for an issuer: for one that the CA has closed, or whose key is lost.
+    ///
+    /// # Errors
+    /// When there is no such issuer, or the CA refuses.
+    pub async fn new_account(&self, name: &str) -> Result<(), String> {
+        let Some(known) = self.named.get(name) else { return self.opened(name).map(drop) };
+        match known {
+            Ok(opened) => {
+                let old = opened.issuer.thumbprint();
+                opened.issuer.replace_account().await.map_err(|failure| failure.message)?;
+                self.endpoints.release(&old);
+            }
+            Err(_) => {
+                self.named.discard_damaged(name, &self.storage).await?;
+                self.named.reopen(&self.storage, &self.endpoints).await;
+                self.opened(name)?.issuer.account_url().await.map_err(|failure| failure.message)?;
+            }
+        }
+        // What failed for the old one is tried again.
+        self.take_on(&[name.to_owned()]);
+        Ok(())
+    }
+}
+
+/// The issuers of the installation as the keeper has them, each with those it falls back to.
+fn lists(named: &Named, fallbacks: &BTreeMap<String, Vec<String>>, authority: &Arc<Authority>) -> Vec<Arc<dyn Issuer>> {
+    let other = |name: &String| match named.get(name) {
+        Some(opened) => opened.ok().map(|opened| opened.issuer as Arc<dyn Issuer>),
+        None => (name == INTERNAL_CA).then(|| authority.clone() as Arc<dyn Issuer>),
+    };
+    let list = |(name, opened): (String, Opened)| {
+        let others = fallbacks.get(&name).into_iter().flatten().filter_map(other).collect();
+        listed(&opened, others)
+    };
+    named.opened().into_iter().map(list).collect()
+}
+
+fn listed(opened: &Opened, others: Vec<Arc<dyn Issuer>>) -> Arc<dyn Issuer> {
+    if others.is_empty() && opened.trial.is_none() {
+        return opened.issuer.clone();
+    }
+    let list = FallbackIssuer::new(&opened.id, opened.issuer.clone(), others);
+    match &opened.trial {
+        Some(trial) => Arc::new(list.with_trial(trial.clone())),
+        None => Arc::new(list),
+    }
+}
+
+fn names(named: &Named) -> String {
+    std::iter::once(INTERNAL_CA.to_owned()).chain(named.names()).collect::<Vec<_>>().join(", ")
+}
+
+fn id_of(wish: &CertificateRequest, names: &Names) -> CertificateId {
+    CertificateId::of(&wish.secret.namespace, names)
+}
+
+/// Why there is no certificate yet, where there is more to say than that it is being got.
+fn reason(line: &Outlook) -> Option<String> {
+    match (&line.last_error, &line.next) {
+        (Some(error), _) => Some(error.clone()),
+        (None, Next::Wait(because)) => Some(because.clone()),
+        (None, Next::Issue(_) | Next::Renew | Next::Retry(_)) => None,
+    }
+}
+
+fn wished_for(host: &str, wishes: &[CertificateRequest]) -> Result<Vec<CertificateRequest>, String> {
+    let name = DnsName::parse(host).map_err(|error| error.to_string())?;
+    let own = |wish: &&CertificateRequest| wish.names().is_ok_and(|names| names.contains(&name));
+    let mut asked: Vec<CertificateRequest> = wishes.iter().filter(own).cloned().collect();
+    if asked.is_empty() {
+        asked = wishes.iter().filter(|wish| wish.covers(&name)).cloned().collect();
+    }
+    match asked.is_empty() {
+        true => Err(format!("no listener wishes for a certificate for {name}: see `gatewright certs`")),
+        false => Ok(asked),
+    }
+}
+
+mod check;
+#[cfg(test)]
+mod tests;

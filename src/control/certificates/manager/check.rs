@@ -1,0 +1,63 @@
+//! What is in the way of a certificate, for whoever asks: `gatewright certs check`.
+
+use acme::failure::Failure;
+use acme::{CertificateId, Class, DnsName};
+use futures::future::join_all;
+use gatewright_core::model::Hostname;
+
+use super::{CertificateManager, id_of, wished_for};
+use crate::certificates::issuers::Opened;
+use crate::certificates::report::{Check, Report};
+use crate::certificates::request::{CertificateRequest, IssuerRef};
+
+impl CertificateManager {
+    /// The pre-flight alone: what is in the way of a certificate for a host, and what the last attempt failed by. Costs
+    /// nothing at the CA.
+    ///
+    /// # Errors
+    /// When nobody wishes for one.
+    pub async fn check(&self, host: &str) -> Result<Vec<Check>, String> {
+        let asked = wished_for(host, &self.requests(|requests| requests.wishes()))?;
+        let report = self.tell();
+        Ok(join_all(asked.iter().map(|wish| self.check_one(wish, &report))).await)
+    }
+
+    async fn check_one(&self, wish: &CertificateRequest, report: &Report) -> Check {
+        let (issuer, findings) = match (self.resolve(&wish.issuer), self.opened_for(&wish.issuer)) {
+            (Err(text), _) => (String::new(), vec![text]),
+            (Ok(resolved), None) => (resolved.id, Vec::new()),
+            (Ok(resolved), Some(opened)) => {
+                let found = join_all(wish.hostnames.iter().map(|name| look(&opened, name))).await;
+                let told = |found: Result<_, Failure>| found.unwrap_or_else(|failure| vec![failure.message]);
+                (resolved.id, found.into_iter().flat_map(told).collect())
+            }
+        };
+        let secret = wish.secret.to_string();
+        // Whatever is in the way of planning alone was just found.
+        let planned = |id: &CertificateId| self.keeper.last_failure(id).is_some();
+        let has_failed = wish.names().is_ok_and(|names| planned(&id_of(wish, &names)));
+        let row = report.certificates.iter().find(|row| row.secret == secret).filter(|_| has_failed);
+        Check {
+            hosts: wish.hostnames.iter().map(ToString::to_string).collect(),
+            issuer,
+            findings,
+            last_error: row.and_then(|row| row.last_error.clone()),
+            next: row.map(|row| (row.next.clone(), row.at)),
+        }
+    }
+
+    fn opened_for(&self, issuer: &IssuerRef) -> Option<Opened> {
+        match issuer {
+            IssuerRef::Named(name) => self.named.get(name).and_then(Result::ok),
+            IssuerRef::Own { owner, .. } => {
+                let own = self.own.lock().expect("nobody panics while holding it");
+                own.get(owner).and_then(|own| own.opened.as_ref().ok().cloned())
+            }
+        }
+    }
+}
+
+async fn look(opened: &Opened, name: &Hostname) -> Result<Vec<String>, Failure> {
+    let name = DnsName::parse(name.as_str()).map_err(|error| Failure::new(Class::Config, error.to_string()))?;
+    opened.issuer.findings(&name).await
+}

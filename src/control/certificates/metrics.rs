@@ -1,0 +1,68 @@
+//! The metrics of the certificate manager, read at one moment. No host and no tenant becomes a label.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// Figures about certificates.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Wishes that have their certificate, that wait for it, and that have a reason why there is none.
+    pub wishes: [(&'static str, usize); 3],
+    /// When the first of the certificates that are served ends, in seconds since 1970.
+    pub next_end: Option<i64>,
+    /// Requests to CAs by action and status; status 0 is no answer.
+    pub requests: BTreeMap<(&'static str, u16), u64>,
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self { wishes, next_end, requests } = self;
+        let mut family = encoder.encode_descriptor("certificates", "Certificates", None, MetricType::Gauge)?;
+        for (state, count) in wishes {
+            let value = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
+            value.encode(family.encode_family(&[("state", *state)])?)?;
+        }
+        if let Some(end) = next_end {
+            let help = "When the first certificate that is served ends";
+            let gauge =
+                encoder.encode_descriptor("certificates_next_end_timestamp_seconds", help, None, MetricType::Gauge)?;
+            ConstGauge::new(*end).encode(gauge)?;
+        }
+        let mut family = encoder.encode_descriptor("acme_requests", "Requests to CAs", None, MetricType::Counter)?;
+        for ((action, status), count) in requests {
+            let status = status.to_string();
+            ConstCounter::new(*count).encode(family.encode_family(&[("action", *action), ("status", &status)])?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Program, text};
+
+    #[test]
+    fn figures_are_told_beside_the_programs() {
+        let figures = Figures {
+            wishes: [("held", 2), ("waiting", 1), ("failing", 0)],
+            next_end: Some(1_800_000_000),
+            requests: BTreeMap::from([(("order", 201), 3), (("directory", 0), 1)]),
+        };
+        let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(figures)]);
+        for line in [
+            "gatewright_certificates{state=\"held\"} 2",
+            "gatewright_certificates_next_end_timestamp_seconds 1800000000",
+            "gatewright_acme_requests_total{action=\"order\",status=\"201\"} 3",
+            "gatewright_acme_requests_total{action=\"directory\",status=\"0\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Certificates: from wishes to Secrets.
+//!
+//! ```text
+//! requests ==> CertificateManager ==> acme::Keeper ==> ACME CAs, the internal CA
+//!              └══> updates: certificates for Secrets, answers to challenges, why there is no certificate yet
+//! ```
+//!
+//! Whoever runs the gateway says what is wanted ([`CertificateRequest`]) and takes in what comes of it ([`CertificateUpdate`]): the
+//! standalone program puts it into its engine, a controller writes Secrets. Which CA, which account and which proof of
+//! control stands in [`IssuerSettings`].
+
+mod admin;
+mod authority;
+mod challenge_accounts;
+mod gc;
+mod held;
+mod issuers;
+mod manager;
+mod metrics;
+mod named;
+mod proxy_self_check;
+mod report;
+mod request;
+mod request_index;
+mod responder;
+mod secret_targets;
+mod settings;
+mod tenant;
+mod tls_alpn;
+mod update;
+mod wanted_tracker;
+
+pub use admin::routes;
+pub use authority::{Authority, AuthorityLimits};
+pub use challenge_accounts::{ChallengeAccounts, ChallengeIndex};
+pub use issuers::{IssuerError, Opened, open};
+pub use manager::{CertificateManager, CertificateManagerConfig, CertificateManagerError};
+pub use metrics::Figures;
+pub use proxy_self_check::{AddressQuery, ProxyEndpoints, ProxySelfCheck};
+pub use report::{Check, Report, Row, findings, limits, table, troubles};
+pub use request::{CertificateRequest, IssuerRef};
+pub use responder::{ThumbprintIndex, Thumbprints, respond};
+pub use secret_targets::{ExistingCertificate, SecretTarget, SecretTargets, issuer_of, usable};
+pub use settings::{
+    CaLimit, CaLimits, Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError,
+    issuers_from,
+};
+pub use tenant::TenantIssuers;
+pub use tls_alpn::TlsAlpnResponder;
+pub use update::CertificateUpdate;
+pub use wanted_tracker::WantedTracker;

@@ -1,0 +1,228 @@
+//! The issuers of the installation: set up at the start, and again when a file changes that their settings name, or when
+//! what kept one of them from being set up is mended.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use acme::Storage;
+use acme::account::{discard, is_damaged};
+use sha2::{Digest, Sha256};
+use tracing::{error, info, warn};
+
+use super::issuers::{IssuerError, Opened, issuer_id, open};
+use super::proxy_self_check::ProxyEndpoints;
+use super::settings::IssuerSettings;
+
+/// How often the files are looked at.
+pub(super) const EVERY: Duration = Duration::from_secs(5);
+
+/// The issuers, by name.
+#[derive(Default)]
+pub(super) struct Named(RwLock<BTreeMap<String, Issuer>>);
+
+struct Issuer {
+    settings: IssuerSettings,
+    files: Files,
+    /// Or why it waits.
+    opened: Result<Opened, String>,
+    /// Why its files as they are now are not used.
+    stale: Option<String>,
+}
+
+/// What stands in files, in digests; `None` for one that cannot be read.
+type Files = BTreeMap<PathBuf, Option<[u8; 32]>>;
+
+fn digests(settings: &IssuerSettings) -> Files {
+    let digest = |path: &PathBuf| std::fs::read(path).ok().map(|bytes| Sha256::digest(bytes).into());
+    settings.files().into_iter().map(|path| (path.clone(), digest(path))).collect()
+}
+
+impl Named {
+    /// Sets all of them up. One whose stored account cannot be used waits; the others do not.
+    ///
+    /// # Errors
+    /// When settings make no sense: it names the issuer.
+    pub(super) async fn open(
+        all: &BTreeMap<String, IssuerSettings>,
+        storage: &Arc<dyn Storage>,
+        endpoints: &Arc<ProxyEndpoints>,
+    ) -> Result<Self, (String, IssuerError)> {
+        let named = Self::default();
+        for (name, settings) in all {
+            let files = digests(settings);
+            let opened = match open(name, settings, storage, endpoints).await {
+                Ok(opened) => Ok(opened),
+                Err(error) if damaged(name, settings, storage).await.is_empty() => return Err((name.clone(), error)),
+                Err(error) => {
+                    let text = waiting(name, &error.to_string());
+                    error!(issuer = name, "{text}");
+                    Err(text)
+                }
+            };
+            let issuer = Issuer { settings: settings.clone(), files, opened, stale: None };
+            named.write(|all| drop(all.insert(name.clone(), issuer)));
+        }
+        Ok(named)
+    }
+
+    /// Sets those up again whose files changed, or that wait. Their names.
+    pub(super) async fn reopen(&self, storage: &Arc<dyn Storage>, endpoints: &Arc<ProxyEndpoints>) -> Vec<String> {
+        let known: Vec<_> = self.read(|all| {
+            let known =
+                all.iter().map(|(name, i)| (name.clone(), i.settings.clone(), i.files.clone(), i.opened.is_err()));
+            known.collect()
+        });
+        let mut changed = Vec::new();
+        for (name, settings, before, waits) in known {
+            let looked = settings.clone();
+            let files = tokio::task::spawn_blocking(move || digests(&looked)).await.unwrap_or_else(|_| before.clone());
+            if files == before && !waits {
+                continue;
+            }
+            let opened = open(&name, &settings, storage, endpoints).await;
+            self.write(|all| {
+                let Some(issuer) = all.get_mut(&name) else { return };
+                issuer.files = files;
+                match opened {
+                    Ok(opened) => {
+                        info!(issuer = name, "set up anew");
+                        (issuer.opened, issuer.stale) = (Ok(opened), None);
+                        changed.push(name.clone());
+                    }
+                    Err(error) if issuer.opened.is_err() => issuer.opened = Err(waiting(&name, &error.to_string())),
+                    // What it was set up with goes on.
+                    Err(error) => {
+                        warn!(issuer = name, %error, "what changed in its files cannot be used");
+                        issuer.stale = Some(format!("issuer {name}: {error}: it goes on with what it had"));
+                    }
+                }
+            });
+        }
+        changed
+    }
+
+    /// One of them, or why it waits; `None`: there is none of that name.
+    pub(super) fn get(&self, name: &str) -> Option<Result<Opened, String>> {
+        self.read(|all| all.get(name).map(|issuer| issuer.opened.clone()))
+    }
+
+    /// Sets the accounts of one aside that cannot be used, so that others are made.
+    ///
+    /// # Errors
+    /// When they cannot be moved.
+    pub(super) async fn discard_damaged(&self, name: &str, storage: &Arc<dyn Storage>) -> Result<(), String> {
+        let Some(settings) = self.read(|all| all.get(name).map(|issuer| issuer.settings.clone())) else {
+            return Ok(());
+        };
+        for entry in damaged(name, &settings, storage).await {
+            discard(&**storage, &entry).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Those that are set up.
+    pub(super) fn opened(&self) -> Vec<(String, Opened)> {
+        let opened = |(name, issuer): (&String, &Issuer)| Some((name.clone(), issuer.opened.as_ref().ok()?.clone()));
+        self.read(|all| all.iter().filter_map(opened).collect())
+    }
+
+    /// All names.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.read(|all| all.keys().cloned().collect())
+    }
+
+    /// What an operator has to do about them.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let trouble = |issuer: &Issuer| issuer.opened.as_ref().err().cloned().or(issuer.stale.clone());
+        self.read(|all| all.values().filter_map(trouble).collect())
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&BTreeMap<String, Issuer>) -> T) -> T {
+        look(&self.0.read().expect("nobody panics while holding it"))
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut BTreeMap<String, Issuer>) -> T) -> T {
+        change(&mut self.0.write().expect("nobody panics while holding it"))
+    }
+}
+
+/// The accounts of an issuer that are there and cannot be used.
+async fn damaged(name: &str, settings: &IssuerSettings, storage: &Arc<dyn Storage>) -> Vec<String> {
+    let mut entries = Vec::new();
+    for directory in std::iter::once(&settings.directory).chain(&settings.trial) {
+        let entry = issuer_id(name, directory);
+        if is_damaged(&**storage, &entry).await {
+            entries.push(entry);
+        }
+    }
+    entries
+}
+
+fn waiting(name: &str, why: &str) -> String {
+    format!(
+        "issuer {name} waits: {why}. Restore the account from a backup, or make another one with `gatewright certs \
+         new-account {name}`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use acme::DnsName;
+    use acme::bootstrap::self_signed;
+    use acme::storage::dir::Directory;
+    use acme::storage::{Key, Kind};
+    use jiff::Timestamp;
+
+    use super::super::settings::Credential;
+    use super::*;
+
+    fn roots() -> String {
+        let name = DnsName::parse("ca.example.org").expect("a name");
+        self_signed(&name, Timestamp::now()).expect("made").chain_pem
+    }
+
+    #[tokio::test]
+    async fn a_damaged_account_waits_and_what_is_mended_or_changed_is_seen() {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let storage: Arc<dyn Storage> = Arc::new(Directory::open(tmp.path().join("acme")).expect("opened"));
+        let endpoints = Arc::new(ProxyEndpoints::new(None, BTreeMap::new()));
+        let bundle = tmp.path().join("roots.pem");
+        std::fs::write(&bundle, roots()).expect("written");
+        let settings = IssuerSettings {
+            directory: "http://127.0.0.1:1/dir".to_owned(),
+            ca_bundle: Some(Credential::File(bundle.clone())),
+            ..IssuerSettings::default()
+        };
+        let entry = Key::new(Kind::Account, "acme@127.0.0.1:1");
+        let account = tmp.path().join("acme/accounts").join(format!("{}.json", entry.name()));
+        let mut file = std::fs::OpenOptions::new();
+        let mut file = file.create_new(true).write(true).mode(0o600).open(&account).expect("made");
+        std::io::Write::write_all(&mut file, b"{\"directory\": ").expect("written");
+
+        let all = BTreeMap::from([("acme".to_owned(), settings.clone()), ("other".to_owned(), settings)]);
+        let named =
+            Named::open(&all, &storage, &endpoints).await.map_err(|(_, error)| error).expect("opens all the same");
+        assert!(named.get("other").expect("there").is_ok() && named.opened().len() == 1);
+        let why = named.get("acme").expect("there").err().expect("it waits");
+        assert!(
+            why.contains("gatewright certs new-account acme") && named.troubles() == [why],
+            "{:?}",
+            named.troubles()
+        );
+        assert!(named.reopen(&storage, &endpoints).await.is_empty(), "nothing is mended");
+        std::fs::remove_file(&account).expect("removed");
+        assert_eq!(named.reopen(&storage, &endpoints).await, ["acme"]);
+        assert!(named.get("acme").expect("there").is_ok() && named.troubles().is_empty());
+
+        std::fs::write(&bundle, "no roots").expect("written");
+        assert!(named.reopen(&storage, &endpoints).await.is_empty());
+        assert!(named.opened().len() == 2 && named.troubles().len() == 2, "they go on: {:?}", named.troubles());
+        std::fs::write(&bundle, roots()).expect("written");
+        assert_eq!(named.reopen(&storage, &endpoints).await, ["acme", "other"]);
+        assert!(named.troubles().is_empty() && named.reopen(&storage, &endpoints).await.is_empty());
+    }
+}

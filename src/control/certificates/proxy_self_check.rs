@@ -1,0 +1,405 @@
+//! Looks before an order is placed, and before a CA is told to look: does our own Envoy answer on port 80, does DNS lead
+//! here, does CAA allow it?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use acme::challenge::ChallengeKind;
+use acme::challenge::http::HttpSolver;
+use acme::client::RateLimits;
+use acme::dns::Resolver;
+use acme::dns::preflight::{Expected, Lookup, examine};
+use acme::failure::{Class, Failure};
+use acme::preflight::{Preflight as AcmePreflight, Question, SelfCheck, SelfCheckError};
+use acme::{DnsName, Names};
+use async_trait::async_trait;
+use futures::future::join_all;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::request::IssuerRef;
+use super::settings::Preflight;
+use super::tls_alpn::TlsAlpnResponder;
+use gatewright_core::model::Hostname;
+use gatewright_core::translate::Asked;
+
+/// How long an Envoy may need to answer for a host that was published just now.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER: Duration = Duration::from_secs(3);
+/// The first pause before a question is asked again; each is twice as long as the one before, up to [`SELDOM`].
+const SOON: Duration = Duration::from_millis(10);
+const SELDOM: Duration = Duration::from_millis(500);
+
+/// Pauses between questions.
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    pub(super) fn new() -> Self {
+        Self(SOON)
+    }
+
+    pub(super) async fn pause(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(SELDOM);
+    }
+}
+
+/// Connections over which a host is answered for before a CA is told to look. Behind an address there may be several who answer, and one of them dead, which
+/// nobody has noticed yet: the CA's one question could be the one that is lost, and the order with it.
+const ROW: usize = 6;
+
+/// A question to whoever runs the gateway: at which addresses is a host served?
+#[derive(Debug)]
+pub struct AddressQuery {
+    /// The host.
+    pub host: Hostname,
+    /// Only where HTTP-01 is answered for it by the account with this thumbprint.
+    pub thumbprint: Option<Arc<str>>,
+    /// Who wants to know.
+    pub answer: oneshot::Sender<BTreeSet<IpAddr>>,
+}
+
+/// An issuer, and its account's thumbprint.
+type Prover = (Arc<str>, Arc<str>);
+
+/// What issuers share: who knows where Envoys serve hosts, and which account is about to prove a host.
+#[derive(Debug)]
+pub struct ProxyEndpoints {
+    /// Nobody: no Envoy is looked at.
+    places: Option<mpsc::Sender<AddressQuery>>,
+    /// The issuers that others fall back on, by name.
+    fallbacks: BTreeMap<String, Vec<String>>,
+    /// Where challenges of TLS-ALPN-01 are shown.
+    pub(super) door: Arc<TlsAlpnResponder>,
+    /// What CAs take from our address.
+    pub(super) rate_limits: Arc<RateLimits>,
+    /// Asks Envoys as a CA would.
+    self_check: SelfCheck,
+    /// Issuers that were about to prove a host, each with its account's thumbprint, the last one at the end: it may be
+    /// another one than that of the host's own issuer: a trial, a fallback, a new key.
+    demanded: RwLock<BTreeMap<String, Vec<Prover>>>,
+    /// Hosts for which it is another one than when this was last asked.
+    news: Mutex<BTreeSet<String>>,
+    demands: watch::Sender<u64>,
+}
+
+impl ProxyEndpoints {
+    pub(super) fn new(places: Option<mpsc::Sender<AddressQuery>>, fallbacks: BTreeMap<String, Vec<String>>) -> Self {
+        Self {
+            places,
+            fallbacks,
+            door: Arc::default(),
+            rate_limits: Arc::default(),
+            self_check: SelfCheck::new(ANSWER),
+            demanded: RwLock::default(),
+            news: Mutex::default(),
+            demands: watch::channel(0).0,
+        }
+    }
+
+    /// Hosts for which [`Self::demanded`] is another one than when this was last asked.
+    pub(super) fn news(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.news.lock().expect("nobody panics while holding it"))
+    }
+
+    /// Changes whenever another account is about to prove a host.
+    pub(super) fn demands(&self) -> watch::Receiver<u64> {
+        self.demands.subscribe()
+    }
+
+    /// The account with which one of these issuers, or one that it falls back on, was last about to prove a host. What another
+    /// issuer demands does not count: whoever does not ask it is not answered for by it.
+    pub(super) fn demanded(&self, asked: &Asked, issuers: &[&IssuerRef]) -> Option<Arc<str>> {
+        let is_asked = |prover: &str| {
+            issuers.iter().any(|issuer| match issuer {
+                IssuerRef::Named(name) => {
+                    **name == *prover || self.fallbacks.get(&**name).is_some_and(|all| all.iter().any(|o| o == prover))
+                }
+                IssuerRef::Own { owner, .. } => owner.to_string() == prover,
+            })
+        };
+        let demanded = self.demanded.read().expect("nobody panics while holding it");
+        let mut latest = demanded.get(asked.hostname.as_str())?.iter().rev();
+        latest.find(|(issuer, _)| is_asked(issuer)).map(|(_, thumbprint)| thumbprint.clone())
+    }
+
+    /// The hosts that accounts were about to prove.
+    pub(super) fn all_demanded(&self) -> Vec<Hostname> {
+        let demanded = self.demanded.read().expect("nobody panics while holding it");
+        demanded.keys().filter_map(|host| Hostname::parse(host).ok()).collect()
+    }
+
+    /// Forgets that an account was about to prove hosts: it has another key.
+    pub(super) fn release(&self, thumbprint: &str) {
+        let mut released = BTreeSet::new();
+        self.demanded.write().expect("nobody panics while holding it").retain(|host, demanded| {
+            let before = demanded.len();
+            demanded.retain(|(_, known)| **known != *thumbprint);
+            if demanded.len() < before {
+                released.insert(host.clone());
+            }
+            !demanded.is_empty()
+        });
+        self.tell(released);
+    }
+
+    /// Forgets a host that nobody wishes for.
+    pub(super) fn forget(&self, host: &str) {
+        self.demanded.write().expect("nobody panics while holding it").remove(host);
+    }
+
+    fn demand(&self, issuer: &Arc<str>, host: &str, thumbprint: &str) {
+        let mut demanded = self.demanded.write().expect("nobody panics while holding it");
+        let last = demanded.get(host).and_then(|all| all.last());
+        if last.is_some_and(|(by, known)| by == issuer && **known == *thumbprint) {
+            return;
+        }
+        let all = demanded.entry(host.to_owned()).or_default();
+        all.retain(|(by, _)| by != issuer);
+        all.push((issuer.clone(), Arc::from(thumbprint)));
+        drop(demanded);
+        self.tell([host.to_owned()]);
+    }
+
+    fn tell(&self, hosts: impl IntoIterator<Item = String>) {
+        self.news.lock().expect("nobody panics while holding it").extend(hosts);
+        self.demands.send_modify(|n| *n += 1);
+    }
+
+    /// Where Envoys answer for a host by this account, as soon as they do: what is wished for may be wished before its
+    /// listener is there.
+    async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> BTreeSet<IpAddr> {
+        let mut pauses = Pauses::new();
+        loop {
+            let places = self.ask(host, Some(thumbprint.into())).await;
+            if !places.is_empty() || self.places.is_none() || Instant::now() >= until {
+                return places;
+            }
+            pauses.pause().await;
+        }
+    }
+
+    /// Where Envoys serve a host now.
+    pub(super) async fn of(&self, host: &str) -> BTreeSet<IpAddr> {
+        self.ask(host, None).await
+    }
+
+    async fn ask(&self, host: &str, thumbprint: Option<Arc<str>>) -> BTreeSet<IpAddr> {
+        let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else { return BTreeSet::new() };
+        let (answer, answered) = oneshot::channel();
+        // Whoever runs the gateway may be ending.
+        if places.send(AddressQuery { host, thumbprint, answer }).await.is_err() {
+            return BTreeSet::new();
+        }
+        answered.await.unwrap_or_default()
+    }
+}
+
+/// One issuer's way of looking.
+pub struct ProxySelfCheck {
+    /// The issuer.
+    pub issuer: Arc<str>,
+    /// Where Envoys are.
+    pub endpoints: Arc<ProxyEndpoints>,
+    /// The port where challenges reach them.
+    pub port: u16,
+    /// What a finding does.
+    pub strictness: Preflight,
+    /// Who knows DNS; without one only our own Envoys are asked.
+    pub lookup: Option<Lookup>,
+    /// What the names should lead to; nothing: it is not compared.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl ProxySelfCheck {
+    /// Looks DNS up at these resolvers, or the machine's.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn lookup(resolvers: &[SocketAddr]) -> Result<Lookup, String> {
+        let resolver = if resolvers.is_empty() { Resolver::system() } else { Resolver::new(resolvers.to_vec()) };
+        resolver.map(Lookup::new).map_err(|error| error.to_string())
+    }
+
+    /// Waits until every Envoy that we know of answers for the host with this account's thumbprint, over so many connections.
+    async fn answered(&self, name: &DnsName, thumbprint: &str, connections: usize) -> Vec<SelfCheckError> {
+        self.endpoints.demand(&self.issuer, name.as_str(), thumbprint);
+        let until = Instant::now() + PATIENCE;
+        let places = self.endpoints.places_of(name.as_str(), thumbprint, until).await;
+        let asked = places.into_iter().map(|ip| async move {
+            let socket = SocketAddr::new(reachable(ip), self.port);
+            let mut pauses = Pauses::new();
+            loop {
+                match self.endpoints.self_check.ask(name, thumbprint, socket, connections).await {
+                    Ok(()) => return None,
+                    Err(error) if Instant::now() >= until => return Some(error),
+                    // It has not heard of the host or the account yet.
+                    Err(_) => pauses.pause().await,
+                }
+            }
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+}
+
+/// An Envoy that listens on all addresses is asked on the loopback one.
+pub(super) fn reachable(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+#[async_trait]
+impl AcmePreflight for ProxySelfCheck {
+    async fn findings(&self, question: &Question<'_>) -> Vec<String> {
+        let mut findings = Vec::new();
+        if question.kind == ChallengeKind::Http01 {
+            findings.extend(self.answered(question.name, question.thumbprint, 1).await.iter().map(ToString::to_string));
+        }
+        let Some(lookup) = &self.lookup else { return findings };
+        match lookup.facts(question.name.as_str(), question.kind).await {
+            Ok(facts) => {
+                let expected = Expected {
+                    host: question.name.as_str(),
+                    method: question.kind,
+                    addresses: &self.addresses,
+                    identities: &question.directory.meta.caa_identities,
+                    account_uri: Some(question.account_url),
+                };
+                findings.extend(examine(&facts, &expected).iter().map(ToString::to_string));
+            }
+            Err(error) => findings.push(error.to_string()),
+        }
+        findings
+    }
+}
+
+/// Answers are stateless; but the CA is told to look only once they are there. An order that is taken up again after a
+/// restart, or after a change of the account's key, would fail otherwise.
+#[async_trait]
+impl HttpSolver for ProxySelfCheck {
+    async fn present(&self, name: &str, _token: &str, key_authorization: &str) -> Result<(), Failure> {
+        let Some((_, thumbprint)) = key_authorization.split_once('.') else { return Ok(()) };
+        let Ok(parsed) = DnsName::parse(name) else { return Ok(()) };
+        if self.strictness == Preflight::Skip {
+            return Ok(());
+        }
+        let found = self.answered(&parsed, thumbprint, ROW).await;
+        let Some(first) = found.first() else { return Ok(()) };
+        if self.strictness == Preflight::Warn {
+            warn!("{first}; the CA is asked to look all the same");
+            return Ok(());
+        }
+        // The order stays: it is taken up again when Envoy answers.
+        Err(Failure::new(Class::Transient, first.to_string()).by(vec![name.to_owned()]))
+    }
+
+    async fn cleanup(&self, _: &str, _: &str) {}
+}
+
+/// Whether a CA at this directory looks names up in public DNS; one in the same house does not, as far as we know.
+pub(super) fn is_public(directory_url: &str) -> bool {
+    let Ok(uri) = directory_url.parse::<hyper::Uri>() else { return false };
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let is_private = match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private(),
+        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
+        Err(_) => Names::parse([&host]).map_or(true, |names| {
+            let inside = [".internal", ".local", ".lan", ".test", ".localhost", ".svc"];
+            !host.contains('.') || inside.iter().any(|suffix| names.first().as_str().ends_with(suffix))
+        }),
+    };
+    !is_private
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Two answer in turn behind one address, and one of them is dead until it is taken out.
+    async fn half_dead(listener: TcpListener, dead: usize, asked: Arc<AtomicUsize>) {
+        loop {
+            let Ok((mut stream, _)) = listener.accept().await else { return };
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            if number % 2 == 1 && number < dead {
+                continue;
+            }
+            let mut request = [0; 1024];
+            let read = stream.read(&mut request).await.unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..read]).into_owned();
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            let token = path.rsplit('/').next().unwrap_or_default();
+            let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{token}.thumbprint").as_bytes()).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_ca_is_told_to_look_once_nobody_dead_is_asked_any_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let server = tokio::spawn(half_dead(listener, 8, asked.clone()));
+        let (places, mut questions) = mpsc::channel::<AddressQuery>(1);
+        let gateway = tokio::spawn(async move {
+            while let Some(question) = questions.recv().await {
+                let _ = question.answer.send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
+            }
+        });
+        let endpoints = Arc::new(ProxyEndpoints::new(Some(places), BTreeMap::new()));
+        let issuer = Arc::from("acme");
+        let self_check = ProxySelfCheck {
+            issuer,
+            endpoints,
+            port,
+            strictness: Preflight::Strict,
+            lookup: None,
+            addresses: Vec::new(),
+        };
+        self_check.present("x.example.org", "token", "token.thumbprint").await.expect("all answer in the end");
+        // The eighth is the last that is lost; all connections that count were made after it.
+        assert!(asked.load(Ordering::Relaxed) >= 8 + ROW, "{asked:?}");
+        drop(self_check);
+        gateway.await.expect("it ends with the last question");
+        server.abort();
+    }
+
+    #[test]
+    fn a_host_is_answered_for_by_the_issuers_that_it_is_asked_of() {
+        let fallbacks = BTreeMap::from([("acme".to_owned(), vec!["second".to_owned()])]);
+        let endpoints = ProxyEndpoints::new(None, fallbacks);
+        let hostname = Hostname::parse("a.example.org").expect("a hostname");
+        let asked = Asked { hostname, namespace: "alice".into() };
+        let (acme, foreign) = (IssuerRef::Named("acme".into()), IssuerRef::Named("foreign".into()));
+        let demanded =
+            |issuer: &IssuerRef| endpoints.demanded(&asked, &[issuer]).map(|thumbprint| thumbprint.to_string());
+        endpoints.demand(&"foreign".into(), "a.example.org", "theirs");
+        assert_eq!((demanded(&acme), demanded(&foreign).as_deref()), (None, Some("theirs")));
+        endpoints.demand(&"acme".into(), "a.example.org", "first");
+        endpoints.demand(&"foreign".into(), "a.example.org", "theirs again");
+        assert_eq!(demanded(&acme).as_deref(), Some("first"));
+        endpoints.demand(&"second".into(), "a.example.org", "fallback");
+        assert_eq!(demanded(&acme).as_deref(), Some("fallback"));
+        endpoints.release("fallback");
+        assert_eq!(demanded(&acme).as_deref(), Some("first"));
+    }
+
+    #[test]
+    fn dns_is_asked_about_names_of_public_cas_only() {
+        assert!(is_public("https://acme-v02.api.letsencrypt.org/directory"));
+        for inside in
+            ["https://127.0.0.1:14000/dir", "https://10.0.0.1/dir", "https://ca.corp.internal/dir", "https://ca/d"]
+        {
+            assert!(!is_public(inside), "{inside}");
+        }
+    }
+}

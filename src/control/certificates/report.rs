@@ -1,0 +1,271 @@
+//! What people are told about certificates: one row for each wish, and what is left of limits.
+
+use std::collections::BTreeMap;
+
+use acme::keeper::{Next, Outlook, Pass};
+use acme::plan::{Budgets, Reason};
+use acme::{CertificateId, Class};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::held::HeldCertificates;
+use super::request::{CertificateRequest, IssuerRef};
+
+/// Everything there is to tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// One row for each wish, by host.
+    pub certificates: Vec<Row>,
+    /// What was spent of CAs' limits.
+    pub budgets: Vec<Budget>,
+    /// What waits for an operator, or was set aside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
+}
+
+/// How one wish stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Its names.
+    pub hosts: Vec<String>,
+    /// `namespace/name` of the Secret.
+    pub secret: String,
+    /// Who issues it.
+    pub issuer: String,
+    /// Who issued the certificate that is served, where that is another one: an earlier issuer, or one that it falls back to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_by: Option<String>,
+    /// When the certificate that is served ends; none: nothing is served.
+    pub expires: Option<Timestamp>,
+    /// What happens next.
+    pub next: String,
+    /// When.
+    pub at: Option<Timestamp>,
+    /// The last error since the last success.
+    pub last_error: Option<String>,
+}
+
+/// One limit of a CA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Whose.
+    pub issuer: String,
+    /// What it counts.
+    pub scope: String,
+    /// How much is left.
+    pub left: Option<u32>,
+    /// How much of that is reserved for certificates about to end and for `certs renew`.
+    #[serde(default)]
+    pub reserved: u32,
+    /// Of how much.
+    pub of: Option<u32>,
+    /// When there is more that is not reserved.
+    pub next: Option<Timestamp>,
+}
+
+/// What a pre-flight found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// The names.
+    pub hosts: Vec<String>,
+    /// The issuer.
+    pub issuer: String,
+    /// What is in the way; nothing: all is ready.
+    pub findings: Vec<String>,
+    /// What the last attempt failed by, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// What happens next, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<(String, Option<Timestamp>)>,
+}
+
+impl Report {
+    pub(super) fn of(
+        wishes: &[CertificateRequest],
+        pass: &Pass,
+        shelf: &HeldCertificates,
+        budgets: &Budgets,
+        issuer: &dyn Fn(&CertificateRequest) -> Result<String, String>,
+        now: Timestamp,
+    ) -> Self {
+        let lines: BTreeMap<&CertificateId, &Outlook> = pass.outlook.iter().map(|line| (&line.id, line)).collect();
+        let row = |wish: &CertificateRequest| {
+            let base = Row {
+                hosts: wish.hostnames.iter().map(ToString::to_string).collect(),
+                secret: wish.secret.to_string(),
+                issuer: match &wish.issuer {
+                    IssuerRef::Named(name) => name.to_string(),
+                    IssuerRef::Own { owner, .. } => owner.to_string(),
+                },
+                issued_by: None,
+                expires: None,
+                next: "nothing, until the hostname is another one".to_owned(),
+                at: None,
+                last_error: None,
+            };
+            let names = match wish.names() {
+                Ok(names) => names,
+                Err(error) => return Row { last_error: Some(error.to_string()), ..base },
+            };
+            let held = shelf.find(&wish.secret.namespace, &names).map(|held| &held.certificate);
+            let expires = held.map(|held| held.not_after);
+            let by = held.map(|held| held.issued_by.as_ref().unwrap_or(&held.issuer).clone());
+            let issuer = match issuer(wish) {
+                Ok(issuer) => issuer,
+                Err(text) => {
+                    let next = "nothing, until the issuer is mended".to_owned();
+                    return Row { expires, issued_by: by, next, last_error: Some(text), ..base };
+                }
+            };
+            let base = Row { issued_by: by.filter(|by| *by != issuer), ..base };
+            match lines.get(&CertificateId::of(&wish.secret.namespace, &names)) {
+                Some(line) => Row {
+                    issuer,
+                    expires,
+                    next: next(&line.next, line.notice.as_deref()),
+                    at: Some(line.at),
+                    last_error: line.last_error.clone(),
+                    ..base
+                },
+                None => Row { issuer, expires, next: "planning".to_owned(), ..base },
+            }
+        };
+        let mut certificates: Vec<Row> = wishes.iter().map(row).collect();
+        certificates.sort_by(|a, b| (&a.hosts, &a.secret).cmp(&(&b.hosts, &b.secret)));
+        let limits = budgets.iter().flat_map(|(issuer, budget)| {
+            budget.report(now).into_iter().map(|line| Budget {
+                issuer: issuer.clone(),
+                scope: line.scope.to_string(),
+                left: line.left,
+                reserved: line.reserved,
+                of: line.burst,
+                next: line.next,
+            })
+        });
+        Self { certificates, budgets: limits.collect(), troubles: Vec::new() }
+    }
+
+    pub(super) fn with_troubles(self, troubles: Vec<String>) -> Self {
+        Self { troubles, ..self }
+    }
+}
+
+fn next(next: &Next, notice: Option<&str>) -> String {
+    let text = match next {
+        Next::Issue(reason) => match reason {
+            Reason::Missing => "getting it".to_owned(),
+            Reason::Revoked => "replacing it at the CA's wish".to_owned(),
+            Reason::Forced => "renewing it as asked".to_owned(),
+            Reason::Changed => "replacing it by the issuer now configured".to_owned(),
+            Reason::Expiring | Reason::Window | Reason::Renewal => "renewing it".to_owned(),
+        },
+        Next::Wait(because) => format!("waiting: {because}"),
+        Next::Retry(class) => match class {
+            Class::Transient => "trying again",
+            Class::RateLimited => "trying again when the CA's limit allows it",
+            Class::Paused => "trying again; resume the name at the CA first",
+            Class::HostFault => "trying again; mend the name's DNS, or what answers for it",
+            Class::Policy => "trying again; see what the CA does not allow",
+            Class::Account => "trying again; mend the account",
+            Class::Config => "trying again; mend the configuration",
+            Class::Bug => "trying again; report it if it stays",
+        }
+        .to_owned(),
+        Next::Renew => "renewal".to_owned(),
+    };
+    match notice {
+        Some(notice) => format!("{text}; {notice}"),
+        None => text,
+    }
+}
+
+/// As rows for people.
+pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
+    let mut rows = vec![["HOST", "ISSUER", "EXPIRES", "NEXT", "WHEN", "LAST ERROR"].map(str::to_owned)];
+    let dash = || "-".to_owned();
+    rows.extend(report.certificates.iter().map(|row| {
+        [
+            row.hosts.join(","),
+            match &row.issued_by {
+                Some(by) => format!("{} (issued by {by})", row.issuer),
+                None => row.issuer.clone(),
+            },
+            row.expires.map_or_else(dash, |at| at.strftime("%Y-%m-%d %H:%MZ").to_string()),
+            row.next.clone(),
+            row.at.map_or_else(dash, |at| away(at, now)),
+            row.last_error.clone().unwrap_or_else(dash),
+        ]
+    }));
+    rows
+}
+
+/// What is left of limits, one line each.
+pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
+    let number = |n: Option<u32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+    let line = |budget: &Budget| {
+        let more = budget.next.map(|at| format!(", more {}", away(at, now))).unwrap_or_default();
+        let reserved = match budget.reserved {
+            0 => String::new(),
+            n if budget.left == Some(n) => {
+                ", all of them reserved for certificates about to end and for `certs renew`".to_owned()
+            }
+            n => format!(", {n} of them reserved for certificates about to end and for `certs renew`"),
+        };
+        let (left, of) = (number(budget.left), number(budget.of));
+        format!("{}: {}: {left} of {of} left{reserved}{more}", budget.issuer, budget.scope)
+    };
+    report.budgets.iter().map(line).collect()
+}
+
+/// What a pre-flight found, one line each.
+pub fn findings(check: &Check, now: Timestamp) -> Vec<String> {
+    let hosts = check.hosts.join(",");
+    let mut lines: Vec<String> = check.findings.iter().map(|finding| format!("{hosts}: {finding}")).collect();
+    if lines.is_empty() {
+        lines.push(format!("{hosts}: nothing is in the way of {}", check.issuer));
+    }
+    if let Some(error) = &check.last_error {
+        lines.push(format!("{hosts}: the last attempt failed: {error}"));
+        if let Some((next, at)) = &check.next {
+            let when = at.map(|at| format!(" {}", away(at, now))).unwrap_or_default();
+            lines.push(format!("{hosts}: next: {next}{when}; at once by `gatewright certs renew`"));
+        }
+    }
+    lines
+}
+
+/// What waits for an operator, one line each.
+pub fn troubles(report: &Report) -> Vec<String> {
+    report.troubles.iter().map(|text| format!("! {text}")).collect()
+}
+
+/// How far away a moment is, in one unit.
+fn away(at: Timestamp, now: Timestamp) -> String {
+    let seconds = at.duration_since(now).as_secs();
+    if seconds <= 0 {
+        return "now".to_owned();
+    }
+    match seconds {
+        0..120 => format!("in {seconds} s"),
+        120..7200 => format!("in {} min", seconds / 60),
+        7200..172_800 => format!("in {} h", seconds / 3600),
+        _ => format!("in {} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_told_in_one_unit() {
+        let now = Timestamp::from_second(1_000_000_000).expect("a time");
+        let at = |s: i64| away(Timestamp::from_second(1_000_000_000 + s).expect("a time"), now);
+        assert_eq!(
+            [at(-5), at(60), at(600), at(9000), at(200_000)],
+            ["now", "in 60 s", "in 10 min", "in 2 h", "in 2 days"]
+        );
+    }
+}

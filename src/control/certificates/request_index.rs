@@ -1,0 +1,480 @@
+//! The index of the certificate manager: requests, the certificates that are held, and what was handed out, by Secret, host and
+//! issuer.
+//!
+//! A change touches the wishes that it concerns, and no other is looked at. Nothing here asks anybody or knows the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use acme::keeper::Stored;
+use acme::{CertificateId, Names, Wanted};
+use jiff::Timestamp;
+
+use super::held::HeldCertificates;
+use super::request::{CertificateRequest, IssuerRef};
+use super::secret_targets::{ExistingCertificate, SecretTarget};
+use super::settings::IssuerSettings;
+use super::update::{CertificateUpdate, IssuedCertificates};
+use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::multimap::MultiMap;
+use gatewright_core::tenancy::names::issuer as issuer_object;
+use gatewright_core::translate::{Asked, ChallengeAnswer};
+
+/// The account, by its thumbprint, that one of these issuers was last about to prove a host with.
+pub(super) type Demanded<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
+
+/// The issuer of a wish, as far as planning needs it.
+pub(super) struct Resolved {
+    /// Its name with the keeper.
+    pub(super) id: String,
+    /// How HTTP-01 is answered for it.
+    pub(super) challenge: Option<ChallengeAnswer>,
+}
+
+/// Whose issuer: without its settings, for looking up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum IssuerKey {
+    /// The installation's.
+    Named(Arc<str>),
+    /// An object's.
+    Own(ObjectName),
+}
+
+impl From<&IssuerRef> for IssuerKey {
+    fn from(issuer: &IssuerRef) -> Self {
+        match issuer {
+            IssuerRef::Named(name) => Self::Named(name.clone()),
+            IssuerRef::Own { owner, .. } => Self::Own(owner.clone()),
+        }
+    }
+}
+
+struct Entry {
+    wish: CertificateRequest,
+    /// Its names as certificates have them and their stable name, or what is wrong with them.
+    names: Result<(Names, CertificateId), String>,
+}
+
+/// What has to be told after changes.
+#[derive(Default)]
+pub(super) struct Settled {
+    /// To whoever runs the gateway.
+    pub(super) certificate_updates: Vec<CertificateUpdate>,
+    /// To the keeper.
+    pub(super) wanted: Vec<(CertificateId, Option<Wanted>)>,
+    /// Hosts that nobody wishes for any more.
+    pub(super) gone: Vec<Hostname>,
+    /// To the keeper: what was found.
+    pub(super) found: Vec<Stored>,
+    /// To whoever puts certificates into Secrets.
+    pub(super) targets: Vec<(ObjectName, Option<SecretTarget>)>,
+}
+
+/// Everything about wishes.
+#[derive(Default)]
+pub(super) struct RequestIndex {
+    entries: BTreeMap<ObjectName, Entry>,
+    by_host: MultiMap<Hostname, ObjectName>,
+    by_issuer: MultiMap<IssuerKey, ObjectName>,
+    by_id: MultiMap<CertificateId, ObjectName>,
+    /// By tenant and the first of the names.
+    by_name: MultiMap<(String, String), ObjectName>,
+    shelf: HeldCertificates,
+    reasons: BTreeMap<CertificateId, String>,
+    given: IssuedCertificates,
+    /// What is in Secrets, where others may write to them as well, and as whose it was found.
+    present: BTreeMap<ObjectName, (ExistingCertificate, Option<(CertificateId, String)>)>,
+    /// Wishes without a certificate, and without a reason why.
+    pending: BTreeSet<ObjectName>,
+    touched: BTreeSet<ObjectName>,
+    hosts: BTreeSet<Hostname>,
+    ids: BTreeSet<CertificateId>,
+    owners: BTreeSet<ObjectName>,
+    looked: u64,
+}
+
+impl RequestIndex {
+    /// Says what is wished for a Secret now.
+    pub(super) fn change(&mut self, secret: ObjectName, wish: Option<CertificateRequest>) {
+        if self.entries.get(&secret).map(|entry| &entry.wish) == wish.as_ref() {
+            return;
+        }
+        if let Some(old) = self.entries.remove(&secret) {
+            self.index(&secret, &old, false);
+        }
+        if let Some(wish) = wish {
+            let names = wish.names().map_err(|error| error.to_string());
+            let names = names.map(|names| {
+                let id = CertificateId::of(&secret.namespace, &names);
+                (names, id)
+            });
+            let entry = Entry { wish, names };
+            self.index(&secret, &entry, true);
+            self.entries.insert(secret.clone(), entry);
+        }
+        self.touched.insert(secret);
+    }
+
+    fn index(&mut self, secret: &ObjectName, entry: &Entry, there: bool) {
+        fn set<K: Ord + Clone>(index: &mut MultiMap<K, ObjectName>, key: K, secret: &ObjectName, there: bool) {
+            match there {
+                true => index.insert(key, secret.clone()),
+                false => index.remove(&key, secret),
+            }
+        }
+        for host in &entry.wish.hostnames {
+            set(&mut self.by_host, host.clone(), secret, there);
+            self.hosts.insert(host.clone());
+        }
+        if let IssuerRef::Own { owner, .. } = &entry.wish.issuer {
+            self.owners.insert(owner.clone());
+        }
+        set(&mut self.by_issuer, IssuerKey::from(&entry.wish.issuer), secret, there);
+        if let Ok((names, id)) = &entry.names {
+            set(&mut self.by_id, id.clone(), secret, there);
+            let place = (secret.namespace.to_string(), names.first().as_str().to_owned());
+            set(&mut self.by_name, place, secret, there);
+            self.ids.insert(id.clone());
+        }
+    }
+
+    /// Says what is held under a stable name now, and why there is nothing better.
+    pub(super) fn take_in(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>, reason: Option<String>) {
+        let concerned = self.shelf.set(id, stored);
+        self.touch_places(&concerned);
+        let before = match &reason {
+            Some(reason) => self.reasons.insert(id.clone(), reason.clone()),
+            None => self.reasons.remove(id),
+        };
+        if before != reason {
+            self.touched.extend(self.by_id.of(id).cloned());
+        }
+    }
+
+    /// Says what is in a Secret now, whoever put it there. Returns the name of what is gone and was not ours: that is not put
+    /// back.
+    pub(super) fn present(
+        &mut self,
+        secret: &ObjectName,
+        present: Option<ExistingCertificate>,
+    ) -> Option<CertificateId> {
+        if present.as_ref() == self.present.get(secret).map(|(known, _)| known) {
+            return None;
+        }
+        self.touched.insert(secret.clone());
+        match present {
+            Some(present) => {
+                self.given.certificates.insert(secret.clone(), present.certificate.serial());
+                self.present.insert(secret.clone(), (present, None));
+                None
+            }
+            None => {
+                self.given.certificates.remove(secret);
+                let (before, _) = self.present.remove(secret)?;
+                let (_, id) = self.entries.get(secret)?.names.as_ref().ok()?;
+                before.issued_by.is_none().then(|| id.clone())
+            }
+        }
+    }
+
+    /// What was found in a Secret, the first time that it can be taken for the certificate wished for.
+    fn find(&mut self, secret: &ObjectName, names: &Names, id: &CertificateId, issuer: &str) -> Option<Stored> {
+        let (present, found) = self.present.get_mut(secret)?;
+        let about = (id.clone(), issuer.to_owned());
+        if found.as_ref() == Some(&about) {
+            return None;
+        }
+        *found = Some(about);
+        present.held(id, &secret.namespace, names, issuer)
+    }
+
+    /// Takes away what has ended.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let concerned = self.shelf.expire(now);
+        self.touch_places(&concerned);
+    }
+
+    fn touch_places(&mut self, places: &[(String, String)]) {
+        for place in places {
+            self.touched.extend(self.by_name.of(place).cloned());
+        }
+    }
+
+    /// Another account is about to prove a host.
+    pub(super) fn touch_host(&mut self, host: &Hostname) {
+        self.hosts.insert(host.clone());
+    }
+
+    /// An issuer is another one, or has another key.
+    pub(super) fn touch_issuer(&mut self, whose: &IssuerKey) {
+        for secret in self.by_issuer.of(whose).cloned().collect::<Vec<_>>() {
+            if let Some(entry) = self.entries.get(&secret) {
+                self.hosts.extend(entry.wish.hostnames.iter().cloned());
+                self.ids.extend(entry.names.iter().map(|(_, id)| id.clone()));
+            }
+            self.touched.insert(secret);
+        }
+    }
+
+    /// Objects whose own issuers may be other ones than before, each with its settings, if it still has one.
+    pub(super) fn owners(&mut self) -> Vec<(ObjectName, Option<Arc<IssuerSettings>>)> {
+        let owners = std::mem::take(&mut self.owners);
+        let settings = |owner: &ObjectName| {
+            let last = self.by_issuer.of(&IssuerKey::Own(owner.clone())).last()?;
+            match &self.entries.get(last)?.wish.issuer {
+                IssuerRef::Own { settings, .. } => Some(settings.clone()),
+                IssuerRef::Named(_) => None,
+            }
+        };
+        owners.iter().map(|owner| (owner.clone(), settings(owner))).collect()
+    }
+
+    /// What is different from what was told before.
+    pub(super) fn settle(
+        &mut self,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+        demanded: Demanded<'_>,
+    ) -> Settled {
+        let mut settled = Settled::default();
+        for host in std::mem::take(&mut self.hosts) {
+            if self.by_host.of(&host).next().is_none() {
+                settled.gone.push(host.clone());
+            }
+            let given = self.given.answers_of(&host).map(|(asked, _)| asked.clone());
+            let all: BTreeSet<Asked> = given.chain(self.askers(&host)).collect();
+            for asked in all {
+                let answer = self.answer(&asked, resolve, demanded);
+                settled.certificate_updates.extend(self.given.answer(asked, answer));
+            }
+        }
+        let mut troubles = Vec::new();
+        for secret in std::mem::take(&mut self.touched) {
+            self.looked += 1;
+            let Some(entry) = self.entries.get(&secret) else {
+                self.pending.remove(&secret);
+                settled.targets.push((secret.clone(), None));
+                settled.certificate_updates.extend(self.given.certificate(secret.clone(), None));
+                troubles.extend(self.given.trouble(secret, None));
+                continue;
+            };
+            let resolved = resolve(&entry.wish.issuer).map(|issuer| issuer.id);
+            let about = entry.names.as_ref().ok().cloned().zip(resolved.as_ref().ok());
+            let target = about.map(|((names, id), issuer)| {
+                let present = self.present.get(&secret).map(|(present, _)| present.certificate.serial());
+                let twin = match &entry.wish.issuer {
+                    IssuerRef::Own { owner, .. } => Some(Arc::from(issuer_object(&owner.name))),
+                    IssuerRef::Named(_) => None,
+                };
+                SecretTarget { id, names, issuer: issuer.clone(), twin, present }
+            });
+            if let Some(SecretTarget { id, names, issuer, .. }) = &target {
+                settled.found.extend(self.find(&secret, names, id, issuer));
+            }
+            settled.targets.push((secret.clone(), target));
+            let entry = &self.entries[&secret];
+            let (held, trouble) = match &entry.names {
+                Err(error) => (None, Some(error.clone())),
+                Ok((names, id)) => {
+                    let held = self.shelf.find(&secret.namespace, names).cloned();
+                    let reason = || self.reasons.get(id).filter(|_| held.is_none()).cloned();
+                    let trouble = resolved.err().or_else(reason);
+                    (held, trouble)
+                }
+            };
+            match held.is_none() && trouble.is_none() {
+                true => self.pending.insert(secret.clone()),
+                false => self.pending.remove(&secret),
+            };
+            settled.certificate_updates.extend(self.given.certificate(secret.clone(), held));
+            troubles.extend(self.given.trouble(secret, trouble));
+        }
+        settled.certificate_updates.extend(troubles);
+        for id in std::mem::take(&mut self.ids) {
+            let wanted = self.wanted(&id, resolve);
+            settled.wanted.push((id, wanted));
+        }
+        settled
+    }
+
+    /// Who asks for a host's certificate.
+    fn askers(&self, host: &Hostname) -> impl Iterator<Item = Asked> {
+        let namespaces = self.by_host.of(host).map(|secret| secret.namespace.clone());
+        namespaces.map(|namespace| Asked { hostname: host.clone(), namespace })
+    }
+
+    /// How HTTP-01 is answered for a host where a namespace has it: by the one of the namespace's issuers that is about to
+    /// prove it, else by the last of them.
+    fn answer(
+        &self,
+        asked: &Asked,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+        demanded: Demanded<'_>,
+    ) -> Option<ChallengeAnswer> {
+        if !asked.hostname.is_exact() {
+            return None;
+        }
+        let own = self.by_host.of(&asked.hostname).filter(|secret| secret.namespace == asked.namespace);
+        let wishes = own.filter_map(|secret| self.entries.get(secret)).filter(|entry| entry.names.is_ok());
+        let issuers: Vec<&IssuerRef> = wishes.map(|entry| &entry.wish.issuer).collect();
+        let answer = issuers.iter().filter_map(|issuer| resolve(issuer).ok()?.challenge).last()?;
+        Some(ChallengeAnswer { thumbprint: demanded(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
+    }
+
+    /// What the keeper is to get under a stable name: for the first wish that can be fulfilled.
+    fn wanted(&self, id: &CertificateId, resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>) -> Option<Wanted> {
+        self.by_id.of(id).find_map(|secret| {
+            let entry = self.entries.get(secret)?;
+            let (names, id) = entry.names.as_ref().ok()?;
+            Some(Wanted {
+                renew_now: false,
+                id: id.clone(),
+                tenant: secret.namespace.to_string(),
+                issuer: resolve(&entry.wish.issuer).ok()?.id,
+                names: names.clone(),
+                validity: None,
+                may_share: entry.wish.hostnames.len() == 1,
+                hold: None,
+            })
+        })
+    }
+
+    /// Of some hosts those that another account is about to prove than their issuer's: thumbprints by host and namespace.
+    pub(super) fn exceptions(
+        &self,
+        hosts: impl IntoIterator<Item = Hostname>,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+        demanded: Demanded<'_>,
+    ) -> BTreeMap<String, BTreeMap<String, Arc<str>>> {
+        let mut all: BTreeMap<String, BTreeMap<String, Arc<str>>> = BTreeMap::new();
+        for asked in hosts.into_iter().flat_map(|host| self.askers(&host).collect::<Vec<_>>()) {
+            let usual = self.answer(&asked, resolve, &|_, _| None);
+            if let Some(now) = self.answer(&asked, resolve, demanded)
+                && usual.is_some_and(|usual| usual.thumbprint != now.thumbprint)
+            {
+                let by_namespace = all.entry(asked.hostname.to_string()).or_default();
+                by_namespace.insert(asked.namespace.to_string(), now.thumbprint);
+            }
+        }
+        all
+    }
+
+    /// The account that answers for a known host.
+    pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
+        self.given.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
+    }
+
+    /// Whether every wish has its certificate, or a reason why not.
+    pub(super) fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.touched.is_empty()
+    }
+
+    /// The Secrets that are wished for.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &ObjectName> {
+        self.entries.keys()
+    }
+
+    /// Whether anything is wished for from an issuer.
+    pub(super) fn is_asked(&self, whose: &IssuerKey) -> bool {
+        self.by_issuer.of(whose).next().is_some()
+    }
+
+    /// What is wished for a Secret.
+    pub(super) fn wish(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
+        self.entries.get(secret).map(|entry| &entry.wish)
+    }
+
+    /// All wishes.
+    pub(super) fn wishes(&self) -> Vec<CertificateRequest> {
+        self.entries.values().map(|entry| entry.wish.clone()).collect()
+    }
+
+    /// What is held.
+    pub(super) fn shelf(&self) -> &HeldCertificates {
+        &self.shelf
+    }
+
+    /// Wishes that have their certificate, that wait for it, and that have a reason why there is none.
+    pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
+        let (held, waiting) = (self.given.certificates.len(), self.pending.len());
+        [("held", held), ("waiting", waiting), ("failing", self.entries.len().saturating_sub(held + waiting))]
+    }
+
+    /// How many wishes were looked at so far.
+    pub(super) fn looked(&self) -> u64 {
+        self.looked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_core::wanted::INTERNAL_CA;
+
+    fn host(i: usize) -> Hostname {
+        Hostname::parse(&format!("h{i}.example.org")).expect("a hostname")
+    }
+
+    fn wish(i: usize) -> CertificateRequest {
+        CertificateRequest {
+            secret: ObjectName::new("t", format!("h{i}-tls")),
+            hostnames: BTreeSet::from([host(i)]),
+            issuer: IssuerRef::Named(Arc::from(INTERNAL_CA)),
+        }
+    }
+
+    fn resolve(_: &IssuerRef) -> Result<Resolved, String> {
+        let challenge = Some(ChallengeAnswer { port: 80, thumbprint: "thumb".into() });
+        Ok(Resolved { id: INTERNAL_CA.to_owned(), challenge })
+    }
+
+    fn settle(requests: &mut RequestIndex) -> Settled {
+        requests.settle(&resolve, &|_, _| None)
+    }
+
+    #[test]
+    fn a_change_looks_at_what_it_concerns_however_many_wishes_there_are() {
+        for n in [100, 1_000, 10_000] {
+            let mut requests = RequestIndex::default();
+            for i in 0..n {
+                requests.change(wish(i).secret, Some(wish(i)));
+            }
+            let first = settle(&mut requests);
+            assert_eq!((first.certificate_updates.len(), first.wanted.len(), requests.looked()), (n, n, n as u64));
+            assert!(!requests.is_settled());
+            let before = requests.looked();
+            // The same again, one more, one less, a reason, another account: each touches one wish.
+            requests.change(wish(5).secret, Some(wish(5)));
+            assert_eq!((settle(&mut requests).certificate_updates.len(), requests.looked() - before), (0, 0));
+            requests.change(wish(n).secret, Some(wish(n)));
+            let more = settle(&mut requests);
+            assert_eq!((more.certificate_updates.len(), more.wanted.len(), requests.looked() - before), (1, 1, 1));
+            requests.change(wish(7).secret, None);
+            let less = settle(&mut requests);
+            assert_eq!((less.certificate_updates.len(), less.wanted.len(), less.gone.len()), (1, 1, 1));
+            assert!(less.wanted[0].1.is_none() && less.gone == [host(7)]);
+            let names = wish(9).names().expect("names");
+            requests.take_in(&CertificateId::of("t", &names), None, Some("the CA is gone".to_owned()));
+            assert!(
+                matches!(&settle(&mut requests).certificate_updates[..], [CertificateUpdate::Trouble(secret, Some(_))] if *secret == wish(9).secret)
+            );
+            requests.touch_host(&host(11));
+            let other = requests.settle(&resolve, &|_, _| Some("another".into()));
+            assert!(
+                matches!(&other.certificate_updates[..], [CertificateUpdate::Challenge(asked, Some(_))] if asked.hostname == host(11))
+            );
+            assert_eq!(requests.looked() - before, 3, "{n} wishes");
+        }
+    }
+
+    #[test]
+    fn of_two_wishes_for_one_certificate_the_other_stays_when_one_goes() {
+        let mut requests = RequestIndex::default();
+        let twin = CertificateRequest { secret: ObjectName::new("t", "twin"), ..wish(1) };
+        requests.change(wish(1).secret, Some(wish(1)));
+        requests.change(twin.secret.clone(), Some(twin));
+        assert_eq!(settle(&mut requests).wanted.len(), 1);
+        requests.change(wish(1).secret, None);
+        let left = settle(&mut requests);
+        assert!(left.gone.is_empty() && left.wanted.iter().all(|(_, wanted)| wanted.is_some()));
+    }
+}

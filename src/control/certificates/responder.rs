@@ -1,0 +1,135 @@
+//! Answers HTTP-01 challenges where Envoy is not ours: any replica answers any challenge of a known host.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use acme::challenge::http::answer;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::manager::CertificateManager;
+use crate::bounded_listener;
+use gatewright_core::model::Hostname;
+use gatewright_core::translate::{Asked, ChallengeAnswer};
+
+/// A question is a line, and so is its answer.
+const EXCHANGE: Duration = Duration::from_secs(10);
+/// Long enough for every header that a proxy adds.
+const BUFFER: usize = 64 << 10;
+
+/// Who knows with which account's thumbprint a host is answered for.
+pub trait Thumbprints: Send + Sync + 'static {
+    /// That of a host, in lower case; `None` where it is not ours to answer for.
+    fn of(&self, host: &str) -> Option<Arc<str>>;
+}
+
+impl Thumbprints for CertificateManager {
+    fn of(&self, host: &str) -> Option<Arc<str>> {
+        self.thumbprint_of(host)
+    }
+}
+
+/// Thumbprints, by the namespace that asks.
+type ByNamespace = BTreeMap<Arc<str>, Arc<str>>;
+
+/// How hosts are answered for, as the engine is told.
+#[derive(Default)]
+pub struct ThumbprintIndex(RwLock<HashMap<Hostname, ByNamespace>>);
+
+impl ThumbprintIndex {
+    /// Takes in how a host is answered for from now on, by who asks.
+    pub fn set(&self, asked: &Asked, answer: Option<&ChallengeAnswer>) {
+        let mut all = self.0.write().expect("nobody panics while holding it");
+        let known = all.entry(asked.hostname.clone()).or_default();
+        match answer {
+            Some(answer) => drop(known.insert(asked.namespace.clone(), answer.thumbprint.clone())),
+            None => drop(known.remove(&asked.namespace)),
+        }
+        if known.is_empty() {
+            all.remove(&asked.hostname);
+        }
+    }
+}
+
+impl Thumbprints for ThumbprintIndex {
+    fn of(&self, host: &str) -> Option<Arc<str>> {
+        let host = Hostname::parse(host).ok()?;
+        self.0.read().expect("nobody panics while holding it").get(&host)?.values().next_back().cloned()
+    }
+}
+
+/// Serves until `stop` says so.
+pub async fn respond(listener: TcpListener, thumbprints: Arc<dyn Thumbprints>, stop: watch::Receiver<bool>) {
+    let router = Router::new().fallback(challenge).with_state(thumbprints);
+    bounded_listener::receive(listener, "HTTP-01", EXCHANGE, stop, |stream| exchange(stream, router.clone())).await;
+}
+
+/// One question and its answer: a connection that is kept would only end in the middle of a later one.
+async fn exchange(stream: TcpStream, router: Router) -> hyper::Result<()> {
+    let service = TowerToHyperService::new(router);
+    http1::Builder::new().keep_alive(false).max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service).await
+}
+
+async fn challenge(State(thumbprints): State<Arc<dyn Thumbprints>>, headers: HeaderMap, uri: Uri) -> Response {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(host, _)| host);
+    let body = thumbprints.of(&host.to_ascii_lowercase()).and_then(|thumbprint| answer(uri.path(), &thumbprint));
+    match body {
+        Some(body) => {
+            let fields = [(header::CONTENT_TYPE, "text/plain"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+            (fields, body).into_response()
+        }
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn ask(address: std::net::SocketAddr, host: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let question = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        stream.write_all(question.as_bytes()).await.expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("it answers and closes");
+        answer
+    }
+
+    #[tokio::test]
+    async fn known_hosts_are_answered_for_and_no_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it has one");
+        let (stopper, stop) = watch::channel(false);
+        let answered = Arc::new(ThumbprintIndex::default());
+        let host = Hostname::parse("a.example.org").expect("a hostname");
+        let asked = Asked { hostname: host, namespace: "t".into() };
+        answered.set(&asked, Some(&ChallengeAnswer { port: 80, thumbprint: "thumb".into() }));
+        let responder = tokio::spawn(respond(listener, answered.clone(), stop));
+        let path = "/.well-known/acme-challenge/0123456789abcdef";
+        // Somebody who says nothing keeps nobody waiting.
+        let _silent = TcpStream::connect(address).await.expect("it listens");
+        for host in ["a.example.org", "A.Example.org:80"] {
+            let told = ask(address, host, path).await;
+            assert!(told.starts_with("HTTP/1.1 200") && told.ends_with("\r\n\r\n0123456789abcdef.thumb"), "{told}");
+            assert!(told.contains("connection: close"), "{told}");
+        }
+        for (host, path) in [("b.example.org", path), ("a.example.org", "/"), ("", path)] {
+            assert!(ask(address, host, path).await.starts_with("HTTP/1.1 404"), "{host} {path}");
+        }
+        answered.set(&asked, None);
+        assert!(ask(address, "a.example.org", path).await.starts_with("HTTP/1.1 404"));
+        stopper.send_replace(true);
+        responder.await.expect("it ends");
+    }
+}

@@ -1,0 +1,112 @@
+//! What stands in Secrets that others may write to as well: there a certificate is where it is served from, and whatever
+//! good one is found there is kept until it is due.
+
+use std::sync::Arc;
+
+use acme::keeper::Stored;
+use acme::{CertificateId, IssuedCertificate, Names, PrivateKeyPem};
+use jiff::Timestamp;
+
+use gatewright_core::inputs::CERT_MANAGER;
+use gatewright_core::model::{Certificate, ObjectName};
+use gatewright_core::wanted::INTERNAL_CA;
+
+/// Where certificates are put by whoever gets them.
+pub trait SecretTargets: Send + Sync {
+    /// A Secret is to have a certificate, or is not to have one from us any more.
+    fn address(&self, secret: &ObjectName, target: Option<SecretTarget>);
+}
+
+/// What a Secret is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretTarget {
+    /// The certificate's stable name.
+    pub id: CertificateId,
+    /// The names that it must have.
+    pub names: Names,
+    /// The issuer's name with the keeper.
+    pub issuer: String,
+    /// cert-manager's Issuer that stands for the same CA: what comes from ours may as well come from that one.
+    pub twin: Option<Arc<str>>,
+    /// The serial number of what is there.
+    pub present: Option<String>,
+}
+
+/// What is in a Secret now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExistingCertificate {
+    /// The certificate.
+    pub certificate: Arc<Certificate>,
+    /// Who issued it, as the Secret says.
+    pub issued_by: Option<Arc<str>>,
+}
+
+impl ExistingCertificate {
+    /// As a certificate that is held for these names; `None` where it is none for them, or has ended.
+    pub fn held(&self, id: &CertificateId, tenant: &str, names: &Names, by: &str) -> Option<Stored> {
+        let certificate = &self.certificate;
+        let all = Names::parse(certificate.names.iter().map(|name| name.as_str())).ok()?;
+        let (not_before, not_after) =
+            (Timestamp::try_from(certificate.not_before).ok()?, Timestamp::try_from(certificate.not_after).ok()?);
+        let certificate = IssuedCertificate {
+            chain_pem: certificate.chain(),
+            key_pem: PrivateKeyPem::new(certificate.key.expose()),
+            names: all,
+            not_before,
+            not_after,
+            issuer: issuer_of(self.issued_by.as_deref(), by).to_owned(),
+            issued_by: None,
+            serial: certificate.serial(),
+            ari_id: acme::certificate::ari_id_of(&certificate.leaf),
+        };
+        usable(&certificate, names, Timestamp::now()).then(|| Stored {
+            id: id.clone(),
+            tenant: tenant.to_owned(),
+            certificate,
+        })
+    }
+}
+
+/// Whether a certificate that was found can be held for these names.
+pub fn usable(certificate: &IssuedCertificate, names: &Names, now: Timestamp) -> bool {
+    certificate.not_after > now && certificate.names.cover(names)
+}
+
+/// Who a certificate is taken to be from. Whoever put it there otherwise, it is kept until it is due; but what the internal
+/// CA is asked for costs nothing, and cert-manager does not have it from there.
+pub fn issuer_of<'a>(says: Option<&'a str>, wished: &'a str) -> &'a str {
+    match says {
+        Some(CERT_MANAGER) if wished != INTERNAL_CA => wished,
+        Some(says) => says,
+        None => wished,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use acme::DnsName;
+    use acme::bootstrap::self_signed;
+
+    #[test]
+    fn what_is_found_is_held_for_its_names_and_its_issuer() {
+        let name = DnsName::parse("a.example.org").expect("a name");
+        let made = self_signed(&name, Timestamp::now()).expect("made");
+        let parsed =
+            gatewright_core::inputs::parse_certificate(made.chain_pem.as_bytes(), made.key_pem.expose().as_bytes());
+        let certificate = Arc::new(parsed.expect("parses"));
+        let names = Names::one(name);
+        let id = CertificateId::of("t", &names);
+        let held = |issued_by: Option<&str>, names: &Names| {
+            let present = ExistingCertificate { certificate: certificate.clone(), issued_by: issued_by.map(Arc::from) };
+            present.held(&id, "t", names, "acme@ca")
+        };
+        let found = held(None, &names).expect("it is good").certificate;
+        assert_eq!((&found.serial, &found.ari_id, &*found.issuer), (&made.serial, &made.ari_id, "acme@ca"));
+        assert_eq!(found.not_after, made.not_after);
+        assert_eq!(held(Some("other@ca"), &names).expect("it is good").certificate.issuer, "other@ca");
+        assert!(held(None, &Names::parse(["b.example.org"]).expect("a name")).is_none());
+        assert_eq!(issuer_of(Some(CERT_MANAGER), "acme@ca"), "acme@ca");
+        assert_eq!(issuer_of(Some(CERT_MANAGER), INTERNAL_CA), CERT_MANAGER);
+    }
+}

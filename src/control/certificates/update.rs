@@ -1,0 +1,94 @@
+//! What comes of wishes, and what was handed out before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use acme::keeper::Stored;
+use serde_json::json;
+
+use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::translate::{Asked, ChallengeAnswer, Change};
+
+/// One thing that changed.
+#[derive(Clone, Debug)]
+pub enum CertificateUpdate {
+    /// The certificate of a Secret; `None` when nobody wishes for the Secret any more.
+    Certificate(ObjectName, Option<Arc<Stored>>),
+    /// How the HTTP-01 challenges of a host are answered where a namespace has it.
+    Challenge(Asked, Option<ChallengeAnswer>),
+    /// Why a Secret has no certificate yet.
+    Trouble(ObjectName, Option<String>),
+}
+
+impl CertificateUpdate {
+    /// As a change of the engine's inputs.
+    ///
+    /// # Errors
+    /// When the certificate cannot be served.
+    pub fn change(self) -> Result<Change, String> {
+        Ok(match self {
+            Self::Certificate(secret, None) => Change::Delete(ObjectKey::new(Kind::Secret, secret)),
+            Self::Certificate(secret, Some(stored)) => Change::Put(object(&secret, &stored)?),
+            Self::Challenge(asked, answer) => Change::Challenge(asked, answer),
+            Self::Trouble(secret, text) => Change::Trouble(secret, text),
+        })
+    }
+}
+
+fn object(secret: &ObjectName, stored: &Stored) -> Result<Object, String> {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"namespace": &*secret.namespace, "name": &*secret.name},
+        "stringData": {
+            "tls.crt": stored.certificate.chain_pem, "tls.key": stored.certificate.key_pem.expose(),
+        },
+    });
+    Object::parse(object).map_err(|error| error.to_string())
+}
+
+/// All that was handed out, by what it is about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IssuedCertificates {
+    /// Serial numbers.
+    pub(super) certificates: BTreeMap<ObjectName, String>,
+    pub(super) challenges: BTreeMap<Asked, ChallengeAnswer>,
+    pub(super) troubles: BTreeMap<ObjectName, String>,
+}
+
+impl IssuedCertificates {
+    /// Sets how a host's challenges are answered where a namespace has it; what is different is handed out.
+    pub(super) fn answer(&mut self, asked: Asked, answer: Option<ChallengeAnswer>) -> Option<CertificateUpdate> {
+        let before = match &answer {
+            Some(answer) => self.challenges.insert(asked.clone(), answer.clone()),
+            None => self.challenges.remove(&asked),
+        };
+        (before != answer).then(|| CertificateUpdate::Challenge(asked, answer))
+    }
+
+    /// How a host's challenges are answered, by who asks.
+    pub(super) fn answers_of(&self, host: &Hostname) -> impl Iterator<Item = (&Asked, &ChallengeAnswer)> {
+        let first = Asked { hostname: host.clone(), namespace: Arc::from("") };
+        let host = host.clone();
+        self.challenges.range(first..).take_while(move |(asked, _)| asked.hostname == host)
+    }
+
+    /// Sets the certificate of a Secret; another one, or none any more, is handed out.
+    pub(super) fn certificate(&mut self, secret: ObjectName, held: Option<Arc<Stored>>) -> Option<CertificateUpdate> {
+        let serial = held.as_ref().map(|held| held.certificate.serial.clone());
+        let before = match &serial {
+            Some(serial) => self.certificates.insert(secret.clone(), serial.clone()),
+            None => self.certificates.remove(&secret),
+        };
+        (before != serial).then(|| CertificateUpdate::Certificate(secret, held))
+    }
+
+    /// Sets why a Secret has no certificate yet; what is different is handed out.
+    pub(super) fn trouble(&mut self, secret: ObjectName, text: Option<String>) -> Option<CertificateUpdate> {
+        let before = match &text {
+            Some(text) => self.troubles.insert(secret.clone(), text.clone()),
+            None => self.troubles.remove(&secret),
+        };
+        (before != text).then(|| CertificateUpdate::Trouble(secret, text))
+    }
+}

@@ -1,0 +1,577 @@
+//! The running state: the engine, what was published of it, and who acknowledged what. One task owns it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use serde_json::{Value, json};
+use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
+
+use crate::flood::Flood;
+use crate::metrics::{self, Program};
+use crate::programmed::{FleetAcks, Refused};
+use crate::publish;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::{ObjectName, SecretName, Status};
+use gatewright_core::pipeline::{Outcome, Pipeline, Written};
+use gatewright_core::statuses::{Context, documents};
+use gatewright_core::tenancy;
+use gatewright_core::translate::{
+    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent, Settings,
+};
+use gatewright_envoy::Edge;
+
+use refusals::{Refusals, place, refusals};
+
+/// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
+const ANNOUNCED: usize = 256;
+/// So many states are remembered: what another replica tells of an older one says nothing new.
+const STATES: usize = 1024;
+
+/// What is served and by whom.
+pub struct ControlPlane {
+    pipeline: Pipeline,
+    cache: Cache,
+    view: View,
+    controller: String,
+    edge: Edge,
+    flood: Flood,
+    /// The last publication that touched a Gateway.
+    published: BTreeMap<ObjectName, Generation>,
+    generation: Generation,
+    /// When each condition last changed its status.
+    since: Since,
+    waiting: VecDeque<Announcement>,
+    /// Refusals that were told already.
+    told: BTreeSet<String>,
+    changes: u64,
+    /// Objects whose status may be different from when it was last asked for.
+    touched: BTreeSet<ObjectKey>,
+    /// What is not sent because Envoy would refuse it.
+    withheld: BTreeMap<(xds::Kind, String), Vec<Rejection>>,
+    /// What other replicas told.
+    others: (Vec<NodeProgress>, Vec<Rejection>),
+    /// The last states, each with the first and the newest generation that had it.
+    states: VecDeque<(u64, Generation, Generation)>,
+    /// What of Services of Gateways is different.
+    services: BTreeMap<ObjectName, Option<ServiceIntent>>,
+    /// Gateways of which not every Envoy has acknowledged everything.
+    awaited: BTreeSet<ObjectName>,
+    /// ListenerSets that were looked at while that was so. The others say what they said before, and will again.
+    in_doubt: BTreeSet<ObjectKey>,
+    /// Secrets for which something else may be wished than when this was last asked.
+    wished: BTreeSet<ObjectName>,
+    /// How many Envoys were connected, and what was refused, when last looked at.
+    known: (usize, Refusals),
+    /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
+    refused: Option<(Refusals, Arc<Refused>)>,
+}
+
+/// When each condition took its present status, by object and place.
+type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
+
+/// A change that is to be told when it is acknowledged.
+struct Announcement {
+    label: String,
+    hosts: usize,
+    generation: Generation,
+    /// Time since an origin of the caller's.
+    at: Duration,
+}
+
+impl ControlPlane {
+    /// Nothing served yet. What TenantGateways lead to is taken in at once.
+    pub fn new(settings: Settings, tenancy: tenancy::Settings, cache: Cache, view: View) -> Self {
+        let controller = settings.controller.clone();
+        Self::over(controller, Pipeline::new(settings, tenancy, Written::Here), cache, view)
+    }
+
+    /// Nothing served yet. Objects come from a cluster, and only from there.
+    pub fn in_cluster(settings: Settings, tenancy: tenancy::Settings, cache: Cache, view: View) -> Self {
+        let controller = settings.controller.clone();
+        Self::over(controller, Pipeline::new(settings, tenancy, Written::ToTheCluster), cache, view)
+    }
+
+    fn over(controller: String, pipeline: Pipeline, cache: Cache, view: View) -> Self {
+        Self {
+            controller,
+            pipeline,
+            cache,
+            view,
+            edge: Edge::DEFAULT,
+            flood: Flood::default(),
+            published: BTreeMap::new(),
+            generation: 0,
+            since: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            told: BTreeSet::new(),
+            changes: 0,
+            touched: BTreeSet::new(),
+            in_doubt: BTreeSet::new(),
+            services: BTreeMap::new(),
+            withheld: BTreeMap::new(),
+            others: (Vec::new(), Vec::new()),
+            states: VecDeque::new(),
+            awaited: BTreeSet::new(),
+            wished: BTreeSet::new(),
+            known: (0, Refusals::new()),
+            refused: None,
+        }
+    }
+
+    /// The same with an operator's limits of connections.
+    #[must_use]
+    pub fn within(mut self, edge: Edge) -> Self {
+        self.edge = edge;
+        self
+    }
+
+    /// What owns hostnames and what is served, to be looked at.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// What its Envoys see.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// What is served, to be looked at.
+    pub fn engine(&self) -> &Engine {
+        self.pipeline.engine()
+    }
+
+    /// Takes in changes and publishes what they lead to. Returns what people should know at once.
+    ///
+    /// # Errors
+    /// When `record` fails, which keeps for the next run what was decided: then nothing is published.
+    pub fn apply<E>(
+        &mut self,
+        changes: Vec<Change>,
+        known: Vec<tenancy::Change>,
+        record: &mut dyn FnMut(&Outcome) -> Result<(), E>,
+        now: SystemTime,
+        at: Duration,
+    ) -> Result<Vec<String>, E> {
+        let label = label(&changes);
+        self.changes += changes.len() as u64;
+        let outcome = self.pipeline.apply_with(changes, known, now);
+        self.refused = None;
+        record(&outcome)?;
+        let mut delta = outcome.delta;
+        let decided = delta.wishes.keys().chain(outcome.tenancy.wishes.keys());
+        self.wished.extend(decided.chain(&delta.standing).cloned());
+        let hosts = hosts(&delta);
+        let before = self.generation;
+        self.publish(&delta);
+        self.note_state();
+        for key in delta.resources.keys() {
+            if let Some(gateway) = gateway(key) {
+                self.published.insert(gateway.clone(), self.generation);
+                self.awaited.insert(gateway.clone());
+            }
+        }
+        for gateway in &delta.gateways {
+            self.published.insert(gateway.clone(), self.generation);
+            self.awaited.insert(gateway.clone());
+        }
+        let mut lines: Vec<String> =
+            delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
+        self.services.extend(std::mem::take(&mut delta.services));
+        self.touched.extend(delta.statuses.keys().cloned());
+        lines.extend(crate::tenants::complaints(&self.pipeline, &outcome.tenancy));
+        for (key, status) in &delta.statuses {
+            if status.is_none() {
+                self.in_doubt.remove(key);
+                let places = self.since.range((key.clone(), String::new())..);
+                let places = places.map_while(|(place, _)| (place.0 == *key).then(|| place.clone()));
+                for place in places.collect::<Vec<_>>() {
+                    self.since.remove(&place);
+                }
+            }
+        }
+        if before == self.generation {
+            lines.push(format!("{label}: nothing to send"));
+        } else {
+            self.waiting.push_back(Announcement { label, hosts, generation: self.generation, at });
+            if self.waiting.len() > ANNOUNCED {
+                self.waiting.pop_front();
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Takes in how many names were asked for in all that nobody has. Returns what people should know at once.
+    pub fn asked_in_vain(&mut self, total: u64, at: Duration) -> Option<String> {
+        if !self.flood.asked(total, at) {
+            return None;
+        }
+        self.generation = self.cache.publish(&self.view, self.tls_listeners(true));
+        Some("clients ask for many names that nobody has: listeners name every host for a while".to_owned())
+    }
+
+    /// Does what time asks for. Returns what people should know at once.
+    pub fn tend(&mut self, at: Duration) -> Option<String> {
+        if !self.flood.ends(at) {
+            return None;
+        }
+        self.generation = self.cache.publish(&self.view, self.tls_listeners(false));
+        Some("listeners name hosts by their parent domains again".to_owned())
+    }
+
+    fn tls_listeners(&self, listed: bool) -> xds::Update {
+        let frontends = self.engine().tls_frontends(listed);
+        publish::listeners(&frontends, &self.edge)
+    }
+
+    /// Notes which state the generation has that was just published.
+    fn note_state(&mut self) {
+        let state = self.engine().digest();
+        match self.states.back_mut() {
+            Some((last, _, newest)) if *last == state => *newest = self.generation,
+            _ => self.states.push_back((state, self.generation, self.generation)),
+        }
+        if self.states.len() > STATES {
+            self.states.pop_front();
+        }
+    }
+
+    /// What has been acknowledged or refused since the last time.
+    pub fn settled(&mut self, at: Duration) -> Vec<String> {
+        let progress = self.progress();
+        let mut lines = Vec::new();
+        let refused: BTreeSet<String> = progress
+            .rejections
+            .iter()
+            .map(|r| format!("envoy {:?} refused {:?} {}: {}", r.node, r.kind, place(r), r.text))
+            .collect();
+        lines.extend(refused.difference(&self.told).cloned());
+        self.told = refused;
+        self.waiting.retain(|waiting| {
+            let (acked, connected) = progress.acknowledged(waiting.generation);
+            let done = connected > 0 && acked == connected;
+            if done {
+                let took = at.saturating_sub(waiting.at).as_millis();
+                let s = if waiting.hosts == 1 { "" } else { "s" };
+                let (label, hosts) = (&waiting.label, waiting.hosts);
+                lines.push(format!("{label}: {hosts} host{s} changed, acked {acked}/{connected} in {took} ms"));
+            }
+            !done
+        });
+        lines
+    }
+
+    /// The Services that Gateways are to have, where that is different from when this was last asked.
+    pub fn take_services(&mut self) -> BTreeMap<ObjectName, Option<ServiceIntent>> {
+        std::mem::take(&mut self.services)
+    }
+
+    /// Secrets for which something else may be wished than when this was last asked.
+    pub fn take_wished(&mut self) -> BTreeSet<ObjectName> {
+        std::mem::take(&mut self.wished)
+    }
+
+    /// Objects whose status may be different from when this was last asked.
+    pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
+        let progress = self.progress();
+        let known = (progress.nodes.len(), refusals(&progress));
+        if known != self.known {
+            let (count, before) = std::mem::replace(&mut self.known, known);
+            let (count, before, after) = (count == self.known.0, before, &self.known.1);
+            let differ = |(key, text): &(&(xds::Kind, String, Option<xds::Part>), &Arc<str>)| {
+                before.get(*key) != Some(text) || after.get(*key) != Some(text)
+            };
+            let changed: BTreeSet<_> = before.iter().chain(after).filter(differ).map(|((.., part), _)| part).collect();
+            if count && changed.iter().all(|part| part.is_some()) {
+                let routes = changed.into_iter().flatten().filter_map(|part| RouteKey::of_envoy_route(&part.route));
+                self.touched.extend(routes.map(|route| route.object()));
+            } else {
+                // Who refuses a whole resource, or whether anybody is there, shows everywhere.
+                self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+            }
+        }
+        let published = &self.published;
+        let done = |gateway: &ObjectName| {
+            let (acked, connected) = progress.acknowledged(published.get(gateway).copied().unwrap_or(0));
+            connected > 0 && acked == connected
+        };
+        let acknowledged: Vec<ObjectName> = self.awaited.iter().filter(|gateway| done(gateway)).cloned().collect();
+        for gateway in acknowledged {
+            self.awaited.remove(&gateway);
+            let sets = self.pipeline.engine().store().sets_of(&gateway);
+            let sets = sets.map(|set| ObjectKey::new(Kind::ListenerSet, set.clone()));
+            let in_doubt = &mut self.in_doubt;
+            self.touched.extend(sets.filter(|set| in_doubt.remove(set)));
+            self.touched.insert(ObjectKey::new(Kind::Gateway, gateway));
+        }
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The statuses of some objects, with what the Envoys say; `None` for one that is not ours.
+    pub fn laid_over(&mut self, keys: BTreeSet<ObjectKey>) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
+        let mut fleet = self.fleet();
+        fleet.published = keys.iter().map(|key| (key.clone(), self.published(key))).collect();
+        let status = |key: &ObjectKey| self.engine().status(key).map(|status| fleet.lay_over(key, &status));
+        keys.into_iter().map(|key| (key.clone(), status(&key))).collect()
+    }
+
+    /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
+    pub fn acknowledgement(&self, key: &ObjectKey) -> (usize, usize) {
+        self.progress().acknowledged(self.published(key))
+    }
+
+    /// Takes note that a status is being looked at: when it is not final because Envoys have not acknowledged, it is among
+    /// what is touched once they have. One that has just come may need long for what others acknowledged before.
+    pub fn look_at(&mut self, key: &ObjectKey) {
+        let Some(gateway) = self.gateway_of(key).cloned() else { return };
+        let (acknowledged, connected) = self.acknowledgement(key);
+        // When the first one comes, everything is touched.
+        if acknowledged < connected {
+            self.awaited.insert(gateway);
+        }
+        if key.kind == Kind::ListenerSet && (connected == 0 || acknowledged < connected) {
+            self.in_doubt.insert(key.clone());
+        }
+    }
+
+    /// How many Envoys are connected.
+    pub fn connected(&self) -> usize {
+        self.progress().nodes.len()
+    }
+
+    /// Whether every connected Envoy, and at least one, has acknowledged everything but what it refuses, of which its
+    /// author is told.
+    pub fn acknowledged(&self) -> bool {
+        let progress = self.progress();
+        let (acked, connected) = progress.acknowledged(self.generation);
+        connected > 0 && acked == connected
+    }
+
+    /// The last publication.
+    pub fn publication(&self) -> Generation {
+        self.generation
+    }
+
+    /// The newest publication that every Envoy has which is connected here: any, when there is none.
+    pub fn reached(&self) -> Generation {
+        self.own_progress().nodes.iter().map(|node| node.acknowledged).min().unwrap_or(Generation::MAX)
+    }
+
+    /// How far the Envoys are, also those that other replicas told of.
+    fn progress(&self) -> Progress {
+        let mut progress = self.cache.progress(&self.view);
+        progress.nodes.extend(self.others.0.iter().cloned());
+        progress.rejections.extend(self.others.1.iter().cloned());
+        progress.rejections.extend(self.withheld.values().flatten().cloned());
+        progress
+    }
+
+    /// Notes what other replicas tell of their Envoys: how far they are in generations of ours, and what they refused.
+    pub fn set_others(&mut self, nodes: Vec<NodeProgress>, refused: Vec<Rejection>) {
+        self.others = (nodes, refused);
+    }
+
+    /// How far the Envoys are that are connected here.
+    pub fn own_progress(&self) -> Progress {
+        self.cache.progress(&self.view)
+    }
+
+    /// The newest generation of ours that had a state.
+    pub fn generation_of(&self, state: u64) -> Option<Generation> {
+        self.states.iter().rev().find(|(had, ..)| *had == state).map(|(.., last)| *last)
+    }
+
+    /// The present state, and the generation that it came with.
+    pub fn state(&self) -> (u64, Generation) {
+        self.states.back().map_or((0, 0), |(state, since, _)| (*state, *since))
+    }
+
+    /// What is known of the Envoys now.
+    fn fleet(&mut self) -> FleetAcks {
+        let progress = self.progress();
+        let refused = refusals(&progress);
+        let whose = match &self.refused {
+            Some((known, whose)) if *known == refused => whose.clone(),
+            _ => {
+                let whose = Arc::new(self.whose(&refused));
+                self.refused = Some((refused, whose.clone()));
+                whose
+            }
+        };
+        FleetAcks { refused: whose, ..FleetAcks::new(progress) }
+    }
+
+    /// The last publication that touched an object's Gateway.
+    fn published(&self, key: &ObjectKey) -> Generation {
+        self.gateway_of(key).and_then(|gateway| self.published.get(gateway)).copied().unwrap_or(0)
+    }
+
+    /// The Gateway that an object is, or extends.
+    fn gateway_of<'a>(&'a self, key: &'a ObjectKey) -> Option<&'a ObjectName> {
+        match key.kind {
+            Kind::Gateway => Some(&key.name),
+            Kind::ListenerSet => self.engine().store().listener_set(&key.name).and_then(|set| set.parent.as_ref()),
+            _ => None,
+        }
+    }
+
+    /// Every status as it would be written now.
+    pub fn statuses(&mut self, now: Timestamp) -> Value {
+        let mut fleet = self.fleet();
+        let keys = self.engine().statuses();
+        fleet.published = keys.map(|(key, _)| (key.clone(), self.published(key))).collect();
+        let clock = Clock { fleet, controller: &self.controller, now, since: RefCell::new(&mut self.since) };
+        json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
+    }
+
+    /// The chain for a URL, the Envoys included.
+    pub fn explain(&self, question: &Question) -> Explanation {
+        let mut told = self.engine().explain(question);
+        crate::tenants::explain(&self.pipeline, question, &mut told);
+        let frontend = told.frontend.as_deref().filter(|_| told.ok());
+        if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
+            // What many Gateways share is as new as the newest of them.
+            let published = match gateway.split_once('/') {
+                Some((namespace, name)) => self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0),
+                None => self.generation,
+            };
+            let progress = self.progress();
+            let (done, all) = progress.acknowledged(published);
+            let own = format!("{gateway}:");
+            let concerns = |r: &&Rejection| match &r.part {
+                None => r.name.starts_with(&own),
+                Some(part) => r.name.starts_with(&own) && *part.virtual_host == *question.host,
+            };
+            let refused = progress.rejections.iter().find(concerns);
+            let text = match (refused, all) {
+                (Some(refused), _) => format!("refused {}: {}", place(refused), refused.text),
+                (None, 0) => "no Envoy is connected".to_owned(),
+                (None, _) => format!("acknowledged by {done} of {all} Envoys"),
+            };
+            told.links.push(Link { what: "envoys", ok: refused.is_none() && all > 0 && done == all, text });
+        }
+        told
+    }
+
+    /// What each Envoy has.
+    pub fn clients(&self) -> Value {
+        let progress = self.progress();
+        let rejection = |r: &xds::Rejection| {
+            json!({
+                "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
+                "virtualHost": r.part.as_ref().map(|part| &*part.virtual_host),
+                "route": r.part.as_ref().map(|part| &*part.route),
+                "version": &*r.version, "text": &*r.text,
+            })
+        };
+        let rejections: Vec<Value> = progress.rejections.iter().map(rejection).collect();
+        json!({
+            "published": self.generation,
+            "envoys": progress.nodes,
+            "rejections": rejections,
+            "views": self.cache.debug(),
+        })
+    }
+
+    /// The metrics, in the text format of Prometheus, with what others have to say.
+    pub fn metrics(&self, others: Vec<Box<dyn Collector>>) -> String {
+        let progress = self.progress();
+        let (acked, connected) = progress.acknowledged(self.generation);
+        let (good, bad) = self.engine().good_and_bad();
+        let program = Program {
+            changes: self.changes,
+            work: self.engine().counters(),
+            connected,
+            behind: connected - acked,
+            quarantined: progress.rejections.len(),
+            good,
+            bad,
+        };
+        metrics::text(program, &self.cache, others)
+    }
+}
+
+/// What the Envoys say, and when conditions changed.
+struct Clock<'a> {
+    fleet: FleetAcks,
+    controller: &'a str,
+    now: Timestamp,
+    since: RefCell<&'a mut Since>,
+}
+
+impl Context for Clock<'_> {
+    fn controller(&self) -> &str {
+        self.controller
+    }
+
+    fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
+        self.fleet.lay_over(key, status)
+    }
+
+    fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String {
+        let mut since = self.since.borrow_mut();
+        let entry = since.entry((key.clone(), place.to_owned())).or_insert((status, self.now));
+        if entry.0 != status {
+            *entry = (status, self.now);
+        }
+        entry.1.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+}
+
+fn label(changes: &[Change]) -> String {
+    let key = |change: &Change| match change {
+        Change::Put(object) => object.key().to_string(),
+        Change::Delete(key) => format!("{key} deleted"),
+        Change::Challenge(asked, _) => format!("challenges of {asked}"),
+        Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
+        Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
+        Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),
+        Change::Recorded(what, _) => format!("the owner of {what}"),
+    };
+    match changes {
+        [] => "validity of certificates".to_owned(),
+        [one] => key(one),
+        [first, rest @ ..] => format!("{} and {} more", key(first), rest.len()),
+    }
+}
+
+/// How many hostnames a delta touches.
+fn hosts(delta: &Delta) -> usize {
+    let host = |key| match key {
+        ResourceKey::SniCluster(_, host) | ResourceKey::Scope(_, host) | ResourceKey::Secret(SecretName::Sni(host)) => {
+            Some(host.to_string())
+        }
+        ResourceKey::Secret(SecretName::Fixed(name)) => name.rsplit('/').next().map(str::to_owned),
+        ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
+        ResourceKey::Backend(_) | ResourceKey::Endpoints(_) | ResourceKey::Frontend(_) => None,
+    };
+    delta.resources.keys().cloned().filter_map(host).collect::<BTreeSet<_>>().len()
+}
+
+fn gateway(key: &ResourceKey) -> Option<&ObjectName> {
+    match key {
+        ResourceKey::SniCluster(id, _) | ResourceKey::Scope(id, _) | ResourceKey::Frontend(id) => Some(&id.gateway),
+        ResourceKey::Table(table) => Some(&table.frontend.gateway),
+        ResourceKey::Backend(_) | ResourceKey::Endpoints(_) | ResourceKey::Secret(_) => None,
+    }
+}
+
+/// The conditions of an object that need somebody's attention.
+fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<String> {
+    let Some(status) = status.filter(|status| !status.is_good()) else { return Vec::new() };
+    let mut lines: Vec<String> = status
+        .conditions()
+        .filter(|condition| !condition.is_good())
+        .map(|c| format!("{key}: {}={:?} {}: {}", c.kind, c.status, c.reason.as_str(), c.message))
+        .collect();
+    lines.dedup();
+    lines
+}
+
+mod owners;
+mod refusals;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+//! The records of ownership, for people.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::ControlPlane;
+use gatewright_core::model::Hostname;
+use gatewright_core::tenancy::Record;
+use gatewright_core::translate::{Ownable, Ownership};
+
+fn time(seconds: u64) -> Option<Timestamp> {
+    i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok())
+}
+
+impl ControlPlane {
+    /// Who owns what on addresses that namespaces share, and among tenants of TenantGateways, as the records have it.
+    pub fn owners(&self) -> Value {
+        let address = |(what, owner): (&Ownable, &Ownership)| {
+            json!({
+                "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
+                "since": time(owner.since / 1000), "released": owner.released.and_then(time),
+            })
+        };
+        // Their `since` is an order, and no time.
+        let tenant = |(hostname, record): (&Hostname, &Record)| {
+            json!({
+                "what": format!("hostname {hostname} among tenants"), "namespace": &*record.namespace,
+                "protocol": null, "since": null, "released": record.released.and_then(time),
+            })
+        };
+        let tenants = self.pipeline.tenancy().records().iter().map(tenant);
+        Value::Array(self.engine().record().map(address).chain(tenants).collect())
+    }
+}

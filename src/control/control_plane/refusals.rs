@@ -1,0 +1,106 @@
+//! What Envoy refuses, or would refuse, and who is told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use xds::{Progress, Rejection};
+
+use super::ControlPlane;
+use crate::programmed::Refused;
+use crate::publish::{self, Withheld};
+use gatewright_core::translate::{Delta, ResourceKey, RouteKey};
+
+/// Why resources, or parts of them, were refused, by kind and name.
+pub(super) type Refusals = BTreeMap<(xds::Kind, String, Option<xds::Part>), Arc<str>>;
+
+/// What those are told who share a resource that Envoy refuses, whoever of them is to blame.
+const NOBODY_ALONE: &str = "refused by Envoy together with what other namespaces have on this port; the last version \
+    that Envoy took is served, and the program's log has the reason";
+
+/// So much of Envoy's words stands in a status.
+const TOLD: usize = 512;
+
+/// What the author of a refused object is told.
+fn told(text: &str) -> String {
+    let clipped: String = text.chars().take(TOLD).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let more = if text.chars().nth(TOLD).is_some() { "..." } else { "" };
+    format!("refused by Envoy: {clipped}{more}")
+}
+
+/// What of it stands in a line of the log, or tells one refusal from another.
+pub(super) fn place(r: &Rejection) -> String {
+    match &r.part {
+        None => r.name.to_string(),
+        Some(part) if r.kind == xds::Kind::Listener => format!("{} (filter chain {:?})", r.name, part.virtual_host),
+        Some(part) => format!("{} (virtual host {:?}, route {:?})", r.name, part.virtual_host, part.route),
+    }
+}
+
+pub(super) fn refusals(progress: &Progress) -> Refusals {
+    let refusal = |r: &Rejection| ((r.kind, r.name.to_string(), r.part.clone()), r.text.clone());
+    progress.rejections.iter().map(refusal).collect()
+}
+
+impl ControlPlane {
+    /// Publishes what keeps the constraints of Envoy's messages, and notes what does not.
+    pub(super) fn publish(&mut self, delta: &Delta) {
+        let mut update = publish::update_within(delta, &self.edge);
+        if self.flood.is_on() {
+            let listed = self.tls_listeners(true).upserts;
+            let names: BTreeSet<String> = listed.iter().map(|listener| listener.name().to_owned()).collect();
+            update.upserts.retain(|made| made.kind() != xds::Kind::Listener || !names.contains(made.name()));
+            update.upserts.extend(listed);
+        }
+        for (kind, name) in
+            update.removals.iter().cloned().chain(update.upserts.iter().map(|r| (r.kind(), r.name().to_owned())))
+        {
+            if !self.withheld.is_empty() {
+                self.withheld.remove(&(kind, name));
+            }
+        }
+        let withheld = publish::checked(&mut update, |kind, name| self.cache.get(&self.view, kind, name));
+        for Withheld { kind, name, part, version, text } in withheld {
+            let rejection = Rejection {
+                view: self.view.clone(),
+                node: Arc::from("gatewright"),
+                kind,
+                name: Arc::from(name.as_str()),
+                part,
+                version: Arc::from(version),
+                text,
+            };
+            self.withheld.entry((kind, name)).or_default().push(rejection);
+        }
+        self.generation = self.cache.publish(&self.view, update);
+    }
+
+    /// Whose the resources are that were refused, and what each is told: Envoy's words stand in the status of the
+    /// object that caused them, and where no single namespace did, in nobody's.
+    pub(super) fn whose(&self, refused: &Refusals) -> Refused {
+        let mut whose = Refused::default();
+        for ((kind, name, part), text) in refused {
+            let Some(part) = part else { continue };
+            if *kind == xds::Kind::Listener {
+                let blame = self.engine().blame_chain(name, &part.virtual_host);
+                let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
+                whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
+            } else if let Some(route) = RouteKey::of_envoy_route(&part.route) {
+                whose.routes.entry(route).or_insert_with(|| told(text));
+            }
+        }
+        let whole = |key: &ResourceKey| {
+            let (kind, name) = publish::name(key);
+            refused.get(&(kind, name, None))
+        };
+        // Who has to do with a resource is looked up by going through all of them, which a part needs not.
+        let any = refused.keys().any(|(_, _, part)| part.is_none());
+        for key in self.engine().resources().filter(|_| any) {
+            let Some(text) = whole(key) else { continue };
+            let blame = self.engine().blame(key);
+            let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
+            whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
+            whose.routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
+        }
+        whose
+    }
+}

@@ -1,0 +1,27 @@
+//! The control plane that both runtimes drive: what a directory or the API server says goes in, resources for Envoys,
+//! statuses and certificates come out.
+//!
+//! ```text
+//! changes ==> Live ==> publish ==> xds::Cache ==> Envoys
+//!              ^  └══> certificates ==> acme         │ acknowledged, refused
+//!              └═════════════ programmed <═══════════┘
+//! ```
+//!
+//! It knows Envoy and ACME, and neither Kubernetes nor a directory.
+
+mod admin;
+mod bounded_listener;
+pub mod certificates;
+mod control_plane;
+mod flood;
+pub mod heartbeat;
+pub mod metrics;
+mod probes;
+pub mod programmed;
+pub mod publish;
+mod tenants;
+
+pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};
+pub use control_plane::ControlPlane;
+pub use probes::{Probes, ProbesTls, ReadMetrics, Readiness, Verdict};
+pub use tenants::{losers, tenants};

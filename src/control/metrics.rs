@@ -1,0 +1,115 @@
+//! The program's metrics: one registry, in the text format that Prometheus reads.
+//!
+//! Every label has a fixed set of values: no name of a host, object or node becomes one.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use gatewright_core::translate::Counters;
+
+/// What the program says of itself, read at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Program {
+    /// Changes of objects taken in.
+    pub changes: u64,
+    /// Work the engine did for them.
+    pub work: Counters,
+    /// Envoys that are connected.
+    pub connected: usize,
+    /// Those of them that have not acknowledged the last change.
+    pub behind: usize,
+    /// Resources an Envoy refused.
+    pub quarantined: usize,
+    /// Objects whose status is good.
+    pub good: usize,
+    /// Objects whose status is not.
+    pub bad: usize,
+}
+
+/// All metrics: the program's, and those of the xDS server under `gatewright_xds_`.
+pub fn text(program: Program, cache: &xds::Cache, others: Vec<Box<dyn Collector>>) -> String {
+    let mut registry = Registry::with_prefix("gatewright");
+    others.into_iter().for_each(|other| registry.register_collector(other));
+    registry.register_collector(Box::new(program));
+    registry.register_collector(Box::new(xds::Metrics::new(cache.clone())));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("a String takes every write");
+    text
+}
+
+/// A gauge without labels.
+pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> fmt::Result {
+    let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)
+}
+
+impl Collector for Program {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Program { changes, work, connected, behind, quarantined, good, bad } = *self;
+        let mut info = encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
+        ConstGauge::new(1_i64).encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
+        let taken = encoder.encode_descriptor("changes", "Changes of objects taken in", None, MetricType::Counter)?;
+        ConstCounter::new(changes).encode(taken)?;
+
+        let Counters { parents, owned, claims, attachments, routes, units, tables, frontends, statuses } = work;
+        let mut family = encoder.encode_descriptor("work", "What the engine did again", None, MetricType::Counter)?;
+        for (stage, count) in [
+            ("parents", parents),
+            ("owned", owned),
+            ("claims", claims),
+            ("attachments", attachments),
+            ("routes", routes),
+            ("units", units),
+            ("tables", tables),
+            ("frontends", frontends),
+            ("statuses", statuses),
+        ] {
+            ConstCounter::new(count as u64).encode(family.encode_family(&[("stage", stage)])?)?;
+        }
+
+        let behind_help = "Envoys that have not acknowledged the last change";
+        gauge(&mut encoder, "xds_connected_proxies", "Envoys that are connected", connected)?;
+        gauge(&mut encoder, "xds_proxies_behind", behind_help, behind)?;
+        gauge(&mut encoder, "quarantined_resources", "Resources an Envoy refused", quarantined)?;
+        let mut objects = encoder.encode_descriptor("objects", "Objects with a status", None, MetricType::Gauge)?;
+        for (is, count) in [("true", good), ("false", bad)] {
+            let value = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+            value.encode(objects.encode_family(&[("good", is)])?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_text_has_the_program_the_engine_and_the_xds_server() {
+        let work = Counters { units: 7, ..Default::default() };
+        let program = Program { changes: 3, work, connected: 2, good: 5, bad: 1, ..Default::default() };
+        let text = text(program, &xds::Cache::new(), Vec::new());
+        for line in [
+            "gatewright_changes_total 3",
+            "gatewright_work_total{stage=\"units\"} 7",
+            "gatewright_xds_connected_proxies 2",
+            "gatewright_objects{good=\"true\"} 5",
+            "gatewright_objects{good=\"false\"} 1",
+            "gatewright_xds_nack_total{type=\"sds\"} 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        let mut types: Vec<_> = text.lines().filter(|l| l.starts_with("# TYPE ")).collect();
+        let all = types.len();
+        types.sort_unstable();
+        types.dedup();
+        assert_eq!(types.len(), all, "a metric is there twice");
+    }
+}

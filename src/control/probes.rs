@@ -1,0 +1,360 @@
+//! Liveness, readiness and metrics over TCP, which everybody who reaches the port may ask for.
+//!
+//! No question reaches the main loop but for metrics, and those at most once a second: liveness and readiness are read from
+//! memory, and metrics are given from a copy.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tracing::warn;
+
+use crate::admin::{AdminQuery, Asks, METRICS, live, put, typed};
+use crate::bounded_listener;
+use crate::heartbeat::Heartbeat;
+
+/// How long a copy of the metrics is given out.
+const FRESH: Duration = Duration::from_secs(1);
+/// A connection with its one question, from its begin to the end of the answer.
+const EXCHANGE: Duration = Duration::from_secs(30);
+/// The headers of a question.
+const HEADERS: Duration = Duration::from_secs(5);
+const BUFFER: usize = 16 << 10;
+/// How often the files of a certificate are read again.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+
+/// Whether the program is ready, as its main loop said last. Copies are of one and the same.
+#[derive(Clone, Debug)]
+pub struct Readiness(Arc<RwLock<Ready>>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ready {
+    /// It is, with lines that people should know all the same.
+    Yes(Vec<String>),
+    /// It is not, because of this.
+    No(Vec<String>),
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self(Arc::new(RwLock::new(Ready::No(vec!["starting".to_owned()]))))
+    }
+}
+
+impl Readiness {
+    /// It is ready; `lines` say what people should know.
+    pub fn ready(&self, lines: Vec<String>) {
+        self.set(Ready::Yes(lines));
+    }
+
+    /// It is not; `lines` say why.
+    pub fn waiting(&self, lines: Vec<String>) {
+        self.set(Ready::No(lines));
+    }
+
+    fn set(&self, now: Ready) {
+        let mut held = self.0.write().expect("nobody panics while holding it");
+        if *held != now {
+            *held = now;
+        }
+    }
+
+    fn answer(&self) -> (StatusCode, String) {
+        let (code, lines) = match &*self.0.read().expect("nobody panics while holding it") {
+            Ready::Yes(lines) => (StatusCode::OK, [&["ok".to_owned()], &lines[..]].concat()),
+            Ready::No(lines) => (StatusCode::SERVICE_UNAVAILABLE, lines.clone()),
+        };
+        (code, lines.join("\n") + "\n")
+    }
+}
+
+/// What is decided about somebody who asks for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They may have them.
+    Allowed,
+    /// Nobody knows who they are.
+    Unknown,
+    /// They are known, and may not.
+    Forbidden,
+}
+
+/// Decides who may read the metrics.
+#[async_trait]
+pub trait ReadMetrics: Send + Sync + 'static {
+    /// Decides about the bearer of a token.
+    ///
+    /// # Errors
+    /// When that cannot be decided now, and why.
+    async fn may_read(&self, token: &str) -> Result<Verdict, String>;
+}
+
+/// The certificate of the port, in files that may change.
+#[derive(Clone, Debug)]
+pub struct ProbesTls {
+    /// A directory with `tls.crt` and `tls.key`.
+    pub dir: PathBuf,
+}
+
+/// What is served.
+pub struct Probes {
+    /// Whether the main loop turns.
+    pub heartbeat: Heartbeat,
+    /// Whether the program is ready.
+    pub readiness: Readiness,
+    /// Whom metrics are asked of.
+    pub asks: Asks,
+    /// Who may read metrics; everybody without.
+    pub access: Option<Arc<dyn ReadMetrics>>,
+    /// Without: plain HTTP.
+    pub tls: Option<ProbesTls>,
+}
+
+impl Probes {
+    /// Serves until `stop` says so.
+    ///
+    /// # Errors
+    /// When the certificate cannot be read at the start.
+    pub async fn serve(self, listener: TcpListener, stop: watch::Receiver<bool>) -> Result<(), String> {
+        let Self { heartbeat, readiness, asks, access, tls } = self;
+        let metrics = Arc::new(Metrics { asks, access, copy: Mutex::default(), asking: tokio::sync::Mutex::new(()) });
+        let router = Router::new()
+            .route("/metrics", get(read_metrics).with_state(metrics))
+            .route("/livez", get(async move || live(&heartbeat)))
+            .route("/readyz", get(async move || readiness.answer()));
+        match tls {
+            None => {
+                bounded_listener::receive(listener, "probes", EXCHANGE, stop, |tcp| exchange(tcp, router.clone()))
+                    .await;
+            }
+            Some(tls) => {
+                let files = Arc::new(Files::read(tls.dir)?);
+                let answer = |tcp| encrypted(tcp, files.clone(), router.clone());
+                bounded_listener::receive(listener, "probes", EXCHANGE, stop, answer).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One question and its answer.
+async fn exchange(io: impl AsyncRead + AsyncWrite + Unpin, router: Router) -> Result<(), String> {
+    let mut builder = http1::Builder::new();
+    builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
+    let served = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)).await;
+    served.map_err(|error| error.to_string())
+}
+
+async fn encrypted(tcp: TcpStream, files: Arc<Files>, router: Router) -> Result<(), String> {
+    let config = files.clone().config(Instant::now()).await;
+    let handshake = tokio::time::timeout(HEADERS, TlsAcceptor::from(config).accept(tcp)).await;
+    let io = handshake.map_err(|_| "the TLS handshake took too long")?.map_err(|error| error.to_string())?;
+    exchange(io, router).await
+}
+
+/// A certificate and its key, read again as they change.
+struct Files {
+    dir: PathBuf,
+    held: Mutex<(Instant, Arc<ServerConfig>)>,
+}
+
+impl Files {
+    fn read(dir: PathBuf) -> Result<Self, String> {
+        let config = server_config(&dir)?;
+        Ok(Self { dir, held: Mutex::new((Instant::now(), config)) })
+    }
+
+    /// What is shown now. Files that cannot be used change nothing.
+    async fn config(self: Arc<Self>, now: Instant) -> Arc<ServerConfig> {
+        let (due, held) = {
+            let mut held = self.held.lock().expect("nobody panics while holding it");
+            let due = now.saturating_duration_since(held.0) >= READ_AGAIN;
+            if due {
+                held.0 = now;
+            }
+            (due, held.1.clone())
+        };
+        if !due {
+            return held;
+        }
+        let dir = self.dir.clone();
+        match tokio::task::spawn_blocking(move || server_config(&dir)).await {
+            Ok(Ok(config)) => {
+                self.held.lock().expect("nobody panics while holding it").1 = config.clone();
+                config
+            }
+            Ok(Err(error)) => {
+                warn!("the certificate of probes and metrics is not replaced: {error}");
+                held
+            }
+            Err(_) => held,
+        }
+    }
+}
+
+fn server_config(dir: &std::path::Path) -> Result<Arc<ServerConfig>, String> {
+    let read = |name: &str| {
+        let path = dir.join(name);
+        std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let chain = CertificateDer::pem_slice_iter(&read("tls.crt")?).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| format!("{}/tls.crt: {error}", dir.display()))?;
+    let key = PrivateKeyDer::from_pem_slice(&read("tls.key")?)
+        .map_err(|error| format!("{}/tls.key: {error}", dir.display()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(Arc::new(config))
+}
+
+/// The metrics, asked for seldom and given out often.
+struct Metrics {
+    asks: Asks,
+    access: Option<Arc<dyn ReadMetrics>>,
+    copy: Mutex<Option<(Instant, Arc<str>)>>,
+    /// Held by the one who asks the main loop.
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl Metrics {
+    /// The copy, and whether it is fresh.
+    fn copy(&self, now: Instant) -> Option<(bool, Arc<str>)> {
+        let copy = self.copy.lock().expect("nobody panics while holding it");
+        let (at, text) = copy.as_ref()?;
+        Some((now.saturating_duration_since(*at) < FRESH, text.clone()))
+    }
+
+    async fn text(&self) -> Result<String, StatusCode> {
+        let copy = self.copy(Instant::now());
+        if let Some((true, text)) = copy {
+            return Ok(text.to_string());
+        }
+        let _turn = match (self.asking.try_lock(), copy) {
+            (Ok(turn), _) => turn,
+            // Somebody asks already: the copy will do.
+            (Err(_), Some((_, text))) => return Ok(text.to_string()),
+            (Err(_), None) => self.asking.lock().await,
+        };
+        if let Some((true, text)) = self.copy(Instant::now()) {
+            return Ok(text.to_string());
+        }
+        let text = put(&self.asks, AdminQuery::Metrics).await?;
+        *self.copy.lock().expect("nobody panics while holding it") = Some((Instant::now(), text.as_str().into()));
+        Ok(text)
+    }
+}
+
+async fn read_metrics(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
+    if let Some(access) = &metrics.access {
+        let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let verdict = match token.and_then(|value| value.strip_prefix("Bearer ")) {
+            Some(token) => access.may_read(token).await,
+            None => Ok(Verdict::Unknown),
+        };
+        match verdict {
+            Ok(Verdict::Allowed) => {}
+            Ok(Verdict::Unknown) => return (StatusCode::UNAUTHORIZED, "a bearer token is wanted\n").into_response(),
+            Ok(Verdict::Forbidden) => {
+                return (StatusCode::FORBIDDEN, "the verb get on the non-resource URL /metrics is wanted\n")
+                    .into_response();
+            }
+            Err(why) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+        }
+    }
+    typed(METRICS, metrics.text().await)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::admin::AdminRequest;
+
+    struct Known;
+
+    #[async_trait]
+    impl ReadMetrics for Known {
+        async fn may_read(&self, token: &str) -> Result<Verdict, String> {
+            match token {
+                "good" => Ok(Verdict::Allowed),
+                "other" => Ok(Verdict::Forbidden),
+                "away" => Err("the API server is away".to_owned()),
+                _ => Ok(Verdict::Unknown),
+            }
+        }
+    }
+
+    async fn ask(address: std::net::SocketAddr, path: &str, token: Option<&str>) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n").as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_main_loop_that_is_busy_is_asked_once_and_probes_do_not_wait_for_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
+        let (_stopper, stop) = watch::channel(false);
+        let readiness = Readiness::default();
+        let heartbeat = Heartbeat::new(Instant::now());
+        let probes = Probes { heartbeat, readiness: readiness.clone(), asks, access: Some(Arc::new(Known)), tls: None };
+        tokio::spawn(probes.serve(listener, stop));
+
+        // Nobody answers questions yet.
+        let first = tokio::spawn(async move { ask(address, "/metrics", Some("good")).await });
+        let question = questions.recv().await.expect("asked");
+        assert!(ask(address, "/livez", None).await.starts_with("HTTP/1.1 200"));
+        assert!(ask(address, "/readyz", None).await.contains("503 Service Unavailable"));
+        readiness.ready(vec!["old news".to_owned()]);
+        assert!(ask(address, "/readyz", None).await.ends_with("ok\nold news\n"));
+
+        question.answer.send("a 1\n".to_owned()).expect("somebody waits");
+        assert!(first.await.expect("joined").ends_with("a 1\n"));
+        // Once a second, however many ask.
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        tokio::spawn(async move {
+            while let Some(question) = questions.recv().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let _ = question.answer.send("a 2\n".to_owned());
+            }
+        });
+        let started = Instant::now();
+        for _ in 0..200 {
+            assert!(ask(address, "/metrics", Some("good")).await.contains("\r\n\r\na "));
+        }
+        let most = started.elapsed().as_secs() as usize + 1;
+        assert!(asked.load(Ordering::SeqCst) <= most, "{asked:?} within {most} s");
+
+        for (token, code) in [(None, "401"), (Some("bad"), "401"), (Some("other"), "403"), (Some("away"), "503")] {
+            let answer = ask(address, "/metrics", token).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{token:?}: {answer}");
+        }
+    }
+}

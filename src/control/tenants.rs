@@ -1,0 +1,61 @@
+//! What people are told of tenants: in the log, in `explain`, and in the table of hosts.
+
+use gatewright_core::model::Hostname;
+use gatewright_core::pipeline::Pipeline;
+use gatewright_core::tenancy::Delta;
+use gatewright_core::translate::{Explanation, Host, Link, Protocol, Question};
+
+/// What needs somebody's attention after a change. What routes at Gateways of ours are told stands in their statuses.
+pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<String> {
+    let tenants = delta.tenants.iter().filter_map(|(name, readiness)| Some((name, readiness.as_ref()?)));
+    let tenants = tenants.filter(|(_, readiness)| readiness.reason != "Reconciled");
+    let tenants = tenants.map(|(name, readiness)| {
+        let kept = if readiness.frozen { "; what was live stays live" } else { "" };
+        format!("tenantgateway {name}: Ready=False {}: {}{kept}", readiness.reason, readiness.message)
+    });
+    let verdicts = delta.verdicts.iter().filter_map(|((claim, tenant), verdict)| {
+        let verdict = verdict.as_ref().filter(|verdict| !verdict.is_accepted())?;
+        (!pipeline.tenancy().is_own(tenant))
+            .then(|| format!("{}: Accepted=False {}: {}", claim.object(), verdict.reason.as_str(), verdict.message))
+    });
+    tenants.chain(verdicts).collect()
+}
+
+/// Puts in front who has the hostname: the reason of everything that follows.
+pub(super) fn explain(pipeline: &Pipeline, question: &Question, told: &mut Explanation) {
+    let Ok(host) = Hostname::parse(&question.host) else { return };
+    let owners = pipeline.tenancy().explain(&host);
+    // Plain HTTP is nobody's: it sends everybody to HTTPS.
+    let matters = question.tls && !told.links.is_empty();
+    let links =
+        owners.into_iter().take(4).map(|owner| Link { what: "tenant", ok: owner.ok || !matters, text: owner.text });
+    let mut links: Vec<Link> = links.collect();
+    // One that has it is enough.
+    let held = links.iter().any(|link| link.ok);
+    for link in links.iter_mut().filter(|_| held) {
+        link.ok = true;
+    }
+    links.append(&mut told.links);
+    told.links = links;
+}
+
+/// The TenantGateway and the namespaces that a host is served for, as the table shows them.
+pub fn tenants(pipeline: &Pipeline, host: &Host) -> String {
+    let namespaces = pipeline.engine().tenants(host).join(", ");
+    let governed = pipeline.tenancy().governs(&host.gateway) && host.protocol != Protocol::Http;
+    match namespaces.as_str() {
+        "" => "-".to_owned(),
+        _ if governed && namespaces != *host.gateway.namespace => {
+            format!("{namespaces} under {}", host.gateway.namespace)
+        }
+        _ => namespaces,
+    }
+}
+
+/// Who asked for hostnames that it does not get, each as a line.
+pub fn losers(pipeline: &Pipeline) -> Vec<String> {
+    let refused = pipeline.tenancy().verdicts().filter(|(.., verdict)| !verdict.is_accepted());
+    let line = refused
+        .map(|(claim, _, verdict)| format!("{}: {}: {}", claim.object(), verdict.reason.as_str(), verdict.message));
+    line.collect()
+}

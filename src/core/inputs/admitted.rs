@@ -1,0 +1,221 @@
+//! Objects that an API server admitted by a schema that is newer or laxer than ours: what of them can be read. Pure.
+//!
+//! A value that we do not know takes down what it stands in, a rule or a listener, and is told there; not the rest of
+//! the object, and not what others have by it. It is decided by the object alone, so a restart changes nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::object::SOLVER;
+use super::{
+    AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, Object, ParseError, Route, RouteKind,
+    Unsupported,
+};
+use crate::gateway_api::httproutes::HttpRouteParentRefs;
+use crate::model::Hostname;
+
+/// What can be read of an object that cannot be read as a whole, `why` not.
+///
+/// # Errors
+/// `why`, where nothing can be said of it.
+pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseError> {
+    let object = match value["kind"].as_str() {
+        Some("Gateway") => gateway(value, &why).map(Object::Gateway),
+        Some("ListenerSet") => listener_set(value).map(Object::ListenerSet),
+        Some("HTTPRoute") => route(value, RouteKind::Http, &why).map(Object::Route),
+        Some("GRPCRoute") => route(value, RouteKind::Grpc, &why).map(Object::Route),
+        Some("TLSRoute") => route(value, RouteKind::Tls, &why).map(Object::Route),
+        _ => None,
+    };
+    object.ok_or(why)
+}
+
+/// An object with other contents of one list of its specification.
+fn with(value: &Value, list: &str, items: Vec<Value>) -> Value {
+    let spec = value["spec"].as_object().into_iter().flatten().filter(|(field, _)| *field != list);
+    let mut spec: serde_json::Map<String, Value> = spec.map(|(field, value)| (field.clone(), value.clone())).collect();
+    spec.insert(list.to_owned(), Value::Array(items));
+    json!({"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": value["metadata"], "spec": spec})
+}
+
+fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    value["spec"][list].as_array().into_iter().flatten()
+}
+
+fn meta(value: &Value, kind: Kind) -> Option<Meta> {
+    Meta::read(kind, &ObjectMeta::deserialize(&value["metadata"]).ok()?).ok()
+}
+
+/// A Gateway with those listeners that can be read. Where that is not enough it has none, and is told to be invalid.
+fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
+    let (readable, unreadable) = listeners(value);
+    if let Ok(Object::Gateway(mut gateway)) = Object::admitted(&with(value, "listeners", readable))
+        && !unreadable.is_empty()
+    {
+        gateway.listeners.extend(unreadable.into_iter().map(Into::into));
+        return Some(gateway);
+    }
+    Some(Gateway {
+        meta: meta(value, Kind::Gateway)?,
+        class: value["spec"]["gatewayClassName"].as_str()?.to_owned(),
+        addresses: Vec::new(),
+        allowed_listeners: NamespaceRule::None,
+        listeners: Vec::new(),
+        unsupported: Some(format!("the specification cannot be read ({why})")),
+        infrastructure: None,
+    })
+}
+
+fn listener_set(value: &Value) -> Option<ListenerSet> {
+    let (readable, unreadable) = listeners(value);
+    let Ok(Object::ListenerSet(mut set)) = Object::admitted(&with(value, "listeners", readable)) else { return None };
+    set.listeners.extend(unreadable.into_iter().map(Into::into));
+    Some(set)
+}
+
+/// The listeners that can be read, and as much of the others as stands in a status.
+fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
+    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    for listener in items(value, "listeners") {
+        match Object::admitted(&with(value, "listeners", vec![listener.clone()])) {
+            Ok(_) => readable.push(listener.clone()),
+            Err(why) => unreadable.extend(broken(listener, &why)),
+        }
+    }
+    (readable, unreadable)
+}
+
+fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
+    Some(Listener {
+        name: listener["name"].as_str()?.into(),
+        port: u16::try_from(listener["port"].as_u64()?).ok()?,
+        protocol: listener["protocol"].as_str().unwrap_or_default().to_owned(),
+        hostname: Hostname::parse(listener["hostname"].as_str().unwrap_or_default()),
+        tls: None,
+        allowed: AllowedRoutes { kinds: None, namespaces: NamespaceRule::None }.into(),
+        unreadable: Some(format!("cannot be read: {why}").into()),
+    })
+}
+
+/// A route with those rules that can be read; requests that match one that cannot are refused, where that much of it can
+/// be. A route whose rules are not all is told to be invalid, and keeps its hostnames.
+fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
+    let by_rules = match kind {
+        RouteKind::Http | RouteKind::Grpc => route_by_rules(value),
+        RouteKind::Tls => None,
+    };
+    if by_rules.is_some() {
+        return by_rules;
+    }
+    let parents = items(value, "parentRefs").map(|parent| HttpRouteParentRefs::deserialize(parent).ok());
+    let hostnames = items(value, "hostnames").map(|hostname| Some(Hostname::parse(hostname.as_str()?)));
+    let labels = value["metadata"]["labels"].as_object();
+    Some(Route {
+        meta: meta(value, kind.kind())?,
+        kind,
+        hostnames: hostnames.collect::<Option<_>>()?,
+        parents: super::httproute::parents(parents.collect::<Option<_>>()?).ok()?,
+        rules: Vec::new(),
+        challenge: kind == RouteKind::Http && labels.is_some_and(|labels| labels.contains_key(SOLVER)),
+        gates: Vec::new(),
+        unreadable: vec![format!("the specification cannot be read ({why})")],
+    })
+}
+
+fn route_by_rules(value: &Value) -> Option<Route> {
+    let read = |rules: Vec<Value>| match Object::admitted(&with(value, "rules", rules)) {
+        Ok(Object::Route(route)) => Ok(route),
+        Ok(_) => Err(ParseError::NoName),
+        Err(why) => Err(why),
+    };
+    let (mut rules, mut refused, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, rule) in items(value, "rules").enumerate() {
+        let Err(why) = read(vec![rule.clone()]) else {
+            rules.push(rule.clone());
+            continue;
+        };
+        let text = format!("cannot be read: {why}");
+        let bare = json!({"name": rule["name"], "matches": rule["matches"]});
+        if read(vec![bare.clone()]).is_ok() {
+            refused.push((rules.len(), text));
+            rules.push(bare);
+        } else {
+            dropped.push(format!("rule {}: {text}", rule["name"].as_str().map_or(index.to_string(), str::to_owned)));
+        }
+    }
+    let mut route = read(rules).ok().filter(|_| !refused.is_empty() || !dropped.is_empty())?;
+    for (index, text) in refused {
+        route.rules.get_mut(index)?.filters = Err(Unsupported::Value(text));
+    }
+    route.unreadable = dropped;
+    Some(route)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(kind: &str, spec: Value) -> Object {
+        let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+            "metadata": {"namespace": "a", "name": "x"}, "spec": spec});
+        assert!(Object::parse(value.clone()).is_err(), "in a file it is a mistake");
+        Object::parse_admitted(value).expect("something of it can be read")
+    }
+
+    #[test]
+    fn a_listener_that_cannot_be_read_leaves_the_others() {
+        let listeners = json!([{"name": "good", "port": 80, "protocol": "HTTP"},
+            {"name": "new", "port": 81, "protocol": "HTTP", "hostname": "x.org",
+                "allowedRoutes": {"namespaces": {"from": "Orbit"}}}]);
+        let gateway = admitted("Gateway", json!({"gatewayClassName": "c", "listeners": listeners}));
+        let set = admitted("ListenerSet", json!({"parentRef": {"name": "g"}, "listeners": listeners}));
+        let (Object::Gateway(Gateway { listeners, unsupported: None, .. }), Object::ListenerSet(set)) = (gateway, set)
+        else {
+            panic!("both are read")
+        };
+        for listeners in [listeners, set.listeners] {
+            let told: Vec<_> = listeners.iter().map(|l| (&*l.name, l.port, l.unreadable.as_deref())).collect();
+            assert_eq!(told[0], ("good", 80, None));
+            assert_eq!((told[1].0, told[1].1), ("new", 81));
+            assert!(told[1].2.is_some_and(|why| why.contains("Orbit")), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_cannot_be_read_is_one_without_listeners() {
+        let listeners = json!([{"name": "good", "port": 80, "protocol": "HTTP"}]);
+        let allowed = json!({"namespaces": {"from": "Orbit"}});
+        let spec = json!({"gatewayClassName": "c", "listeners": listeners, "allowedListeners": allowed});
+        let Object::Gateway(gateway) = admitted("Gateway", spec) else { panic!("a Gateway") };
+        assert_eq!((&*gateway.class, gateway.listeners.len()), ("c", 0));
+        assert!(gateway.unsupported.is_some_and(|text| text.contains("Orbit")));
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_read_leaves_the_others_and_lets_nothing_pass() {
+        let path = |path: &str| json!([{"path": {"type": "PathPrefix", "value": path}}]);
+        let route = admitted(
+            "HTTPRoute",
+            json!({"hostnames": ["x.org"], "parentRefs": [{"name": "g"}], "rules": [
+                {"matches": path("/good")},
+                {"matches": path("/guarded"), "filters": [{"type": "Orbit"}]},
+                {"matches": [{"path": {"type": "Orbit", "value": "/"}}]}]}),
+        );
+        let Object::Route(route) = route else { panic!("a route") };
+        assert_eq!((route.hostnames.len(), route.parents.len(), route.rules.len()), (1, 1, 2));
+        assert!(route.rules[0].filters.is_ok() && route.rules[1].filters.is_err());
+        assert!(route.unreadable.len() == 1 && route.unreadable[0].starts_with("rule 2: cannot be read: "));
+    }
+
+    #[test]
+    fn a_route_that_cannot_be_read_keeps_its_hostnames() {
+        let rules = json!([{"name": "same"}, {"name": "same"}]);
+        let spec = json!({"hostnames": ["x.org"], "parentRefs": [{"name": "g"}], "rules": rules});
+        for kind in ["HTTPRoute", "GRPCRoute", "TLSRoute"] {
+            let Object::Route(route) = admitted(kind, spec.clone()) else { panic!("a route") };
+            assert_eq!((route.hostnames.len(), route.parents.len(), route.rules.len()), (1, 1, 0));
+            assert_eq!(route.unreadable.len(), 1, "{kind}");
+        }
+    }
+}

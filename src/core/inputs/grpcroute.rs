@@ -1,0 +1,133 @@
+//! Reading a GRPCRoute.
+
+use super::gateway::same_shape;
+use super::httproute::{empty_rule, header_matches, match_count, parents, rule_names, rule_of};
+use super::route::exact;
+use super::{Meta, ParseError, Route, RouteKind, schema};
+use crate::gateway_api::grpcroutes as gw;
+use crate::gateway_api::httproutes as http;
+use crate::model::{Call, Hostname, Match, PathMatch};
+
+impl Route {
+    pub(super) fn read_grpc(meta: Meta, spec: gw::GrpcRouteSpec) -> Result<Self, ParseError> {
+        let namespace = meta.name.namespace.clone();
+        let none = gw::GrpcRouteRules { backend_refs: None, filters: None, matches: None, name: None };
+        let rules = schema::at_most("spec.rules", 16, spec.rules.unwrap_or_else(|| vec![none]))?;
+        rule_names(rules.iter().filter_map(|rule| rule.name.as_deref()))?;
+        match_count(rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum())?;
+        let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
+        Ok(Self {
+            hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
+            parents: parents(same_shape(spec.parent_refs.unwrap_or_default())?)?,
+            rules: exact(rules.into_iter().map(|rule| {
+                let gw::GrpcRouteRules { backend_refs, filters, matches, name } = rule;
+                let matches = schema::at_most("matches", 64, matches.unwrap_or_default())?;
+                let mut matches = exact(matches.into_iter().map(read_match))?;
+                if matches.is_empty() {
+                    matches = vec![any_call(Vec::new())];
+                }
+                // What is left of a rule is a part of what one of an HTTPRoute may say.
+                let rule = http::HttpRouteRules {
+                    backend_refs: same_shape(backend_refs)?,
+                    filters: same_shape(filters)?,
+                    name,
+                    ..empty_rule()
+                };
+                rule_of(&namespace, rule, matches)
+            }))?,
+            kind: RouteKind::Grpc,
+            challenge: false,
+            gates: Vec::new(),
+            unreadable: Vec::new(),
+            meta,
+        })
+    }
+}
+
+fn any_call(headers: Vec<crate::model::HeaderMatch>) -> Match {
+    let path = PathMatch::Prefix("/".to_owned());
+    Match { path, call: Some(Call::default()), method: None, headers, query: Vec::new() }
+}
+
+/// A call of `service.Method` is a request for `/service/Method` (gRPC over HTTP/2).
+fn read_match(m: gw::GrpcRouteRulesMatches) -> Result<Match, ParseError> {
+    let headers = header_matches(same_shape(m.headers.unwrap_or_default())?)?;
+    let Some(called) = m.method else { return Ok(any_call(headers)) };
+    let service = called.service.filter(|text| !text.is_empty());
+    let method = called.method.filter(|text| !text.is_empty());
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let call = Call { service: length(&service), method: length(&method) };
+    let is_regex = called.r#type == Some(gw::GrpcRouteRulesMatchesMethodType::RegularExpression);
+    if !is_regex {
+        service.iter().try_for_each(|text| name("matches.method.service", text, true))?;
+        method.iter().try_for_each(|text| name("matches.method.method", text, false))?;
+    }
+    let path = match (service, method) {
+        (None, None) => {
+            let text = "matches.method: one of service and method is needed, or both";
+            return Err(ParseError::Schema(text.to_owned()));
+        }
+        (Some(service), Some(method)) if !is_regex => PathMatch::Exact(format!("/{service}/{method}")),
+        (Some(service), None) if !is_regex => PathMatch::Prefix(format!("/{service}")),
+        (service, method) => {
+            // Without parentheses an alternative would end at the slash. `(?s)` or a class never takes one.
+            let part = |text: Option<String>| text.map_or("[^/]+".to_owned(), |text| format!("(?:{text})"));
+            PathMatch::Regex(format!("/{}/{}", part(service), part(method)))
+        }
+    };
+    Ok(Match { path, call: Some(call), method: None, headers, query: Vec::new() })
+}
+
+/// A name of Protocol Buffers, with dots between the packages where it may have them (CEL of the GRPCRoute CRD).
+fn name(field: &str, text: &str, dotted: bool) -> Result<(), ParseError> {
+    let letters = |part: &str| {
+        part.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let good = match dotted {
+        true => text.strip_prefix('.').unwrap_or(text).split('.').all(letters),
+        false => letters(text),
+    };
+    match good && text.len() <= 1024 {
+        true => Ok(()),
+        false => Err(ParseError::Schema(format!("{field}: {text:?} is no name of a gRPC service or method"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(method: serde_json::Value) -> Result<Match, ParseError> {
+        read_match(serde_json::from_value(json!({"method": method})).expect("the shape is right"))
+    }
+
+    #[test]
+    fn a_method_is_a_path() {
+        let path = |method| read(method).expect("a match").path;
+        let exact = path(json!({"service": "a.B", "method": "C"}));
+        assert_eq!(exact, PathMatch::Exact("/a.B/C".to_owned()));
+        assert_eq!(path(json!({"service": "a.B"})), PathMatch::Prefix("/a.B".to_owned()));
+        assert_eq!(path(json!({"method": "C"})), PathMatch::Regex("/[^/]+/(?:C)".to_owned()));
+        let regex = path(json!({"type": "RegularExpression", "service": "a|b", "method": "C.*"}));
+        assert_eq!(regex, PathMatch::Regex("/(?:a|b)/(?:C.*)".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for wrong in [
+            json!({}),
+            json!({"service": ""}),
+            json!({"service": "a/b"}),
+            json!({"service": "a..b"}),
+            json!({"service": "a", "method": "b.c"}),
+            json!({"method": "1st"}),
+            json!({"method": "a\nb"}),
+        ] {
+            assert!(read(wrong.clone()).is_err(), "{wrong}");
+        }
+        assert!(read(json!({"service": ".a.b", "method": "_c"})).is_ok());
+    }
+}

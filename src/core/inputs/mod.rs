@@ -1,0 +1,52 @@
+//! Inputs: the objects we read, parsed once at the edge into slim forms that hold just what translation needs.
+//!
+//! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field. What is wrong with
+//! a *value* (a hostname in upper case, a filter we do not know) is kept as a value and becomes a condition on the
+//! object; only what the API server's schema would refuse is an error here.
+
+mod admitted;
+mod exposure;
+mod gateway;
+mod grant;
+mod grpcroute;
+mod httproute;
+mod located;
+mod namespace;
+mod object;
+mod parameters;
+mod re2;
+mod route;
+mod schema;
+mod secret;
+mod selector;
+mod service;
+mod tenantgateway;
+mod text;
+mod tlsroute;
+
+pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
+pub use gateway::{
+    Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
+    TlsMode,
+};
+pub use grant::ReferenceGrant;
+pub use located::Located;
+pub use namespace::{HOST_LABEL, Namespace};
+pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
+pub use parameters::{
+    AllowedHostnames, EscapedSlashes, FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters,
+    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+};
+pub use route::{
+    BackendRef, Extent, Filters, HostnameGrant, ParentRef, Regexes, Route, RouteKind, RouteKinds, RouteRule,
+    Unsupported,
+};
+pub use secret::{
+    CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
+};
+pub use selector::{NamespaceRule, Selector};
+pub use service::{EndpointSlice, Service, ServicePortSpec};
+pub use tenantgateway::{
+    ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
+    SecretKey, Source, Spec, TenantGateway,
+};

@@ -1,0 +1,284 @@
+//! GatewayParameters: `gatewright.io/v1alpha1`, how the Gateways of a class, or one Gateway, are reached.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::object::{Fields, text};
+use super::{Meta, ParseError, Selector};
+use crate::model::{Hostname, ObjectName};
+
+/// The custom resource definition.
+pub const PARAMETERS_CRD: &str = include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
+/// The group of our own kinds.
+pub const OWN_GROUP: &str = "gatewright.io";
+
+/// GatewayParameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayParameters {
+    /// Its metadata.
+    pub meta: Meta,
+    /// What it says, or why that is not understood: it may be newer than we are.
+    pub spec: Result<Parameters, String>,
+}
+
+/// `spec` of GatewayParameters. A Gateway's go before its class's, field by field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Parameters {
+    /// Which fleet serves.
+    pub fleet: Option<FleetKind>,
+    /// What becomes of a request whose path has an escaped slash.
+    pub escaped_slashes: Option<EscapedSlashes>,
+    /// Whether routes of several namespaces may share a hostname.
+    pub route_hostnames: Option<RouteHostnames>,
+    /// Which namespaces may have which hostnames, of a class's parameters. Without it all may have all.
+    pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
+    /// What ports of the shared fleet speak, of a class's parameters. One that is not named speaks what the first listener said.
+    pub ports: Option<Arc<[PortProtocol]>>,
+    /// The Service of each Gateway of a dedicated fleet.
+    #[serde(default)]
+    pub service: ServiceParameters,
+}
+
+/// What a port speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenPort")]
+pub struct PortProtocol {
+    /// The port.
+    pub port: u16,
+    /// What is spoken there.
+    pub protocol: SpokenProtocol,
+}
+
+/// What is spoken at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum SpokenProtocol {
+    /// Plain HTTP.
+    #[serde(rename = "HTTP")]
+    Http,
+    /// TLS, whether it ends here or is passed through.
+    #[serde(rename = "TLS")]
+    Tls,
+}
+
+/// The same as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenPort {
+    port: u16,
+    protocol: SpokenProtocol,
+}
+
+impl TryFrom<WrittenPort> for PortProtocol {
+    type Error = String;
+
+    fn try_from(WrittenPort { port, protocol }: WrittenPort) -> Result<Self, String> {
+        match (port, protocol) {
+            (0, _) => Err("ports: expected a port from 1 to 65535, found 0".to_owned()),
+            (80, SpokenProtocol::Tls) => Err("ports: port 80 is HTTP".to_owned()),
+            (443, SpokenProtocol::Http) => Err("ports: port 443 is TLS".to_owned()),
+            (port, protocol) => Ok(Self { port, protocol }),
+        }
+    }
+}
+
+/// Hostnames that some namespaces may have.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WrittenHostnames")]
+pub struct AllowedHostnames {
+    /// The namespaces.
+    pub namespaces: Selector,
+    /// The hostnames; a wildcard stands for all names below it, the empty one for every name and for none.
+    pub hostnames: Vec<Hostname>,
+}
+
+/// The same as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenHostnames {
+    #[serde(default)]
+    namespaces: LabelSelector,
+    hostnames: Vec<String>,
+}
+
+impl TryFrom<WrittenHostnames> for AllowedHostnames {
+    type Error = String;
+
+    fn try_from(written: WrittenHostnames) -> Result<Self, String> {
+        let hostname = |text: &String| match text.as_str() {
+            "*" => Ok(Hostname::any()),
+            "" => Err("hostnames: expected a hostname, a wildcard, or * for all".to_owned()),
+            text => Hostname::parse(text).map_err(|error| error.to_string()),
+        };
+        let hostnames = written.hostnames.iter().map(hostname).collect::<Result<_, _>>()?;
+        let LabelSelector { match_labels, match_expressions } = written.namespaces;
+        let expressions = match_expressions.unwrap_or_default().into_iter();
+        let namespaces = Selector {
+            labels: match_labels.unwrap_or_default(),
+            expressions: expressions.map(|e| (e.key, e.operator, e.values.unwrap_or_default())).collect(),
+        };
+        Ok(Self { namespaces, hostnames })
+    }
+}
+
+/// Whether routes of several namespaces may share a hostname, at a listener that admits them. Routes of the listener's own
+/// namespace are always served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+pub enum RouteHostnames {
+    /// Each hostname belongs to one namespace: the first one that had it.
+    Owned,
+    /// The rules of all of them are merged, as the Gateway API has it.
+    Shared,
+}
+
+/// What becomes of a request whose path has a slash or backslash that is percent-encoded: a backend that decodes it may
+/// take it for another path than routes do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub enum EscapedSlashes {
+    /// It is served as it is, as the Gateway API has it.
+    #[default]
+    Keep,
+    /// It is answered 400.
+    Reject,
+    /// The client is sent to the path with plain slashes (307).
+    Redirect,
+}
+
+/// A kind of fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum FleetKind {
+    /// All Gateways share the addresses of the Envoys; hostnames decide.
+    Shared,
+    /// A Service for each Gateway leads to ports of its own.
+    Dedicated,
+}
+
+/// `spec.service`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServiceParameters {
+    /// Its type; a load balancer's without.
+    pub r#type: Option<ServiceType>,
+    /// `spec.loadBalancerClass` of the Service.
+    pub load_balancer_class: Option<String>,
+}
+
+/// The type of a Service that leads to a Gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the API")]
+pub enum ServiceType {
+    LoadBalancer,
+    NodePort,
+    ClusterIP,
+}
+
+impl ServiceType {
+    /// As the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ServiceType::LoadBalancer => "LoadBalancer",
+            ServiceType::NodePort => "NodePort",
+            ServiceType::ClusterIP => "ClusterIP",
+        }
+    }
+}
+
+/// A reference to parameters, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParametersRef {
+    /// Its group; empty for the core group.
+    pub group: String,
+    /// Its kind.
+    pub kind: String,
+    /// The namespace, of a reference that has one to say: a class's. A Gateway's parameters are in its own.
+    pub namespace: Option<Arc<str>>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl ParametersRef {
+    /// The GatewayParameters that it names, if it names any.
+    pub fn target(&self) -> Option<ObjectName> {
+        let ours = self.group == OWN_GROUP && self.kind == "GatewayParameters";
+        Some(ObjectName::new(self.namespace.clone().filter(|_| ours)?, self.name.clone()))
+    }
+}
+
+impl GatewayParameters {
+    pub(super) fn parse(value: &Value, fields: Fields) -> Result<Self, ParseError> {
+        if text(&value["metadata"], "name").is_none() {
+            return Err(ParseError::NoName);
+        }
+        let meta = ObjectMeta::deserialize(&value["metadata"]).map_err(|e| ParseError::Schema(e.to_string()))?;
+        let meta = Meta::read(super::Kind::GatewayParameters, &meta)?;
+        let spec = match &value["spec"] {
+            Value::Null => Ok(Parameters::default()),
+            spec => Parameters::deserialize(spec).map_err(|error| format!("spec: {error}")),
+        };
+        match (spec, fields) {
+            (Err(text), Fields::Known) => Err(ParseError::Schema(text)),
+            (spec, _) => Ok(Self { meta, spec }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inputs::Object;
+
+    fn parse(spec: Value) -> Value {
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "infra", "name": "p"}, "spec": spec})
+    }
+
+    #[test]
+    fn what_a_newer_schema_admits_is_kept_as_not_understood() {
+        let newer = parse(json!({"fleet": "Orbital"}));
+        assert!(Object::parse(newer.clone()).is_err(), "in a file it is a mistake");
+        let Ok(Object::GatewayParameters(read)) = Object::parse_admitted(newer) else { panic!("an object") };
+        assert!(read.spec.expect_err("unknown").starts_with("spec: unknown variant `Orbital`"));
+    }
+
+    /// Every value that the definition lists is one of ours, and every field.
+    #[test]
+    fn the_definition_and_the_type_agree() {
+        let crd: Value = serde_yaml_ng::from_str(PARAMETERS_CRD).expect("the definition is YAML");
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        let mut fields: Vec<&String> = schema.as_object().expect("fields").keys().collect();
+        fields.sort();
+        assert_eq!(fields, ["allowedHostnames", "escapedSlashes", "fleet", "ports", "routeHostnames", "service"]);
+        for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"escapedSlashes": slashes}))).expect("what the definition lists is understood");
+        }
+        for hostnames in schema["routeHostnames"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"routeHostnames": hostnames})))
+                .expect("what the definition lists is understood");
+        }
+        let allowed = json!([{"namespaces": {"matchLabels": {"team": "a"}, "matchExpressions": [
+            {"key": "b", "operator": "In", "values": ["c"]}]}, "hostnames": ["a.org", "*.a.org", "*"]}]);
+        Object::parse(parse(json!({"allowedHostnames": allowed}))).expect("what the definition lists is understood");
+        for wrong in [json!([{"hostnames": ["A.org"]}]), json!([{"hostnames": [""]}]), json!([{"namespaces": {}}])] {
+            assert!(Object::parse(parse(json!({"allowedHostnames": wrong}))).is_err(), "{wrong}");
+        }
+        let port = &schema["ports"]["items"]["properties"];
+        assert_eq!(port.as_object().expect("fields").keys().collect::<Vec<_>>(), ["port", "protocol"]);
+        for protocol in port["protocol"]["enum"].as_array().expect("values") {
+            let ports = json!([{"port": 8443, "protocol": protocol}]);
+            Object::parse(parse(json!({"ports": ports}))).expect("what the definition lists is understood");
+        }
+        let service = &schema["service"]["properties"];
+        assert_eq!(service.as_object().expect("fields").keys().collect::<Vec<_>>(), ["loadBalancerClass", "type"]);
+        for fleet in schema["fleet"]["enum"].as_array().expect("values") {
+            for kind in service["type"]["enum"].as_array().expect("values") {
+                let spec = json!({"fleet": fleet, "service": {"type": kind, "loadBalancerClass": "a.org/b"}});
+                Object::parse(parse(spec)).expect("what the definition lists is understood");
+            }
+        }
+    }
+}

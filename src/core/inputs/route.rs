@@ -1,0 +1,280 @@
+//! A route of any kind.
+
+use std::sync::Arc;
+
+use super::{Kind, LocalRef, Meta, re2};
+use crate::model::{
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Reason, Redirect, Retry, Rewrite, Timeouts,
+};
+
+/// A route kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RouteKind {
+    /// HTTPRoute.
+    Http,
+    /// GRPCRoute.
+    Grpc,
+    /// TLSRoute.
+    Tls,
+}
+
+impl RouteKind {
+    /// The object kind.
+    pub fn kind(self) -> Kind {
+        match self {
+            RouteKind::Http => Kind::HTTPRoute,
+            RouteKind::Grpc => Kind::GRPCRoute,
+            RouteKind::Tls => Kind::TLSRoute,
+        }
+    }
+
+    /// The kind of a route object; `None` for other objects.
+    pub fn of(kind: Kind) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.kind() == kind)
+    }
+
+    /// All there are.
+    pub const ALL: [Self; 3] = [RouteKind::Http, RouteKind::Grpc, RouteKind::Tls];
+}
+
+/// A set of route kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteKinds(u8);
+
+impl RouteKinds {
+    /// Whether a kind is among them.
+    pub fn contains(self, kind: RouteKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// They, in their order.
+    pub fn iter(self) -> impl Iterator<Item = RouteKind> {
+        RouteKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
+    }
+}
+
+impl FromIterator<RouteKind> for RouteKinds {
+    fn from_iter<I: IntoIterator<Item = RouteKind>>(kinds: I) -> Self {
+        Self(kinds.into_iter().fold(0, |all, kind| all | 1 << kind as u8))
+    }
+}
+
+/// A route of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its kind.
+    pub kind: RouteKind,
+    /// Its hostnames as written, or what is wrong with one; empty means any.
+    pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
+    /// What it wants to attach to.
+    pub parents: Arc<[ParentRef]>,
+    /// Its rules in order.
+    pub rules: Vec<RouteRule>,
+    /// Whether it answers an ACME challenge for an issuer that works by routes.
+    pub challenge: bool,
+    /// For each parentRef what tenancy grants there; none, or not there, where it has no say. Never written in a
+    /// manifest.
+    pub gates: Vec<Option<HostnameGrant>>,
+    /// What of it is left out, and why: a newer or laxer schema admitted what we cannot read.
+    pub unreadable: Vec<String>,
+}
+
+/// How much of Envoy's configuration a route becomes: everything counts once for every hostname.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Matches.
+    pub matches: u64,
+    /// Regular expressions.
+    pub regexes: u64,
+    /// Bytes of texts. What stands in a rule counts for each of its matches.
+    pub bytes: u64,
+}
+
+impl Route {
+    /// How much of Envoy's configuration it becomes.
+    pub fn extent(&self) -> Extent {
+        let hostnames = self.hostnames.len().max(1) as u64;
+        let mut one = Extent::default();
+        for rule in &self.rules {
+            let matches = rule.matches.len() as u64;
+            one.matches += matches;
+            one.regexes += rule.regexes.count as u64;
+            one.bytes += rule.matches.iter().map(Match::bytes).sum::<u64>() + matches * rule.bytes();
+        }
+        Extent { matches: hostnames * one.matches, regexes: hostnames * one.regexes, bytes: hostnames * one.bytes }
+    }
+
+    /// What tenancy grants at one of its parentRefs; `None` where it has no say.
+    pub fn gate(&self, parent: usize) -> Option<&HostnameGrant> {
+        self.gates.get(parent)?.as_ref()
+    }
+}
+
+/// What tenancy grants a route at a parent: no other hostname reaches a listener there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostnameGrant {
+    /// The hostnames that it has.
+    pub granted: Vec<Hostname>,
+    /// ListenerSets of the Gateway where some of them have their listeners; the grant attaches the route there.
+    pub sets: Vec<ObjectName>,
+    /// Whether the Gateway itself has listeners for some of them.
+    pub on_gateway: bool,
+    /// Why not everything was granted.
+    pub refusal: Option<(Reason, String)>,
+}
+
+/// A reference to a parent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParentRef {
+    /// As written; the status repeats it.
+    pub group: Option<String>,
+    /// As written.
+    pub kind: Option<String>,
+    /// As written.
+    pub namespace: Option<String>,
+    /// The parent's name.
+    pub name: String,
+    /// Only this listener.
+    pub section: Option<String>,
+    /// Only listeners of this port.
+    pub port: Option<u16>,
+}
+
+impl ParentRef {
+    /// Kind and name of the parent for a route in `namespace`; `None` when it is no Gateway or ListenerSet.
+    pub fn target(&self, namespace: &Arc<str>) -> Option<(Kind, ObjectName)> {
+        if self.group.as_deref().is_some_and(|group| group != super::object::GATEWAY_GROUP) {
+            return None;
+        }
+        let kind = match self.kind.as_deref().unwrap_or("Gateway") {
+            "Gateway" => Kind::Gateway,
+            "ListenerSet" => Kind::ListenerSet,
+            _ => return None,
+        };
+        let namespace = self.namespace.as_deref().map_or_else(|| namespace.clone(), Arc::from);
+        Some((kind, ObjectName::new(namespace, self.name.as_str())))
+    }
+}
+
+/// A list without room to grow: objects are kept for long and never grow.
+pub(super) fn exact<T, E>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
+    let mut all = items.collect::<Result<Vec<T>, E>>()?;
+    all.shrink_to_fit();
+    Ok(all)
+}
+
+/// A rule of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteRule {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Any of these must match; never empty.
+    pub matches: Vec<Match>,
+    /// What their regular expressions, and those of its filters, are to Envoy.
+    pub regexes: Regexes,
+    /// Why it cannot be matched, as a sentence without the rule's name: Envoy would refuse a text of its matches.
+    pub unmatched: Option<Box<str>>,
+    /// What its filters ask for, `None` where it has none; or why they cannot be carried out.
+    pub filters: Result<Option<Box<Filters>>, Unsupported>,
+    /// Where requests go.
+    pub backends: Vec<BackendRef>,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Retries.
+    pub retry: Option<Box<Retry>>,
+}
+
+impl RouteRule {
+    /// Bytes of the texts that Envoy has again for each match.
+    fn bytes(&self) -> u64 {
+        let filters =
+            self.filters.iter().flatten().chain(self.backends.iter().flat_map(|b| b.filters.iter().flatten()));
+        let names = self.backends.iter().map(|backend| backend.target.name.name.len() as u64).sum::<u64>();
+        names + filters.map(|filters| filters.bytes()).sum::<u64>()
+    }
+}
+
+impl Filters {
+    fn bytes(&self) -> u64 {
+        let edits = [&self.request_headers, &self.response_headers].into_iter().map(HeaderEdits::bytes);
+        let lists = self.cors.iter().flat_map(|cors| {
+            [&cors.allow_origins, &cors.allow_methods, &cors.allow_headers, &cors.expose_headers].into_iter().flatten()
+        });
+        let rewritten = self.rewrite.path.as_ref().map_or(0, |path| path.text().len() as u64);
+        let redirected = self.redirect.iter().filter_map(|redirect| redirect.path.as_ref());
+        edits.sum::<u64>()
+            + lists.map(|text| text.len() as u64).sum::<u64>()
+            + rewritten
+            + redirected.map(|path| path.text().len() as u64).sum::<u64>()
+    }
+}
+
+/// What the regular expressions of a rule are to Envoy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Regexes {
+    /// How many there are: Envoy compiles those of filters for every match.
+    pub count: usize,
+    /// Length of the longest, in bytes.
+    pub longest: usize,
+    /// Instructions of the largest.
+    pub largest: u32,
+}
+
+impl Regexes {
+    /// Looks at those of some matches, beside so many of the rule's filters; or says which Envoy would refuse.
+    pub(super) fn of(matches: &[Match], filters: usize) -> Result<Self, String> {
+        let mut all = Self { count: filters * matches.len(), ..Self::default() };
+        for text in matches.iter().flat_map(Match::regexes) {
+            all.count += 1;
+            all.longest = all.longest.max(text.len());
+            all.largest = all.largest.max(re2::size(text)?);
+        }
+        Ok(all)
+    }
+}
+
+/// What the filters of a rule or backend ask for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filters {
+    /// Changes to the request's headers.
+    pub request_headers: HeaderEdits,
+    /// Changes to the response's headers.
+    pub response_headers: HeaderEdits,
+    /// Host and path rewrite.
+    pub rewrite: Rewrite,
+    /// A redirect; its port is as written, not yet derived.
+    pub redirect: Option<Redirect>,
+    /// Copies of the request.
+    pub mirrors: Vec<(LocalRef, Option<u16>, Fraction)>,
+    /// Cross-origin policy.
+    pub cors: Option<Cors>,
+}
+
+/// Why a rule cannot be carried out, as a sentence without the rule's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// `UnsupportedValue`.
+    Value(String),
+    /// `IncompatibleFilters`.
+    Incompatible(String),
+}
+
+/// A reference to a backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendRef {
+    /// Whom.
+    pub target: LocalRef,
+    /// The Service's port.
+    pub port: Option<u16>,
+    /// Its share.
+    pub weight: u32,
+    /// What its filters ask for; `None` where it has none, which is nearly always.
+    pub filters: Result<Option<Box<Filters>>, Unsupported>,
+}

@@ -1,0 +1,140 @@
+//! Services and the addresses behind them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
+use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
+
+use super::{Exposure, MadeSlice, Meta, ParseError};
+use crate::model::{AppProtocol, GatewayAddress, ObjectName};
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its TCP ports.
+    pub ports: Vec<ServicePortSpec>,
+    /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
+    pub external_name: bool,
+    /// Where it is reached: at its load balancer, where it has one, else within the cluster.
+    pub reached: Vec<GatewayAddress>,
+    /// Its addresses within the cluster, which the API server gives out: no two Services, and no pod, have one.
+    pub cluster_ips: Box<[IpAddr]>,
+    /// What is to be known of one that we made for a Gateway.
+    pub exposure: Option<Box<Exposure>>,
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePortSpec {
+    /// Its name; empty where there is only one.
+    pub name: Arc<str>,
+    /// Its number.
+    pub port: u16,
+    /// From `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
+    pub protocol: AppProtocol,
+}
+
+impl Service {
+    pub(super) fn read(meta: Meta, object: K8sService) -> Result<Self, ParseError> {
+        let exposure = Exposure::read(&object);
+        let reached = object.spec.as_ref().map(|spec| reached(&object, spec)).unwrap_or_default();
+        let spec = object.spec.unwrap_or_default();
+        // A headless Service has the text None there.
+        let cluster_ips = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
+        let mut ports = Vec::new();
+        for port in spec.ports.unwrap_or_default() {
+            if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
+                continue;
+            }
+            let protocol = match port.app_protocol.as_deref() {
+                Some("kubernetes.io/h2c") => AppProtocol::H2c,
+                _ => AppProtocol::Http1,
+            };
+            let number = super::gateway::port(port.port, "spec.ports.port")?;
+            ports.push(ServicePortSpec { name: Arc::from(port.name.unwrap_or_default()), port: number, protocol });
+        }
+        let external_name = spec.type_.as_deref() == Some("ExternalName");
+        Ok(Self { meta, ports, external_name, reached, cluster_ips, exposure })
+    }
+}
+
+/// Where the ports of a Service are those of the Gateway: at the load balancer, else at the addresses within the
+/// cluster.
+fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
+    let ip = |ip: &String| ip.parse().ok().map(GatewayAddress::Ip);
+    let mut all: Vec<GatewayAddress> = if spec.type_.as_deref() == Some("LoadBalancer") {
+        let balancer = object.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+        let name = |name: &String| GatewayAddress::Hostname(Arc::from(name.as_str()));
+        ingress.iter().filter_map(|at| at.ip.as_ref().and_then(ip).or_else(|| at.hostname.as_ref().map(name))).collect()
+    } else {
+        spec.cluster_ips.iter().flatten().filter_map(ip).collect()
+    };
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// A slice of a Service's endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The Service that the label `kubernetes.io/service-name` names.
+    pub service: Option<ObjectName>,
+    /// Port names and numbers; without ports the slice has nothing to offer.
+    pub ports: Vec<(Arc<str>, u16)>,
+    /// Ready addresses. `conditions.ready` absent counts as ready, as the API says.
+    pub addresses: Vec<IpAddr>,
+    /// Which pods of the same namespace `targetRef` says have them, sorted. Whoever writes the slice may say what they like.
+    pub pods: Box<[(IpAddr, Arc<str>)]>,
+    /// What is to be known of one that we made for a Gateway.
+    pub made: Option<Box<MadeSlice>>,
+}
+
+impl EndpointSlice {
+    pub(super) fn read(meta: Meta, object: K8sEndpointSlice) -> Result<Self, ParseError> {
+        let service = object
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get("kubernetes.io/service-name"))
+            .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
+        let mut ports = Vec::new();
+        for port in object.ports.unwrap_or_default() {
+            if let Some(number) = port.port {
+                let number = super::gateway::port(number, "ports.port")?;
+                ports.push((Arc::from(port.name.unwrap_or_default()), number));
+            }
+        }
+        let (mut addresses, mut pods) = (Vec::new(), Vec::new());
+        for endpoint in object.endpoints.unwrap_or_default() {
+            if endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true) {
+                let pod = endpoint.target_ref.and_then(|target| {
+                    let here = target.namespace.is_none_or(|namespace| *namespace == *meta.name.namespace);
+                    target.name.filter(|_| here && target.kind.as_deref() == Some("Pod"))
+                });
+                let pod: Option<Arc<str>> = pod.map(Arc::from);
+                for address in &endpoint.addresses {
+                    let address = address.parse().map_err(|_| {
+                        ParseError::Schema(format!("endpoints.addresses: {address:?} is not an IP address"))
+                    })?;
+                    addresses.push(address);
+                    pods.extend(pod.clone().map(|pod| (address, pod)));
+                }
+            }
+        }
+        pods.sort();
+        let made = MadeSlice::read(&object.metadata);
+        Ok(Self { meta, service, ports, addresses, pods: pods.into(), made })
+    }
+
+    /// The pods that are said to have an address.
+    pub fn pods_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
+        let from = self.pods.partition_point(|(at, _)| *at < address);
+        self.pods[from..].iter().take_while(move |(at, _)| *at == address).map(|(_, pod)| pod)
+    }
+}

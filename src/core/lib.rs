@@ -1,0 +1,23 @@
+//! The pure core of Gatewright: objects in; Envoy's model, statuses and wanted certificates out.
+//!
+//! ```text
+//! inputs ==> tenancy ==> translate (store, attach, compile, emit) ==> model, wanted
+//!    pipeline joins the two stages;  statuses writes what they decided as Gateway API documents
+//! ```
+//!
+//! Values in, values out. Neither a client, a task, a clock nor a log can be named here: `Cargo.toml` has no crate for it.
+
+pub mod gateway_api;
+pub mod inputs;
+pub mod interner;
+pub mod limits;
+pub mod model;
+pub mod multimap;
+pub mod pipeline;
+mod reservations;
+pub mod statuses;
+pub mod store;
+pub mod tenancy;
+pub mod translate;
+pub mod turns;
+pub mod wanted;

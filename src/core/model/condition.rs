@@ -1,0 +1,203 @@
+//! Conditions: what an object's status says, with the reasons of the Gateway API v1.7.0.
+
+use std::fmt;
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Not known yet.
+    Unknown,
+}
+
+macro_rules! condition_types {
+    ($($name:ident),* $(,)?) => {
+        /// Types of conditions of Gateway API objects, named as in the specification (v1.7.0, `apis/v1/*_types.go`).
+        #[allow(missing_docs, reason = "the names are the specification's")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ConditionType { $($name),* }
+
+        impl ConditionType {
+            /// All of them.
+            pub const ALL: &[ConditionType] = &[$(ConditionType::$name),*];
+
+            /// As written in a status.
+            pub fn as_str(self) -> &'static str {
+                match self { $(ConditionType::$name => stringify!($name)),* }
+            }
+        }
+    };
+}
+
+condition_types! { Accepted, Programmed, ResolvedRefs, Conflicted, PartiallyInvalid, OverlappingTLSConfig }
+
+impl fmt::Display for ConditionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One condition of an object, without the time of its last change: who writes it knows that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Condition {
+    /// The type.
+    pub kind: ConditionType,
+    /// Whether it holds.
+    pub status: Status,
+    /// Why.
+    pub reason: Reason,
+    /// For people: what was expected, what was found, and where. Stable for equal inputs.
+    pub message: String,
+}
+
+impl Condition {
+    /// Whether it is as it should be: most conditions are to hold, those that name a fault are not to. That TLS settings overlap
+    /// is a fact, and no fault (GEP-3567).
+    pub fn is_good(&self) -> bool {
+        match self.kind {
+            ConditionType::Accepted | ConditionType::Programmed | ConditionType::ResolvedRefs => {
+                self.status == Status::True
+            }
+            ConditionType::Conflicted | ConditionType::PartiallyInvalid => self.status != Status::True,
+            ConditionType::OverlappingTLSConfig => true,
+        }
+    }
+}
+
+/// A message is no longer than this: the API server refuses a status whose message has more than 32,768 characters, and
+/// would refuse it for ever.
+const LONGEST: usize = 4096;
+
+/// A message for a condition, shortened where it is too long.
+pub fn clipped(mut message: String) -> String {
+    if message.len() > LONGEST {
+        let whole = message.len();
+        let mut end = LONGEST - 64;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push_str(&format!("... (shortened: {whole} bytes)"));
+    }
+    message
+}
+
+macro_rules! reasons {
+    ($($name:ident: $meaning:literal, $remedy:literal;)*) => {
+        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy, which
+        /// it leaves to implementations: EndpointNotPermitted, ForeignObject, HostnameNotAllowed, HostnameRequired,
+        /// InvalidHostname, LimitReached, ListenerLimitReached, ListenerSetParentRequired, NameCollision and
+        /// WildcardNotIssuable.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $(#[doc = $meaning] $name),* }
+
+        impl Reason {
+            /// All of them, by name.
+            pub const ALL: &[Reason] = &[$(Reason::$name),*];
+
+            /// As written in a status.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Reason::$name => stringify!($name)),* }
+            }
+
+            /// What it says, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Reason::$name => $meaning),* }
+            }
+
+            /// What the object's author does about it; empty where nothing is to be done.
+            pub fn remedy(self) -> &'static str {
+                match self { $(Reason::$name => $remedy),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    Accepted: "The object is accepted.", "";
+    AddressNotAssigned: "The Gateway has no address yet.",
+        "Wait for the load balancer; see the events of the Gateway's Service.";
+    AddressNotUsable: "An address of `spec.addresses` is none of those at which Envoys listen.",
+        "Take an address of the fleet, or leave `spec.addresses` out.";
+    BackendNotFound: "A backend does not exist, or has no such port.",
+        "Create the Service, or correct name and port of the `backendRef`.";
+    CertificateLimitReached: "The owner has as many certificates as it may have.",
+        "Remove hosts, or ask the operator for a higher limit.";
+    EndpointNotPermitted: "Endpoints of a Service may not be used: they are no pods of its namespace, or addresses that are reserved.",
+        "Have the endpoints made by the Service's selector; see Endpoints in docs/security.md.";
+    ForeignObject: "An object of somebody else has the name of one that is to be made.",
+        "Rename or remove the object that the message names.";
+    HostnameConflict: "Another namespace or object owns the hostname.",
+        "Take another hostname; `gatewright claims` says who owns it.";
+    HostnameNotAllowed: "The namespace may not have the hostname.",
+        "Take a name below the namespace's apex, or ask the operator (`allowedHostnames`, host label).";
+    HostnameRequired: "A route of a tenant names no hostname.", "Name at least one in `spec.hostnames`.";
+    IncompatibleFilters: "Filters of one rule exclude each other.", "Keep one of the filters that the message names.";
+    Invalid: "The listener or Gateway is not served because of what the message says.", "Mend what the message names.";
+    InvalidCertificateRef: "A `certificateRef` leads to no usable certificate.",
+        "Create the Secret of type `kubernetes.io/tls`, or see why its certificate is not issued: `gatewright certs`.";
+    InvalidHostname: "A hostname is none, or a public suffix.", "Correct the hostname.";
+    InvalidKind: "A reference leads to a kind that cannot be used there.", "Refer to a kind that the message names.";
+    InvalidParameters: "The parameters that a class or Gateway refers to are missing or wrong.",
+        "Correct the `parametersRef` or the GatewayParameters.";
+    InvalidRouteKinds: "`allowedRoutes.kinds` has kinds that cannot attach to the protocol.",
+        "Leave out the kinds that the message names.";
+    InvalidTLSConfig: "The TLS settings of a listener cannot be used.",
+        "Correct `tls.mode`, `tls.options` or `certificateRefs` as the message says.";
+    LimitReached: "The namespace has reached a limit; what is beyond is not served.",
+        "Ask for less, or have the operator raise the flag that the message names.";
+    ListenerLimitReached: "The Gateway has as many listeners as it may have.",
+        "Remove hosts, or let overflow ListenerSets be used.";
+    ListenerSetParentRequired: "A route of a tenant refers to a ListenerSet that does not belong to its TenantGateway.",
+        "Refer to the TenantGateway's Gateway.";
+    ListenersNotValid: "Some listeners are not valid; the others are served.",
+        "See the conditions of the listeners that the message names.";
+    NameCollision: "Two hostnames lead to one name of a derived object.", "Rename one of them.";
+    NoMatchingListenerHostname: "No hostname of the route matches a listener.",
+        "Compare `spec.hostnames` with the listeners' `hostname`.";
+    NoMatchingParent: "The parent has no listener of that name and port.",
+        "Correct `sectionName` and `port` of the `parentRef`.";
+    NoResources: "The Gateway cannot be given what it needs, a free port for example.", "See the message; ask the operator.";
+    NotAllowed: "The Gateway admits no ListenerSets of the namespace.", "Ask the owner of the Gateway (`allowedListeners`).";
+    NotAllowedByListeners: "No listener admits routes of the namespace or kind.",
+        "Ask the owner of the Gateway (`allowedRoutes`).";
+    OverlappingCertificates: "Certificates of several listeners of a port cover the same name: clients may reuse HTTP/2 connections.",
+        "Nothing has to be done: such requests are answered 421.";
+    OverlappingHostnames: "Hostnames of several listeners of a port overlap: clients may reuse HTTP/2 connections.",
+        "Nothing has to be done: such requests are answered 421.";
+    ParentNotAccepted: "The Gateway of the ListenerSet is not accepted.", "See the conditions of the Gateway.";
+    ParentNotProgrammed: "The Gateway of the ListenerSet is not programmed.", "See the conditions of the Gateway.";
+    Pending: "It is not decided or not served yet.", "Wait; the message says for what.";
+    PortUnavailable: "Another Gateway has the port at this address, or nothing leads to it.", "Take another port or address.";
+    Programmed: "Every connected Envoy has acknowledged it.", "";
+    ProtocolConflict: "Another listener has the port with another protocol.",
+        "Take another port, or the protocol that the message names.";
+    RefNotPermitted: "A reference into another namespace has no ReferenceGrant.",
+        "Create a ReferenceGrant in the namespace that is referred to.";
+    ResolvedRefs: "All references lead to what can be used.", "";
+    TooManyListeners: "The Gateway and its ListenerSets have more listeners than can be served.",
+        "Remove listeners, or take a second Gateway.";
+    Unsupported: "Something in the object is not served; the message names the field.",
+        "Leave the field out; docs/compatibility.md lists what is served.";
+    UnsupportedAddress: "The type of an address is not supported.", "Use the types `IPAddress` or `Hostname`.";
+    UnsupportedProtocol: "The protocol of a listener is not served.", "Use HTTP, HTTPS or TLS.";
+    UnsupportedValue: "A value of a field is not served.", "Use a value that the message names.";
+    WildcardNotIssuable: "No certificate can be issued for a wildcard by HTTP-01.",
+        "Use DNS-01 or the internal CA, or name each host.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_shortened_at_a_character() {
+        assert_eq!(clipped("short".to_owned()), "short");
+        let long = clipped("ä".repeat(20_000));
+        assert!(long.len() <= LONGEST && long.ends_with("... (shortened: 40000 bytes)"));
+        assert_eq!(clipped(long.clone()), long);
+    }
+}

@@ -1,0 +1,30 @@
+//! Our nouns: what a fleet of Envoys is to serve, in plain public fields.
+//!
+//! In: nothing. Out: values that [`crate::translate`] makes and the crate `gatewright-envoy` turns into Envoy resources.
+//! No Kubernetes type, no Envoy type, no client, task or clock ever appears here.
+
+mod backend;
+mod certificate;
+mod condition;
+mod frontend;
+mod gateway_address;
+mod hostname;
+mod name;
+mod route;
+mod tls;
+
+pub use backend::{AppProtocol, BackendId, Cluster, ClusterId, Endpoints, ServicePort};
+pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
+pub use condition::{Condition, ConditionType, Reason, Status, clipped};
+pub use frontend::{
+    CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, TLS_CHALLENGES, Termination,
+};
+pub use gateway_address::GatewayAddress;
+pub use hostname::{Hostname, HostnameError};
+pub use name::ObjectName;
+pub use route::{
+    Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, OtherListeners, PathMatch,
+    PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target,
+    Timeouts, VirtualHost, WeightedTarget,
+};
+pub use tls::{TlsParams, TlsVersion};

@@ -1,0 +1,432 @@
+//! From objects to what Envoys are given, tenancy included: the two pure stages joined.
+//!
+//! ```text
+//! objects ==> tenancy ==> desired objects ==> (written, and watched; or taken in at once) ==> translate ==> resources
+//!                   +===> grants of hostnames, laid over routes ==============================^
+//! ```
+//!
+//! In: [`Change`]s of objects. Out: an [`Outcome`]. Nothing here reads, writes or knows the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::inputs::{HostnameGrant, Kind, ListenerSet, Namespace, Object, ObjectKey, Route, Secret};
+use crate::model::ObjectName;
+use crate::tenancy::{
+    self, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, ProvidedSecret, Tenancy, names,
+    tenant_of,
+};
+use crate::translate::{Change, Delta, Engine, Ownable, RouteKey, Settings};
+
+/// Where desired objects go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// They are taken in at once: nobody else would write them.
+    Here,
+    /// To a cluster. They come back by being watched.
+    ToTheCluster,
+}
+
+/// The two stages.
+pub struct Pipeline {
+    tenancy: Tenancy,
+    engine: Engine,
+    written: Written,
+    controller: String,
+    /// Namespaces as they were read.
+    namespaces: BTreeMap<Arc<str>, Namespace>,
+    /// Objects that somebody else put under names that we derive.
+    theirs: BTreeSet<ObjectKey>,
+    /// ListenerSets as they were read, where listeners were left out.
+    withheld: BTreeMap<ObjectName, ListenerSet>,
+    /// TenantGateways whose Gateway is ours: there hostnames have to be granted.
+    governed: BTreeSet<ObjectName>,
+    /// What tenancy is to be told of the record of ownership.
+    owned: Vec<tenancy::Change>,
+}
+
+/// What changes lead to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// For Envoys, and statuses.
+    pub delta: Delta,
+    /// Desired objects, wishes for certificates, verdicts.
+    pub tenancy: tenancy::Delta,
+}
+
+impl Pipeline {
+    /// Stages that have seen nothing.
+    pub fn new(settings: Settings, tenancy: tenancy::Settings, written: Written) -> Self {
+        Self {
+            controller: settings.controller.clone(),
+            tenancy: Tenancy::new(tenancy),
+            engine: Engine::new(settings),
+            written,
+            namespaces: BTreeMap::new(),
+            theirs: BTreeSet::new(),
+            withheld: BTreeMap::new(),
+            governed: BTreeSet::new(),
+            owned: Vec::new(),
+        }
+    }
+
+    /// The first stage, to be looked at.
+    pub fn tenancy(&self) -> &Tenancy {
+        &self.tenancy
+    }
+
+    /// The second stage, to be looked at.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// When there is something to do though nothing has changed: see [`Engine::next_deadline`], and for names that TenantGateways
+    /// reserve.
+    pub fn next_deadline(&self) -> Option<SystemTime> {
+        let reserved = self.tenancy.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
+        self.engine.next_deadline().into_iter().chain(reserved).min()
+    }
+
+    /// Takes in changes of objects.
+    pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime) -> Outcome {
+        self.apply_with(changes, Vec::new(), now)
+    }
+
+    /// Takes in changes of objects, with what only tenancy wants to know: records of an earlier run, and whose the
+    /// objects are that stand in a cluster under derived names.
+    pub fn apply_with(&mut self, changes: Vec<Change>, known: Vec<tenancy::Change>, now: SystemTime) -> Outcome {
+        let mut asked = known;
+        let mut batch = Batch::default();
+        for change in changes {
+            self.ask(&change, &mut asked);
+            match &change {
+                Change::Put(Object::TenantGateway(_)) => {}
+                Change::Delete(key) if matches!(key.kind, Kind::TenantGateway | Kind::Issuer | Kind::Certificate) => {}
+                Change::Put(Object::Namespace(namespace)) => {
+                    self.namespaces.insert(namespace.name.clone(), namespace.clone());
+                    batch.namespaces.insert(namespace.name.clone());
+                }
+                Change::Delete(key) if key.kind == Kind::Namespace => {
+                    self.namespaces.remove(&key.name.name);
+                    batch.namespaces.insert(key.name.name.clone());
+                }
+                Change::Put(Object::Secret(secret)) => {
+                    let secret = self.keep_last_good(secret.clone(), &batch, now);
+                    batch.put(Change::Put(Object::Secret(secret)));
+                }
+                Change::Put(Object::ListenerSet(set)) => {
+                    self.withheld.remove(&set.meta.name);
+                    batch.put(change);
+                }
+                _ => batch.put(change),
+            }
+        }
+        self.ask_for_secrets(&batch, &mut asked);
+        asked.extend(std::mem::take(&mut self.owned));
+        asked.push(tenancy::Change::Time(now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()));
+        let decided = self.tenancy.apply(asked);
+        if self.written == Written::Here {
+            self.take_back(&decided, &mut batch);
+        }
+        self.tell_who_issues(&decided, &mut batch);
+        self.lay_grants(&decided, &mut batch);
+        let facts = batch.facts.into_iter();
+        let recorded: Vec<Ownable> = facts.as_slice().iter().filter_map(recorded).cloned().collect();
+        let delta = self.engine.apply(facts.chain(batch.changes.into_values()).collect(), now);
+        for what in recorded.iter().chain(delta.records.keys()) {
+            self.tell_owner(what);
+        }
+        Outcome { delta, tenancy: decided }
+    }
+
+    /// Tells tenancy which namespace owns a hostname on the addresses that Gateways share: of several TenantGateways whose
+    /// claimants ask for it, that namespace's has it.
+    fn tell_owner(&mut self, what: &Ownable) {
+        let Ownable::Hostname(hostname) = what else { return };
+        let owner = self.engine.owner(what).filter(|owner| owner.released.is_none());
+        self.owned.push(tenancy::Change::Owned(hostname.clone(), owner.map(|owner| owner.namespace.clone())));
+    }
+
+    /// What a change of an object tells tenancy.
+    fn ask(&mut self, change: &Change, asked: &mut Vec<tenancy::Change>) {
+        let Some(key) = change.key() else { return };
+        let object = match change {
+            Change::Put(object) => Some(object),
+            _ => None,
+        };
+        if let Some(claim) = ClaimKey::of(&key) {
+            let claimant = match object {
+                Some(Object::Route(route)) => Some(Claimant::from(route)),
+                Some(Object::ListenerSet(set)) => Some(Claimant::from(set)),
+                _ => None,
+            };
+            asked.push(tenancy::Change::Claimant(claim, claimant));
+        }
+        match (key.kind, object) {
+            (Kind::TenantGateway, Some(Object::TenantGateway(tenant))) => {
+                asked.push(tenancy::Change::TenantGateway(key.name.clone(), Some((**tenant).clone())));
+            }
+            (Kind::TenantGateway, _) => asked.push(tenancy::Change::TenantGateway(key.name.clone(), None)),
+            (Kind::Namespace, Some(Object::Namespace(Namespace { name, labels, annotations, uid }))) => {
+                let (labels, annotations, uid) = (labels.clone(), annotations.clone(), uid.clone());
+                let namespace = tenancy::Namespace { labels, annotations, uid };
+                asked.push(tenancy::Change::Namespace(name.clone(), Some(namespace)));
+            }
+            (Kind::Namespace, _) => asked.push(tenancy::Change::Namespace(key.name.name.clone(), None)),
+            (Kind::Secret, object) if self.tenancy.refers_to(&key.name) => {
+                let secret = object.and_then(|object| match object {
+                    Object::Secret(secret) => ProvidedSecret::of(secret),
+                    _ => None,
+                });
+                asked.push(tenancy::Change::Secret(key.name.clone(), secret));
+            }
+            (Kind::GatewayClass, object) => {
+                let ours = matches!(object, Some(Object::GatewayClass(class)) if class.controller == self.controller);
+                asked.push(tenancy::Change::Class(key.name.name.clone(), ours));
+            }
+            _ => {}
+        }
+        if self.written == Written::Here
+            && let Some(derived) = derivable(&key)
+        {
+            // What stands in a file belongs to whoever wrote the file.
+            let there = object.map(|_| Existing::default());
+            if there.is_some() {
+                self.theirs.insert(key);
+            } else {
+                self.theirs.remove(&key);
+            }
+            asked.push(tenancy::Change::Existing(derived, there));
+        }
+    }
+
+    /// A Secret with the certificate that it had before, where it has none now that can be served. One that was deleted meanwhile
+    /// has no certificate from before.
+    fn keep_last_good(&self, secret: Secret, batch: &Batch, now: SystemTime) -> Secret {
+        let before = match batch.changes.get(&ObjectKey::new(Kind::Secret, secret.name.clone())) {
+            Some(Change::Put(Object::Secret(before))) => Some(before),
+            Some(_) => None,
+            None => self.engine.store().secret(&secret.name).map(Arc::as_ref),
+        };
+        secret.following(before, now)
+    }
+
+    /// What is in the Secrets that TenantGateways come to name, whenever those came.
+    fn ask_for_secrets(&self, batch: &Batch, asked: &mut Vec<tenancy::Change>) {
+        let named = asked.iter().filter_map(|change| match change {
+            tenancy::Change::TenantGateway(_, Some(tenant)) => tenancy::secret_of(tenant),
+            _ => None,
+        });
+        let brought = |name: ObjectName| {
+            let there = match batch.changes.get(&ObjectKey::new(Kind::Secret, name.clone())) {
+                Some(Change::Put(Object::Secret(secret))) => ProvidedSecret::of(secret),
+                Some(_) => None,
+                None => self.engine.store().secret(&name).and_then(|secret| ProvidedSecret::of(secret)),
+            };
+            tenancy::Change::Secret(name, there)
+        };
+        let brought: Vec<_> = named.map(brought).collect();
+        asked.extend(brought);
+    }
+
+    /// Takes in what nobody else writes: objects, and labels of namespaces.
+    fn take_back(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
+        for (derived, value) in &decided.objects {
+            let Some(key) = served(derived) else { continue };
+            match value {
+                Some(desired) => batch.put(Change::Put(
+                    desired.object().expect("what tenancy makes are valid objects; its tests read every one"),
+                )),
+                None if self.theirs.contains(&key) => {}
+                None => batch.put(Change::Delete(key)),
+            }
+        }
+        batch.namespaces.extend(decided.namespaces.keys().cloned());
+        for name in std::mem::take(&mut batch.namespaces) {
+            batch.put(match self.namespaces.get(&name) {
+                Some(namespace) => Change::Put(Object::Namespace(self.labelled(namespace))),
+                None => Change::Delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
+            });
+        }
+    }
+
+    /// Tells the second stage which Secrets somebody is about to fill.
+    fn tell_who_issues(&self, decided: &tenancy::Delta, batch: &mut Batch) {
+        let certificates = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Certificate);
+        for secret in decided.wishes.keys().chain(certificates.map(|derived| &derived.name)) {
+            let certificate = Derived { kind: DerivedKind::Certificate, name: secret.clone() };
+            let by = match self.tenancy.wishes().get(secret) {
+                Some(wish) => Some(Arc::from(wish.issuer.to_string())),
+                None => self.tenancy.objects().get(&certificate).map(|_| Arc::from("cert-manager")),
+            };
+            batch.facts.push(Change::Awaited(secret.clone(), by));
+        }
+    }
+
+    /// A namespace with the label that tenancy gives it.
+    fn labelled(&self, namespace: &Namespace) -> Namespace {
+        let mut namespace = namespace.clone();
+        match self.tenancy.patch(&namespace.name) {
+            Some(Patch::Set(gateway)) => {
+                namespace.labels.insert(GATEWAY_LABEL.to_owned(), gateway.to_string());
+            }
+            Some(Patch::Strip) => {
+                namespace.labels.remove(GATEWAY_LABEL);
+            }
+            Some(Patch::Leave | Patch::Disown) | None => {}
+        }
+        namespace
+    }
+
+    /// Lays what tenancy grants over the routes and ListenerSets that it concerns.
+    fn lay_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
+        for name in std::mem::take(&mut batch.namespaces) {
+            batch.put(match self.namespaces.get(&name) {
+                Some(namespace) => Change::Put(Object::Namespace(namespace.clone())),
+                None => Change::Delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
+            });
+        }
+        let mut claims: BTreeSet<ObjectKey> = decided.verdicts.keys().map(|(claim, _)| claim.object()).collect();
+        claims.extend(batch.changes.keys().filter(|key| ClaimKey::of(key).is_some()).cloned());
+        // Whether tenancy has a say at all changes with the Gateway.
+        let made = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Gateway).map(|made| &made.name);
+        let there = batch.changes.keys().filter(|key| key.kind == Kind::Gateway).map(|key| &key.name);
+        let concerned: BTreeSet<&ObjectName> = made.chain(decided.tenants.keys()).chain(there).collect();
+        for tenant in concerned {
+            let governs = self.tenancy.governs(tenant);
+            let changed = if governs { self.governed.insert(tenant.clone()) } else { self.governed.remove(tenant) };
+            if changed {
+                claims.extend(self.tenancy.claimants_of(tenant).map(ClaimKey::object));
+            }
+        }
+        for key in claims {
+            let now = match batch.changes.remove(&key) {
+                Some(Change::Put(object)) => Some(object),
+                Some(other) => {
+                    batch.put(other);
+                    continue;
+                }
+                None => self.held(&key),
+            };
+            match now {
+                Some(Object::Route(route)) => {
+                    let gates = self.gates(&route);
+                    batch.put(Change::Put(Object::Route(Route { gates, ..route })));
+                }
+                Some(Object::ListenerSet(set)) => {
+                    let set = self.withhold(set);
+                    batch.put(Change::Put(Object::ListenerSet(set)));
+                }
+                Some(other) => batch.put(Change::Put(other)),
+                None => {}
+            }
+        }
+    }
+
+    /// An object as the second stage has it, before anything was left out of it.
+    fn held(&self, key: &ObjectKey) -> Option<Object> {
+        let store = self.engine.store();
+        match key.kind {
+            Kind::ListenerSet => {
+                let set = self.withheld.get(&key.name).or_else(|| store.listener_set(&key.name).map(Arc::as_ref))?;
+                Some(Object::ListenerSet(set.clone()))
+            }
+            _ => store.route(&RouteKey::of(key)?).map(|route| Object::Route(Route::clone(route))),
+        }
+    }
+
+    /// What is granted at each parentRef.
+    fn gates(&self, route: &Route) -> Vec<Option<HostnameGrant>> {
+        let claim = Claimant::from(route).key;
+        let gate = |parent: &crate::inputs::ParentRef| {
+            let tenant =
+                tenant_of(parent, &route.meta.name.namespace).filter(|tenant| self.governed.contains(tenant))?;
+            let nothing = HostnameGrant { granted: Vec::new(), sets: Vec::new(), on_gateway: true, refusal: None };
+            Some(self.tenancy.verdict(&claim, &tenant).map_or(nothing, tenancy::Verdict::gate))
+        };
+        let gates: Vec<Option<HostnameGrant>> = route.parents.iter().map(gate).collect();
+        if gates.iter().all(Option::is_none) { Vec::new() } else { gates }
+    }
+
+    /// Leaves out the listeners whose hostnames somebody else has.
+    fn withhold(&mut self, set: ListenerSet) -> ListenerSet {
+        let name = set.meta.name.clone();
+        let Some(tenant) = set.parent.clone().filter(|parent| self.governed.contains(parent)) else { return set };
+        if names::overflow_of(&name.name).is_some_and(|(of, _)| *of == *tenant.name) && !self.is_theirs(&name) {
+            return set;
+        }
+        let verdict = self.tenancy.verdict(&Claimant::from(&set).key, &tenant);
+        let granted = |listener: &crate::inputs::Listener| {
+            let hostname = listener.hostname.as_ref();
+            hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
+        };
+        let listeners: Vec<_> = set.listeners.iter().filter(|listener| granted(listener)).cloned().collect();
+        if listeners.len() == set.listeners.len() {
+            self.withheld.remove(&name);
+            return set;
+        }
+        self.withheld.insert(name, set.clone());
+        ListenerSet { listeners, ..set }
+    }
+
+    fn is_theirs(&self, set: &ObjectName) -> bool {
+        match self.written {
+            Written::Here => self.theirs.contains(&ObjectKey::new(Kind::ListenerSet, set.clone())),
+            // In a cluster anybody may take such a name.
+            Written::ToTheCluster => {
+                let derived = Derived { kind: DerivedKind::ListenerSet, name: set.clone() };
+                let tenant = self.tenancy.tenant_of(&derived);
+                !tenant.is_some_and(|tenant| self.tenancy.is_made(tenant, &derived))
+            }
+        }
+    }
+}
+
+/// What goes to the second stage, one change an object, and whose namespaces are to be looked at.
+#[derive(Default)]
+struct Batch {
+    changes: BTreeMap<ObjectKey, Change>,
+    /// What is no object.
+    facts: Vec<Change>,
+    namespaces: BTreeSet<Arc<str>>,
+}
+
+impl Batch {
+    fn put(&mut self, change: Change) {
+        match change.key() {
+            Some(key) => drop(self.changes.insert(key, change)),
+            None => self.facts.push(change),
+        }
+    }
+}
+
+/// What a change of the record of ownership is about.
+fn recorded(change: &Change) -> Option<&Ownable> {
+    match change {
+        Change::Recorded(what, _) => Some(what),
+        _ => None,
+    }
+}
+
+/// The object of the second stage that a derived one is.
+fn served(derived: &Derived) -> Option<ObjectKey> {
+    let kind = match derived.kind {
+        DerivedKind::Gateway => Kind::Gateway,
+        DerivedKind::ListenerSet => Kind::ListenerSet,
+        DerivedKind::HttpRoute => Kind::HTTPRoute,
+        DerivedKind::Issuer | DerivedKind::Certificate => return None,
+    };
+    Some(ObjectKey::new(kind, derived.name.clone()))
+}
+
+/// What an object could be taken for, by its name.
+fn derivable(key: &ObjectKey) -> Option<Derived> {
+    let kind = match key.kind {
+        Kind::Gateway => DerivedKind::Gateway,
+        Kind::ListenerSet if names::overflow_of(&key.name.name).is_some() => DerivedKind::ListenerSet,
+        Kind::HTTPRoute if key.name.name.ends_with(names::REDIRECT) => DerivedKind::HttpRoute,
+        _ => return None,
+    };
+    Some(Derived { kind, name: key.name.clone() })
+}

@@ -1,0 +1,84 @@
+//! What namespaces gave up and is still reserved for them, for a while: nobody takes over a name whose DNS still leads here. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// So many names that a namespace gave up stay reserved for it; more are free at once.
+const RESERVED: usize = 1_000;
+
+/// What is reserved, by the time when it was given up, and how much of it by namespace. Times are seconds since the epoch.
+#[derive(Debug)]
+pub(crate) struct Reservations<K> {
+    hold: u64,
+    by_time: BTreeSet<(u64, K)>,
+    count: BTreeMap<Arc<str>, usize>,
+}
+
+impl<K: Ord + Clone> Reservations<K> {
+    /// Nothing is reserved yet; what is will be for `hold` seconds.
+    pub(crate) fn new(hold: u64) -> Self {
+        Self { hold, by_time: BTreeSet::new(), count: BTreeMap::new() }
+    }
+
+    /// A namespace gave something up at this time.
+    pub(crate) fn add(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
+        if self.by_time.insert((released, what.clone())) {
+            *self.count.entry(namespace.clone()).or_insert(0) += 1;
+        }
+    }
+
+    /// What a namespace gave up at this time is reserved no longer.
+    pub(crate) fn remove(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
+        if self.by_time.remove(&(released, what.clone()))
+            && let Some(count) = self.count.get_mut(namespace)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.count.remove(namespace);
+            }
+        }
+    }
+
+    /// Since when something is reserved that a namespace had and claims no more; `None` where it is free. `released` is since
+    /// when that is recorded.
+    pub(crate) fn since(&self, namespace: &Arc<str>, released: Option<u64>, now: u64) -> Option<u64> {
+        let is_full = released.is_none() && self.count.get(namespace).is_some_and(|count| *count >= RESERVED);
+        let released = released.unwrap_or(now);
+        (released.saturating_add(self.hold) > now && !is_full).then_some(released)
+    }
+
+    /// What need not be reserved any longer.
+    pub(crate) fn expired(&self, now: u64) -> impl Iterator<Item = &K> {
+        let is_over = move |(released, _): &&(u64, K)| released.saturating_add(self.hold) <= now;
+        self.by_time.iter().take_while(is_over).map(|(_, what)| what)
+    }
+
+    /// When the next reservation ends.
+    pub(crate) fn next_expiry(&self) -> Option<u64> {
+        self.by_time.first().map(|(released, _)| released.saturating_add(self.hold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_reserved_for_a_while_and_no_more_than_so_many_are() {
+        let (mut reserved, a, b) = (Reservations::new(100), Arc::from("a"), Arc::from("b"));
+        assert_eq!(reserved.since(&a, None, 5), Some(5));
+        reserved.add(&0, &a, 5);
+        assert_eq!((reserved.since(&a, Some(5), 104), reserved.since(&a, Some(5), 105)), (Some(5), None));
+        assert_eq!(
+            (reserved.next_expiry(), reserved.expired(104).count(), reserved.expired(105).count()),
+            (Some(105), 0, 1)
+        );
+        (1..RESERVED).for_each(|name| reserved.add(&name, &a, 6));
+        assert_eq!((reserved.since(&a, None, 7), reserved.since(&b, None, 7)), (None, Some(7)));
+        assert_eq!(reserved.since(&a, Some(6), 7), Some(6), "those that are reserved stay so");
+        reserved.remove(&0, &a, 5);
+        reserved.remove(&0, &a, 5);
+        assert_eq!((reserved.since(&a, None, 7), reserved.next_expiry()), (Some(7), Some(106)));
+        assert_eq!(Reservations::<u8>::new(0).since(&a, None, 7), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! Every status as a document, as it would be written to Kubernetes: those of translation, of TenantGateways, and
+//! the verdicts on claims at Gateways that somebody else serves. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::inputs::{Kind, ObjectKey, ParentRef};
+use crate::model::{ConditionType, Reason, Status, clipped};
+use crate::pipeline::Pipeline;
+use crate::tenancy::{self, ClaimKey, ClaimKind, Derived, DerivedKind, ParentState, Tenancy, Verdict};
+use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
+
+/// Who knows what is not known here.
+pub trait Context {
+    /// The controller name of our entries.
+    fn controller(&self) -> &str;
+    /// The status of an object with what its Envoys say of it.
+    fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus;
+    /// When a condition, named by where it stands, last changed its status; in RFC 3339.
+    fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String;
+}
+
+/// All statuses, each with the kind and name of its object, sorted by them.
+pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
+    let statuses = pipeline.engine().statuses();
+    let laid: BTreeMap<&ObjectKey, ObjectStatus> =
+        statuses.map(|(key, status)| (key, context.lay_over(key, &status))).collect();
+    let mut all: BTreeMap<ObjectKey, Value> = laid
+        .iter()
+        .map(|(key, status)| {
+            let since = |place: &str, condition: &crate::model::Condition| context.since(key, place, condition.status);
+            ((*key).clone(), status_document(status, context.controller(), &since))
+        })
+        .collect();
+    let tenancy = pipeline.tenancy();
+    let look = |derived: &Derived| {
+        let kind = match derived.kind {
+            DerivedKind::Gateway => Kind::Gateway,
+            DerivedKind::ListenerSet => Kind::ListenerSet,
+            _ => return None,
+        };
+        laid.get(&ObjectKey::new(kind, derived.name.clone())).map(|status| Arc::new(ParentState::from(status)))
+    };
+    for name in tenancy.tenants() {
+        let Some(status) = tenancy.status(name, &look) else { continue };
+        let key = ObjectKey::new(Kind::TenantGateway, name.clone());
+        let since = context.since(&key, "Ready", if status.ready { Status::True } else { Status::False });
+        all.insert(key, status.document(&since));
+    }
+    for (claim, tenant, verdict) in tenancy.verdicts() {
+        let key = claim.object();
+        let own = tenancy.is_own(tenant);
+        if key.kind == Kind::ListenerSet {
+            // It has one list of conditions, which belongs to whoever serves it.
+            let conditions = all.get_mut(&key).filter(|_| own).map(|document| &mut document["conditions"]);
+            refuse(conditions.and_then(Value::as_array_mut), verdict);
+            continue;
+        }
+        // What we serve has it among its own conditions.
+        if own {
+            continue;
+        }
+        let status = if verdict.is_accepted() { Status::True } else { Status::False };
+        let document = all.entry(key.clone()).or_insert_with(|| json!({"parents": []}));
+        let Some(parents) = document["parents"].as_array_mut() else { continue };
+        for (index, parent) in tenancy.parents(claim, tenant).into_iter().enumerate() {
+            let since = context.since(&key, &format!("claims/{tenant}/{index}/Accepted"), status);
+            parents.push(told(parent, verdict, &since));
+        }
+    }
+    all.into_iter().map(|(key, status)| item(&key, status)).collect()
+}
+
+/// What a route at Gateways that somebody else serves is told of its claims: entries of `status.parents`, and the
+/// generation that they were made from.
+pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64) {
+    let Some(claim) = ClaimKey::of(key).filter(|claim| claim.kind != ClaimKind::ListenerSet) else {
+        return (Vec::new(), i64::MAX);
+    };
+    let (mut entries, mut generation) = (Vec::new(), i64::MAX);
+    for (tenant, verdict) in tenancy.verdicts_of(&claim) {
+        if tenancy.is_own(tenant) {
+            continue;
+        }
+        generation = generation.min(verdict.generation);
+        entries.extend(tenancy.parents(&claim, tenant).into_iter().map(|parent| told(parent, verdict, now)));
+    }
+    (entries, generation)
+}
+
+/// Lays what tenancy refuses to a ListenerSet at a Gateway of ours over its status.
+pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
+    let Some(claim) = ClaimKey::of(key) else { return };
+    let StatusBody::ListenerSet(set) = &mut status.body else { return };
+    let verdict =
+        tenancy.verdicts_of(&claim).find(|(tenant, verdict)| tenancy.is_own(tenant) && !verdict.is_accepted());
+    let Some((_, verdict)) = verdict else { return };
+    for condition in set.conditions.iter_mut().filter(|condition| condition.kind == ConditionType::Accepted) {
+        condition.status = Status::False;
+        condition.reason = verdict.reason;
+        condition.message.clone_from(&verdict.message);
+    }
+}
+
+fn told(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
+    let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
+    if let Some((_, finding)) = verdict.told.iter().find(|(of, _)| verdict.is_accepted() && of == parent) {
+        (reason, message) = finding.clone();
+    }
+    json!({
+        "controllerName": tenancy::CONTROLLER,
+        "parentRef": parent_ref(parent),
+        "conditions": [{
+            "type": "Accepted",
+            "status": if reason == Reason::Accepted { "True" } else { "False" },
+            "reason": reason.as_str(),
+            "message": clipped(message),
+            "observedGeneration": verdict.generation,
+            "lastTransitionTime": since,
+        }],
+    })
+}
+
+/// Lays a refusal over `Accepted`.
+fn refuse(conditions: Option<&mut Vec<Value>>, verdict: &tenancy::Verdict) {
+    let conditions = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Accepted");
+    for condition in conditions.filter(|_| !verdict.is_accepted()) {
+        condition["status"] = json!("False");
+        condition["reason"] = json!(verdict.reason.as_str());
+        condition["message"] = json!(clipped(verdict.message.clone()));
+    }
+}
+
+fn item(key: &ObjectKey, status: Value) -> Value {
+    let mut metadata = json!({"name": &*key.name.name});
+    if key.kind.namespaced() {
+        metadata["namespace"] = json!(&*key.name.namespace);
+    }
+    json!({"apiVersion": key.kind.api_version(), "kind": key.kind.as_str(), "metadata": metadata, "status": status})
+}

@@ -1,0 +1,481 @@
+//! What we have seen: every object, and indexes from what objects refer to back to who refers to it.
+
+mod reserved;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::inputs::{
+    EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located, Namespace, Object,
+    ObjectKey, ReferenceGrant, Route, RouteKind, Secret, Service,
+};
+use crate::interner::Interner;
+use crate::model::{ObjectName, ServicePort};
+use crate::multimap::MultiMap;
+use crate::translate::{ParentKey, RouteKey};
+
+pub(crate) use self::reserved::{Holder, Reserved};
+
+/// The objects, by kind and name.
+#[derive(Default)]
+pub struct Store {
+    interner: Interner,
+    namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
+    classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
+    gateways: BTreeMap<ObjectName, Arc<Gateway>>,
+    listener_sets: BTreeMap<ObjectName, Arc<ListenerSet>>,
+    routes: BTreeMap<RouteKey, Arc<Route>>,
+    grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
+    services: BTreeMap<ObjectName, Arc<Service>>,
+    slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
+    secrets: BTreeMap<ObjectName, Arc<Secret>>,
+    config_maps: BTreeSet<ObjectName>,
+    parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
+    pods: BTreeMap<ObjectName, Located>,
+
+    pub(crate) gateways_by_class: MultiMap<String, ObjectName>,
+    /// Gateways and classes that refer to GatewayParameters.
+    pub(crate) users_of_parameters: MultiMap<ObjectName, ObjectKey>,
+    pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
+    pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
+    /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
+    pub(crate) gated_by_parent: MultiMap<ParentKey, RouteKey>,
+    pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
+    pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
+    /// Routes and parents that refer into another namespace, by that namespace: what a ReferenceGrant there touches.
+    pub(crate) routes_across: MultiMap<Arc<str>, RouteKey>,
+    pub(crate) parents_across: MultiMap<Arc<str>, ParentKey>,
+    /// Addresses that tenants' endpoints may not have, with whose they are.
+    reserved: Reserved,
+}
+
+macro_rules! replace {
+    ($map:expr, $key:expr, $object:expr) => {{
+        let key = $key;
+        let object = Arc::new($object);
+        match $map.insert(key, object.clone()) {
+            Some(old) if old == object => return None,
+            old => (old, object),
+        }
+    }};
+}
+
+impl Store {
+    /// A store of a cluster in which this namespace is the installation's.
+    pub(crate) fn in_cluster(home: Option<Arc<str>>) -> Self {
+        Self { reserved: Reserved::new(home), ..Self::default() }
+    }
+
+    /// Whether a namespace is the installation's own.
+    pub fn is_home(&self, namespace: &str) -> bool {
+        self.reserved.is_home(namespace)
+    }
+
+    /// Addresses that endpoints of tenants may not have.
+    pub(crate) fn reserved(&self) -> &Reserved {
+        &self.reserved
+    }
+
+    /// Lets an object that is to be taken in refer to what is held already.
+    pub(crate) fn share(&mut self, object: &mut Object) {
+        self.interner.object(object);
+    }
+
+    /// Takes in an object. `None` when it is equal to the one held; else what it replaced.
+    pub(crate) fn put(&mut self, object: Object) -> Option<Replaced> {
+        let replaced = match object {
+            Object::Namespace(o) => {
+                replace!(self.namespaces, o.name.clone(), o);
+                Replaced::default()
+            }
+            Object::GatewayClass(o) => {
+                let (old, new) = replace!(self.classes, o.meta.name.clone(), o);
+                self.index_class(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
+            Object::Gateway(o) => {
+                let (old, new) = replace!(self.gateways, o.meta.name.clone(), o);
+                self.index_gateway(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
+            Object::ListenerSet(o) => {
+                let (old, new) = replace!(self.listener_sets, o.meta.name.clone(), o);
+                self.index_listener_set(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
+            Object::Route(o) => {
+                let key = RouteKey { kind: o.kind, name: o.meta.name.clone() };
+                let (old, new) = replace!(self.routes, key.clone(), o);
+                self.index_route(&key, old.as_deref(), Some(&new));
+                Replaced::default()
+            }
+            Object::ReferenceGrant(o) => {
+                replace!(self.grants, o.meta.name.clone(), o);
+                Replaced::default()
+            }
+            Object::Service(o) => {
+                let (old, new) = replace!(self.services, o.meta.name.clone(), o);
+                let addresses = self.reserved.service(old.as_deref(), Some(&new));
+                Replaced { exposure: old.and_then(|old| old.exposure.clone()), addresses, ..Replaced::default() }
+            }
+            Object::EndpointSlice(o) => {
+                let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
+                self.index_slice(old.as_deref(), Some(&new));
+                let addresses = self.reserved.slice(old.as_deref(), Some(&new));
+                Replaced { service: old.and_then(|old| old.service.clone()), addresses, ..Replaced::default() }
+            }
+            Object::Secret(o) => {
+                replace!(self.secrets, o.name.clone(), o);
+                Replaced::default()
+            }
+            Object::ConfigMap(name) => {
+                self.config_maps.insert(name);
+                Replaced::default()
+            }
+            Object::GatewayParameters(o) => {
+                replace!(self.parameters, o.meta.name.clone(), o);
+                Replaced::default()
+            }
+            Object::Pod(o) => {
+                let old = self.pods.insert(o.name.clone(), o.clone());
+                let addresses = moved(old.as_ref(), Some(&o));
+                Replaced { addresses: Some(addresses).filter(|moved| !moved.is_empty())?, ..Replaced::default() }
+            }
+            Object::Node(o) => {
+                let addresses = self.reserved.node(&o.name, &o.addresses);
+                Replaced { addresses: Some(addresses).filter(|moved| !moved.is_empty())?, ..Replaced::default() }
+            }
+            // Tenancy's alone.
+            Object::TenantGateway(_) => return None,
+        };
+        Some(replaced)
+    }
+
+    /// Forgets an object. `None` when it was not there.
+    pub(crate) fn delete(&mut self, key: &ObjectKey) -> Option<Replaced> {
+        let name = &key.name;
+        Some(match key.kind {
+            Kind::Namespace => {
+                self.namespaces.remove(&name.name)?;
+                Replaced::default()
+            }
+            Kind::GatewayClass => {
+                let old = self.classes.remove(name)?;
+                self.index_class(Some(&old), None);
+                Replaced::default()
+            }
+            Kind::Gateway => {
+                let old = self.gateways.remove(name)?;
+                self.index_gateway(Some(&old), None);
+                Replaced::default()
+            }
+            Kind::ListenerSet => {
+                let old = self.listener_sets.remove(name)?;
+                self.index_listener_set(Some(&old), None);
+                Replaced::default()
+            }
+            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute => {
+                let key = RouteKey::of(key)?;
+                let old = self.routes.remove(&key)?;
+                self.index_route(&key, Some(&old), None);
+                Replaced::default()
+            }
+            Kind::ReferenceGrant => {
+                self.grants.remove(name)?;
+                Replaced::default()
+            }
+            Kind::Service => {
+                let old = self.services.remove(name)?;
+                let addresses = self.reserved.service(Some(&old), None);
+                Replaced { exposure: old.exposure.clone(), addresses, ..Replaced::default() }
+            }
+            Kind::EndpointSlice => {
+                let old = self.slices.remove(name)?;
+                self.index_slice(Some(&old), None);
+                let addresses = self.reserved.slice(Some(&old), None);
+                Replaced { service: old.service.clone(), addresses, ..Replaced::default() }
+            }
+            Kind::Secret => {
+                self.secrets.remove(name)?;
+                Replaced::default()
+            }
+            Kind::ConfigMap => {
+                self.config_maps.take(name)?;
+                Replaced::default()
+            }
+            Kind::GatewayParameters => {
+                self.parameters.remove(name)?;
+                Replaced::default()
+            }
+            Kind::Pod => {
+                let old = self.pods.remove(name)?;
+                Replaced { addresses: moved(Some(&old), None), ..Replaced::default() }
+            }
+            Kind::Node => Replaced { addresses: self.reserved.node(name, &[]), ..Replaced::default() },
+            Kind::TenantGateway | Kind::Issuer | Kind::Certificate => return None,
+        })
+    }
+
+    fn index_class(&mut self, old: Option<&GatewayClass>, new: Option<&GatewayClass>) {
+        for (class, there) in [(old, false), (new, true)] {
+            let target = class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
+            if let Some((class, target)) = target {
+                let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
+                self.users_of_parameters.set(&target, &key, there);
+            }
+        }
+    }
+
+    fn index_gateway(&mut self, old: Option<&Gateway>, new: Option<&Gateway>) {
+        for (gateway, there) in [(old, false), (new, true)] {
+            let Some(gateway) = gateway else { continue };
+            let name = &gateway.meta.name;
+            let key = ParentKey::Gateway(name.clone());
+            if there {
+                self.gateways_by_class.insert(gateway.class.clone(), name.clone());
+            } else {
+                self.gateways_by_class.remove(&gateway.class, name);
+            }
+            let parameters = gateway.infrastructure.as_ref().and_then(|i| i.parameters.as_ref()?.target());
+            if let Some(target) = parameters {
+                self.users_of_parameters.set(&target, &key.object(), there);
+            }
+            self.index_secrets(&key, &gateway.listeners, there);
+        }
+    }
+
+    fn index_listener_set(&mut self, old: Option<&ListenerSet>, new: Option<&ListenerSet>) {
+        for (set, there) in [(old, false), (new, true)] {
+            let Some(set) = set else { continue };
+            let name = &set.meta.name;
+            let key = ParentKey::ListenerSet(name.clone());
+            if let Some(parent) = &set.parent {
+                if there {
+                    self.sets_by_gateway.insert(parent.clone(), name.clone());
+                } else {
+                    self.sets_by_gateway.remove(parent, name);
+                }
+            }
+            self.index_secrets(&key, &set.listeners, there);
+        }
+    }
+
+    fn index_secrets(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
+        let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
+        for reference in references.filter(|r| r.name.namespace != key.name().namespace) {
+            if there {
+                self.parents_across.insert(reference.name.namespace.clone(), key.clone());
+            } else {
+                self.parents_across.remove(&reference.name.namespace, key);
+            }
+        }
+    }
+
+    fn index_route(&mut self, key: &RouteKey, old: Option<&Route>, new: Option<&Route>) {
+        for (route, there) in [(old, false), (new, true)] {
+            let Some(route) = route else { continue };
+            let namespace = &route.meta.name.namespace;
+            for (index, parent) in route.parents.iter().enumerate() {
+                let Some(mut parent) = parent_key(parent, namespace) else { continue };
+                self.interner.name(parent.name_mut());
+                let gate = route.gate(index);
+                if gate.is_some() {
+                    self.gated_by_parent.set(&parent, key, there);
+                }
+                for reached in reached(&parent, gate) {
+                    self.routes_by_parent.set(&reached, key, there);
+                }
+            }
+            for target in targets(route) {
+                let across = target.namespace != *namespace;
+                if there {
+                    self.routes_by_service.insert(target.clone(), key.clone());
+                    across.then(|| self.routes_across.insert(target.namespace.clone(), key.clone()));
+                } else {
+                    self.routes_by_service.remove(target, key);
+                    across.then(|| self.routes_across.remove(&target.namespace, key));
+                }
+            }
+        }
+    }
+
+    fn index_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
+        if let Some((slice, service)) = old.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
+            self.slices_by_service.remove(service, &slice.meta.name);
+        }
+        if let Some((slice, service)) = new.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
+            self.slices_by_service.insert(service.clone(), slice.meta.name.clone());
+        }
+    }
+
+    /// The labels of a namespace; one that we have not seen has none.
+    pub fn labels(&self, namespace: &str) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.namespaces.get(namespace).map_or(&NONE, |namespace| &namespace.labels)
+    }
+
+    /// The UID of a namespace, where it has one.
+    pub(crate) fn uid(&self, namespace: &str) -> Option<&str> {
+        self.namespaces.get(namespace).map(|namespace| &*namespace.uid).filter(|uid| !uid.is_empty())
+    }
+
+    /// A GatewayClass by name.
+    pub fn class(&self, name: &str) -> Option<&Arc<GatewayClass>> {
+        self.classes.get(&ObjectName::new("", name))
+    }
+
+    /// A Gateway by name.
+    pub fn gateway(&self, name: &ObjectName) -> Option<&Arc<Gateway>> {
+        self.gateways.get(name)
+    }
+
+    /// GatewayParameters by name.
+    pub fn parameters(&self, name: &ObjectName) -> Option<&Arc<GatewayParameters>> {
+        self.parameters.get(name)
+    }
+
+    /// A ListenerSet by name.
+    pub fn listener_set(&self, name: &ObjectName) -> Option<&Arc<ListenerSet>> {
+        self.listener_sets.get(name)
+    }
+
+    /// A route by kind and name.
+    pub fn route(&self, key: &RouteKey) -> Option<&Arc<Route>> {
+        self.routes.get(key)
+    }
+
+    /// A Service by name.
+    pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
+        self.services.get(name)
+    }
+
+    /// A Secret by name.
+    pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
+        self.secrets.get(name)
+    }
+
+    /// A slice by name.
+    pub fn slice(&self, name: &ObjectName) -> Option<&Arc<EndpointSlice>> {
+        self.slices.get(name)
+    }
+
+    /// A pod that runs, by name.
+    pub fn pod(&self, name: &ObjectName) -> Option<&Located> {
+        self.pods.get(name)
+    }
+
+    /// Whether an endpoint of a slice is the pod that it is said to be.
+    pub fn is_of_its_pod(&self, slice: &EndpointSlice, address: IpAddr) -> bool {
+        let namespace = &slice.meta.name.namespace;
+        let mut pods = slice.pods_at(address).map(|pod| ObjectName::new(namespace.clone(), pod.clone()));
+        pods.any(|pod| self.pod(&pod).is_some_and(|pod| pod.has(address)))
+    }
+
+    /// The slices of a Service, by name.
+    pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
+    }
+
+    /// The Service that a slice belongs to.
+    pub(crate) fn service_of_slice(&self, slice: &ObjectName) -> Option<ObjectName> {
+        self.slices.get(slice)?.service.clone()
+    }
+
+    /// Whether an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always
+    /// within one namespace, else by a ReferenceGrant in the target's.
+    pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
+        *from == *to.namespace
+            || of_namespace(&self.grants, &to.namespace)
+                .any(|(_, grant)| grant.permits(kind.as_str(), from, to_kind, &to.name))
+    }
+
+    /// The routes of a namespace.
+    pub(crate) fn routes_in(&self, namespace: &Arc<str>) -> Vec<RouteKey> {
+        let of_kind = |kind| {
+            let start = RouteKey { kind, name: ObjectName::new(namespace.clone(), "") };
+            self.routes
+                .range(start..)
+                .map(|(key, _)| key)
+                .take_while(move |key| key.kind == kind && key.name.namespace == *namespace)
+        };
+        RouteKind::ALL.into_iter().flat_map(of_kind).cloned().collect()
+    }
+
+    /// The ListenerSets that name a Gateway, by name.
+    pub fn sets_of(&self, gateway: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        self.sets_by_gateway.of(gateway)
+    }
+
+    /// The Gateways of a namespace.
+    pub(crate) fn gateways_in(&self, namespace: &Arc<str>) -> Vec<ObjectName> {
+        of_namespace(&self.gateways, namespace).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The ListenerSets of a namespace.
+    pub(crate) fn sets_in(&self, namespace: &Arc<str>) -> Vec<ObjectName> {
+        of_namespace(&self.listener_sets, namespace).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// What is left of an object that was replaced.
+#[derive(Default)]
+pub(crate) struct Replaced {
+    /// The Service that an EndpointSlice belonged to.
+    pub(crate) service: Option<ObjectName>,
+    /// What was recorded in a Service of ours.
+    pub(crate) exposure: Option<Box<Exposure>>,
+    /// Addresses that are somebody's from now on, or no longer.
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// The addresses that a pod has or had, and not both.
+fn moved(old: Option<&Located>, new: Option<&Located>) -> Vec<IpAddr> {
+    let all = |pod: Option<&Located>| pod.into_iter().flat_map(|pod| pod.addresses.to_vec()).collect::<BTreeSet<_>>();
+    all(old).symmetric_difference(&all(new)).copied().collect()
+}
+
+fn of_namespace<'a, V>(
+    map: &'a BTreeMap<ObjectName, V>,
+    namespace: &Arc<str>,
+) -> impl Iterator<Item = (&'a ObjectName, &'a V)> {
+    let namespace = namespace.clone();
+    map.range(ObjectName::new(namespace.clone(), "")..).take_while(move |(name, _)| name.namespace == namespace)
+}
+
+/// The parent that a reference names, for a route in `namespace`.
+pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>) -> Option<ParentKey> {
+    let (kind, name) = parent.target(namespace)?;
+    Some(if kind == Kind::Gateway { ParentKey::Gateway(name) } else { ParentKey::ListenerSet(name) })
+}
+
+/// The parents whose listeners a reference to `parent` may reach.
+pub(crate) fn reached(parent: &ParentKey, gate: Option<&crate::inputs::HostnameGrant>) -> Vec<ParentKey> {
+    match (parent, gate) {
+        (ParentKey::Gateway(_), Some(gate)) => {
+            let own = gate.on_gateway.then(|| parent.clone());
+            own.into_iter().chain(gate.sets.iter().cloned().map(ParentKey::ListenerSet)).collect()
+        }
+        _ => vec![parent.clone()],
+    }
+}
+
+/// Every Service port that a route's backends and mirrors name.
+pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
+    let port = |name: &ObjectName, port: Option<u16>| Some(ServicePort { service: name.clone(), port: port? });
+    route.rules.iter().flat_map(move |rule| {
+        let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
+        let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
+        let backends = rule.backends.iter().filter_map(move |b| port(&b.target.name, b.port));
+        backends.chain(mirrors.iter().filter_map(move |(target, number, _)| port(&target.name, *number)))
+    })
+}
+
+/// Every object that a route's backends and mirrors name.
+pub(crate) fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
+    route.rules.iter().flat_map(|rule| {
+        let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
+        let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
+        rule.backends.iter().map(|b| &b.target.name).chain(mirrors.iter().map(|(target, ..)| &target.name))
+    })
+}

@@ -1,0 +1,171 @@
+//! Addresses in a cluster that are others' than the pods of a tenant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::inputs::{EndpointSlice, Kind, ObjectKey, Service};
+use crate::model::{GatewayAddress, ObjectName};
+use crate::multimap::MultiMap;
+
+/// Whose a reserved address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    /// This installation's: its Envoys, its replicas, and where they are reached.
+    Installation,
+    /// The API server's.
+    ApiServer,
+    /// Some Service's.
+    Service,
+    /// A node's, and with it everybody's on the host network.
+    Node,
+}
+
+/// Addresses with whose they are. Without a namespace of the installation there are none.
+#[derive(Default)]
+pub(crate) struct Reserved {
+    /// The namespace of the installation, in which no tenant writes.
+    home: Option<Arc<str>>,
+    installation: MultiMap<IpAddr, ObjectKey>,
+    others: MultiMap<IpAddr, (Holder, ObjectKey)>,
+    /// Where Gateways are reached that have a Service of their own, with that Service.
+    gateways: MultiMap<IpAddr, ObjectName>,
+    nodes: BTreeMap<ObjectName, BTreeSet<(IpAddr, Holder)>>,
+}
+
+impl Reserved {
+    pub(super) fn new(home: Option<Arc<str>>) -> Self {
+        Self { home, ..Self::default() }
+    }
+
+    /// Whether a namespace is the installation's own.
+    pub(crate) fn is_home(&self, namespace: &str) -> bool {
+        self.home.as_deref() == Some(namespace)
+    }
+
+    /// Whether this is a cluster, in which addresses have owners.
+    pub(crate) fn in_cluster(&self) -> bool {
+        self.home.is_some()
+    }
+
+    /// Services of Gateways that are reached at an address. Load balancers give what tenants ask for: where it is a pod's
+    /// address, it says nothing.
+    pub(crate) fn gateways_at(&self, address: &IpAddr) -> impl Iterator<Item = &ObjectName> {
+        self.gateways.of(address)
+    }
+
+    /// Whose an address is.
+    pub(crate) fn holder(&self, address: &IpAddr) -> Option<Holder> {
+        match self.is_installation(address) {
+            true => Some(Holder::Installation),
+            false => self.others.first(address).map(|(holder, _)| *holder),
+        }
+    }
+
+    /// Whether an address is this installation's own.
+    pub(crate) fn is_installation(&self, address: &IpAddr) -> bool {
+        self.installation.first(address).is_some()
+    }
+
+    /// The addresses that are this installation's own.
+    pub(crate) fn installation(&self) -> impl Iterator<Item = &IpAddr> {
+        let all = self.installation.from(IpAddr::from([0, 0, 0, 0]));
+        all.map(|(address, _)| address)
+    }
+
+    /// A Service came, went or changed; says which addresses that concerns.
+    pub(super) fn service(&mut self, old: Option<&Service>, new: Option<&Service>) -> Vec<IpAddr> {
+        let home = self.home.clone();
+        let of = |service: Option<&Service>| {
+            let mut all = BTreeSet::new();
+            let Some((service, home)) = service.zip(home.as_ref()) else { return all };
+            // What a load balancer gave is believed of our own alone: others may ask one for any address
+            // (`spec.loadBalancerIP`), and would take it from the pod that has it.
+            let reached = service.reached.iter().filter_map(|reached| match reached {
+                GatewayAddress::Ip(ip) if service.meta.name.namespace == *home => Some((*ip, Holder::Installation)),
+                _ => None,
+            });
+            all.extend(reached);
+            all.extend(service.cluster_ips.iter().map(|ip| (*ip, Holder::Service)));
+            all
+        };
+        let Some(name) = old.or(new).map(|service| service.meta.name.clone()) else { return Vec::new() };
+        let mut concerned = self.front(&name, old, new);
+        concerned.extend(self.replace(&ObjectKey::new(Kind::Service, name), &of(old), &of(new)));
+        concerned
+    }
+
+    /// The same of one that was made for a Gateway.
+    fn front(&mut self, name: &ObjectName, old: Option<&Service>, new: Option<&Service>) -> Vec<IpAddr> {
+        let of = |service: Option<&Service>| {
+            let made = service.filter(|service| self.in_cluster() && service.exposure.is_some());
+            let reached = made.into_iter().flat_map(|service| &service.reached).filter_map(|reached| match reached {
+                GatewayAddress::Ip(ip) => Some(*ip),
+                GatewayAddress::Hostname(_) => None,
+            });
+            let own = made.into_iter().flat_map(|service| service.cluster_ips.iter().copied());
+            // Its ports decide as well.
+            let ports = made.map(|service| service.ports.iter().map(|port| port.port).collect::<BTreeSet<_>>());
+            (reached.chain(own).collect::<BTreeSet<IpAddr>>(), ports)
+        };
+        let (before, after) = (of(old), of(new));
+        if before == after {
+            return Vec::new();
+        }
+        before.0.difference(&after.0).for_each(|ip| self.gateways.remove(ip, name));
+        after.0.iter().for_each(|ip| self.gateways.insert(*ip, name.clone()));
+        before.0.union(&after.0).copied().collect()
+    }
+
+    /// A node has these addresses now; says which addresses that concerns.
+    pub(super) fn node(&mut self, name: &ObjectName, addresses: &[IpAddr]) -> Vec<IpAddr> {
+        let new: BTreeSet<_> = addresses.iter().map(|ip| (*ip, Holder::Node)).filter(|_| self.in_cluster()).collect();
+        let old = self.nodes.remove(name).unwrap_or_default();
+        let concerned = self.replace(&ObjectKey::new(Kind::Node, name.clone()), &old, &new);
+        if !new.is_empty() {
+            self.nodes.insert(name.clone(), new);
+        }
+        concerned
+    }
+
+    /// An EndpointSlice came, went or changed; says which addresses that concerns.
+    pub(super) fn slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) -> Vec<IpAddr> {
+        let home = self.home.clone();
+        let of = |slice: Option<&EndpointSlice>| {
+            let Some((slice, home)) = slice.zip(home.as_ref()) else { return BTreeSet::new() };
+            let holder = match slice.meta.name.namespace == *home {
+                true => Holder::Installation,
+                false if slice.service.as_ref().is_some_and(is_api_server) => Holder::ApiServer,
+                false => return BTreeSet::new(),
+            };
+            slice.addresses.iter().map(|ip| (*ip, holder)).collect()
+        };
+        let Some(name) = old.or(new).map(|slice| slice.meta.name.clone()) else { return Vec::new() };
+        self.replace(&ObjectKey::new(Kind::EndpointSlice, name), &of(old), &of(new))
+    }
+
+    fn replace(
+        &mut self,
+        key: &ObjectKey,
+        old: &BTreeSet<(IpAddr, Holder)>,
+        new: &BTreeSet<(IpAddr, Holder)>,
+    ) -> Vec<IpAddr> {
+        let gone = old.difference(new).map(|entry| (entry, false));
+        let come = new.difference(old).map(|entry| (entry, true));
+        let changed: Vec<_> = gone.chain(come).collect();
+        for ((address, holder), there) in &changed {
+            match holder {
+                Holder::Installation => self.installation.set(address, key, *there),
+                Holder::ApiServer | Holder::Service | Holder::Node => {
+                    self.others.set(address, &(*holder, key.clone()), *there)
+                }
+            }
+        }
+        changed.into_iter().map(|((address, _), _)| *address).collect()
+    }
+}
+
+/// The Service through which pods find the API server.
+fn is_api_server(service: &ObjectName) -> bool {
+    (&*service.namespace, &*service.name) == ("default", "kubernetes")
+}

@@ -1,0 +1,182 @@
+//! Which hostnames a claimant may ask for at all.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::claim::{Rank, within};
+use super::claims::{Claim, ClaimId};
+use super::delta::{Derived, DerivedKind};
+use super::engine::{Dirty, Finding, ResolvedTenant, Tenancy};
+use super::hosts::{Bid, HostId, from_the_end};
+use super::render::HOST_LABEL;
+use super::{ClaimKey, ClaimKind, Claimant, Mode, Source, names};
+use crate::model::{Hostname, ObjectName, Reason};
+
+impl Tenancy {
+    /// Sorts a claimant's hostnames into bids and refusals.
+    pub(super) fn admit(&mut self, id: ClaimId, dirty: &mut Dirty) {
+        self.counters.claimants += 1;
+        let Claim { key, tenant, .. } = &self.claims[id];
+        let (key, tenant) = (key.clone(), tenant.clone());
+        let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
+        let may_claim = |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
+        let claimant = self.claims.claiming(id).filter(may_claim);
+        if let (Some(claimant), Some(valid)) = (claimant, self.valid.get(&tenant)) {
+            let kept_off = self.kept_off_plain(claimant, valid);
+            for hostname in &*claimant.hostnames {
+                match hostname {
+                    Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
+                    Ok(hostname) => match self.refusal(&key, hostname, valid).or_else(|| kept_off.clone()) {
+                        Some(refusal) => refused.push(refusal),
+                        None => admitted.push(hostname),
+                    },
+                }
+            }
+            if claimant.hostnames.is_empty() && key.kind != ClaimKind::ListenerSet {
+                let text = "spec.hostnames: at least one is needed on a shared Gateway".to_owned();
+                refused.push((Reason::HostnameRequired, text));
+            }
+        }
+        if let Some(claimant) = claimant.filter(|_| self.is_as_found(&tenant)) {
+            let own = claimant.hostnames.iter().flatten();
+            admitted.extend(own.filter(|hostname| self.is_below(&key, hostname) && self.stands(&tenant, hostname)));
+        }
+        refused.sort();
+        refused.dedup();
+        admitted.sort_by(|a, b| from_the_end(a, b));
+        admitted.dedup();
+        let secure: SmallVec<[bool; 2]> = match (self.claims.claimant(&key), self.valid.get(&tenant)) {
+            (Some(claimant), Some(valid)) => admitted.iter().map(|n| self.is_secure(claimant, valid, n)).collect(),
+            _ => admitted.iter().map(|_| true).collect(),
+        };
+        let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
+        let claim = &mut self.claims[id];
+        claim.refused = refused;
+        let before = std::mem::replace(&mut claim.bids, bids.clone());
+        let rank = Rank::of(&key);
+        for (some, others, there) in [(&before, &bids, false), (&bids, &before, true)] {
+            for host in some {
+                let found = others.binary_search_by(|other| self.hosts[*other].host.cmp(&self.hosts[*host].host));
+                if found.is_ok() {
+                    continue;
+                }
+                let held = &mut self.hosts[*host];
+                held.bid(Bid { rank: rank.clone(), claim: id, secure: false }, there);
+                dirty.names.insert(held.host.name());
+            }
+        }
+        for (host, secure) in bids.iter().zip(secure) {
+            if self.hosts[*host].secure(id, secure) {
+                dirty.hosts.insert(*host);
+            }
+        }
+        if let Some(claimant) = self.claims.claimant(&key) {
+            self.touch_records(&claimant.hostnames, dirty);
+        }
+        dirty.verdicts.insert(id);
+        self.solve_beside(id, dirty);
+    }
+
+    /// Whether a claimant's namespace takes part, and it is none of our own objects.
+    fn may_attach(&self, key: &ClaimKey, tenant: &ObjectName) -> bool {
+        let (own, from) = (&tenant.namespace, &key.name.namespace);
+        let made_by_us = match key.kind {
+            ClaimKind::HttpRoute => key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name),
+            ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
+            ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
+        };
+        let made_by_us = own == from && made_by_us || self.is_solver(key, tenant);
+        !made_by_us && (own == from || self.members.get(from) == Some(own))
+    }
+
+    /// Whether a hostname was served when we began, as the objects that are there say.
+    fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
+        let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
+        let there = || self.existing.get(&gateway).filter(|there| self.is_uid_of(&there.owner, tenant));
+        self.hosts.get(tenant, hostname).is_some_and(|held| held.place.is_some())
+            || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
+    }
+
+    /// Whether a hostname that was served is below the one that the claimant's namespace is for. Which namespaces a
+    /// TenantGateway attached that cannot be carried out now nobody knows: those that were served stay.
+    fn is_below(&self, key: &ClaimKey, hostname: &Hostname) -> bool {
+        let namespace = &key.name.namespace;
+        let host = self.namespaces.get(namespace).and_then(|there| there.labels.get(HOST_LABEL));
+        host.map_or(!namespace.starts_with("tenant-"), |host| within(hostname, &lower_case(host)))
+    }
+
+    /// Whether a namespace without a label of its own may have the hostnames of a TenantGateway: it is the TenantGateway's,
+    /// or attached by it.
+    fn is_trusted(&self, namespace: &Arc<str>, tenant: &ObjectName) -> bool {
+        let attached = || {
+            let given = self.given.get(tenant);
+            given.is_some_and(|given| given.spec.attached_namespaces.iter().any(|attached| **attached == **namespace))
+        };
+        self.settings.unlabelled || *namespace == tenant.namespace || attached()
+    }
+
+    /// Whom a hostname is reserved for, if it is: somebody else than this namespace.
+    fn is_reserved(&self, namespace: &str, hostname: &Hostname) -> bool {
+        let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
+        let reserved = names.find_map(|name| self.settings.reserved.get(&name));
+        reserved.is_some_and(|only| only.as_deref() != Some(namespace))
+    }
+
+    fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &ResolvedTenant) -> Option<Finding> {
+        let apex = valid.apex.as_str();
+        let namespace = &key.name.namespace;
+        let labels = self.namespaces.get(namespace).map(|ns| &ns.labels);
+        let host = labels.and_then(|l| l.get(HOST_LABEL)).map(|host| lower_case(host));
+        let not_allowed = |text: String| Some((Reason::HostnameNotAllowed, text));
+        match host {
+            _ if hostname.is_any() || !within(hostname, apex) => {
+                return not_allowed(format!("{hostname} is not {apex} or below it"));
+            }
+            Some(host) if !within(hostname, &host) => {
+                return not_allowed(format!("{hostname} is not {host} or below it"));
+            }
+            _ if self.is_reserved(namespace, hostname) => {
+                return not_allowed(format!("{hostname} is reserved by the installation (--reserved-hostname)"));
+            }
+            // Absence means denial where a label is what allows.
+            None if !self.is_trusted(namespace, &valid.object.name) => {
+                return not_allowed(format!(
+                    "{hostname}: namespace {namespace} has no label {HOST_LABEL}: set it to the domain that it may publish, \
+                     or name the namespace in attachedNamespaces of the TenantGateway"
+                ));
+            }
+            _ => {}
+        }
+        let passthrough = valid.frame.passes_through(hostname);
+        match key.kind {
+            ClaimKind::ListenerSet if *namespace != valid.object.name.namespace => {
+                not_allowed(format!("{hostname}: the Gateway takes ListenerSets of its own namespace only"))
+            }
+            ClaimKind::TlsRoute if !passthrough => {
+                let text = format!("{hostname} is no passthrough service of the Gateway");
+                Some((Reason::NoMatchingListenerHostname, text))
+            }
+            ClaimKind::TlsRoute => None,
+            _ if passthrough => {
+                Some((Reason::HostnameConflict, format!("{hostname} belongs to a passthrough service")))
+            }
+            _ if hostname.is_wildcard()
+                && (valid.mode, valid.source != Source::InternalCa) == (Mode::Http01, true)
+                && key.kind != ClaimKind::ListenerSet =>
+            {
+                let text = format!("{hostname}: HTTP-01 issues no wildcard certificates; use dns01");
+                Some((Reason::WildcardNotIssuable, text))
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn lower_case(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
+    }
+}

@@ -1,0 +1,335 @@
+//! Gateways that somebody else serves: which namespace each listener selects.
+//!
+//! There the listeners are all that we decide. Whoever serves them knows no verdict of ours, so that a route that was refused
+//! is kept off by `allowedRoutes.namespaces` alone. Namespaces are what it can select, never single routes. Therefore
+//!
+//! - a listener selects one namespace: the owner of its hostname. One whose hostname nobody owns selects none;
+//! - the wildcard listener of an apex, which is there whether or not anybody owns the wildcard, selects the namespace that the
+//!   apex belongs to: its *home*. What other namespaces own below it has listeners of their own.
+//!
+//! Nothing here depends on what is refused: what a tenant writes next finds its listeners closed already, also while nobody of
+//! us is running. What is left to a refused route are the listeners of its own namespace: names that this namespace owns, and
+//! names below its own apex that nobody else does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::delta::{Derived, DerivedKind};
+use super::engine::{Dirty, ResolvedTenant, Tenancy};
+use super::hosts::{Host, HostId};
+use super::render::{HOST_LABEL, NAMESPACE_NAME, NO_LABEL};
+use super::{Source, names};
+use crate::inputs::{Listener, NamespaceRule};
+use crate::model::{Hostname, ObjectName};
+
+/// Which of the namespaces that are attached to a Gateway a listener takes routes of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes<'a> {
+    /// All of them: the verdict on each route decides.
+    Attached,
+    /// One of them.
+    Only(&'a str),
+    /// None of them.
+    Nobody,
+}
+
+impl<'a> Takes<'a> {
+    /// What a listener takes whose keeper is this, at a Gateway that is ours to serve or not.
+    pub(super) fn of(keeper: Option<&'a str>, own: bool) -> Self {
+        match keeper {
+            Some(keeper) => Self::Only(keeper),
+            None if own => Self::Attached,
+            None => Self::Nobody,
+        }
+    }
+}
+
+/// Whether a listener for TLS that we made selects a namespace that is attached to its Gateway.
+pub(super) fn selects(listener: &Listener, namespace: &str) -> bool {
+    let NamespaceRule::Selector(selector) = &listener.allowed.namespaces else { return true };
+    let name = selector.labels.get(NAMESPACE_NAME);
+    let nobody = selector.expressions.iter().any(|(key, operator, _)| key == NAMESPACE_NAME && operator == NO_LABEL);
+    listener.tls.is_none() || !nobody && name.is_none_or(|name| name == namespace)
+}
+
+impl Tenancy {
+    /// Whether a TenantGateway's Gateway is carried out and somebody else's to serve.
+    pub(super) fn is_beside(&self, tenant: &ObjectName) -> bool {
+        self.valid.get(tenant).is_some_and(|valid| !valid.frame.own)
+    }
+
+    /// The namespace that the listener of a host selects.
+    pub(super) fn keeper_beside(&self, id: HostId) -> Option<Arc<str>> {
+        let held = &self.hosts[id];
+        match &held.owner {
+            Some(_) if self.lacks_its_certificate(&held.host) => None,
+            Some(owner) => Some(owner.rank.namespace().clone()),
+            None if !held.bids.is_empty() => self.kept_by_others(&held.host),
+            None => self.home(&held.host),
+        }
+    }
+
+    /// The same for a listener that is there whether or not anything is known of its hostname.
+    pub(super) fn keeper_of_fixed(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
+        match self.hosts.get(tenant, hostname) {
+            Some(held) => held.keeper.clone(),
+            None => self.home(&Host::new(tenant, hostname)),
+        }
+    }
+
+    /// Whether a host that is owned needs a listener of its own, so that its owner is served and nobody else is.
+    pub(super) fn wants_listener_beside(&self, id: HostId, valid: &ResolvedTenant) -> bool {
+        let held = &self.hosts[id];
+        let Some(owner) = held.owner.as_ref().map(|owner| owner.rank.namespace()) else { return false };
+        let served = match self.sheltered(&held.host, valid) {
+            Some(namespace) => namespace != *owner,
+            None => held.is_secure(owner),
+        };
+        served && self.beyond_the_certificate(&held.host).is_none()
+    }
+
+    /// The namespace that the closest wildcard listener over a host selects.
+    fn sheltered(&self, host: &Host, valid: &ResolvedTenant) -> Option<Arc<str>> {
+        let stands = |id: &HostId| {
+            let held = &self.hosts[*id];
+            held.place.is_some() || valid.frame.wildcard() == Some(&held.host.hostname)
+        };
+        if let Some(over) = self.hosts.over(&host.tenant, &host.hostname).find(stands) {
+            return self.hosts[over].keeper.clone();
+        }
+        let wildcard = valid.frame.wildcard().filter(|wildcard| wildcard.covers(&host.hostname))?;
+        self.keeper_of_fixed(&host.tenant, wildcard)
+    }
+
+    /// The namespace that a wildcard listener selects while nobody asks for the wildcard: who owns a wildcard over it, else
+    /// the namespace whose apex it is of.
+    fn home(&self, host: &Host) -> Option<Arc<str>> {
+        let over = self.hosts.covering(host).next().map(|over| over.rank.namespace().clone());
+        let of_gateway = || {
+            let valid = self.valid.get(&host.tenant)?;
+            (valid.frame.wildcard() == Some(&host.hostname)).then(|| host.tenant.namespace.clone())
+        };
+        over.or_else(of_gateway).or_else(|| self.homes.get(host).cloned())
+    }
+
+    /// Whether the certificate of a host is somebody else's object, so that the host is not served.
+    fn lacks_its_certificate(&self, host: &Host) -> bool {
+        let valid = self.valid.get(&host.tenant);
+        if !valid.is_some_and(|valid| valid.mode.per_host() && valid.source == Source::CertManager) {
+            return false;
+        }
+        let name = names::OfHost::new(&host.tenant.name, host.hostname.as_str()).certificate;
+        let name = ObjectName::new(host.tenant.namespace.clone(), name);
+        self.is_foreign(&host.tenant, &Derived { kind: DerivedKind::Certificate, name })
+    }
+
+    /// Works out which namespace each child apex of a TenantGateway in wildcard mode belongs to; of several the first.
+    pub(super) fn house(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
+        let mut wanted: BTreeMap<Host, Arc<str>> = BTreeMap::new();
+        if self.is_beside(tenant) {
+            for child in self.children.of(&tenant.namespace) {
+                let apex = self.namespaces.get(child).and_then(|namespace| namespace.labels.get(HOST_LABEL));
+                let Some(wildcard) = apex.and_then(|apex| Hostname::parse(&format!("*.{apex}")).ok()) else { continue };
+                let host = Host::new(tenant, &wildcard);
+                if self.child_hosts.contains(&host) && wanted.get(&host).is_none_or(|first| child < first) {
+                    wanted.insert(host, child.clone());
+                }
+            }
+        }
+        let there = self.homes.range(Host::first(tenant)..).take_while(|(host, _)| host.tenant == *tenant);
+        let there: BTreeMap<Host, Arc<str>> = there.map(|(host, home)| (host.clone(), home.clone())).collect();
+        for host in there.keys().filter(|host| !wanted.contains_key(*host)) {
+            self.homes.remove(host);
+            dirty.hosts.insert(self.hosts.hold(&host.tenant, &host.hostname));
+        }
+        for (host, home) in wanted.into_iter().filter(|(host, home)| there.get(host) != Some(home)) {
+            dirty.hosts.insert(self.hosts.hold(&host.tenant, &host.hostname));
+            self.homes.insert(host, home);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::confluence::{engine, event, family, gone, http, key, name, namespace, reason, tenant};
+    use super::super::*;
+    use super::*;
+
+    /// All listeners for TLS of the TenantGateway.
+    fn listeners(engine: &Tenancy) -> Vec<Arc<Listener>> {
+        let all = engine.objects().values().flat_map(|desired| desired.listeners().to_vec());
+        all.filter(|listener| listener.tls.is_some()).collect()
+    }
+
+    /// The listener that a connection for a hostname belongs to: that of its name, else of the closest wildcard.
+    fn closest<'a>(all: &'a [Arc<Listener>], hostname: &Hostname) -> Option<&'a Arc<Listener>> {
+        let over = std::iter::once(hostname.clone()).chain(hostname.covering());
+        over.into_iter().find_map(|name| all.iter().find(|listener| listener.hostname.as_ref() == Ok(&name)))
+    }
+
+    /// Whether whoever serves lets routes of a namespace in for a hostname.
+    fn lets_in(engine: &Tenancy, hostname: &str, namespace: &str) -> bool {
+        let all = listeners(engine);
+        let hostname = Hostname::parse(hostname).expect("a hostname");
+        closest(&all, &hostname).is_some_and(|listener| selects(listener, namespace))
+    }
+
+    fn shared() -> serde_json::Value {
+        json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"},
+            "tlsPassthroughServices": ["api"]})
+    }
+
+    #[test]
+    fn a_listener_selects_the_owner_of_its_hostname_before_anything_is_refused() {
+        for spec in [json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}), shared()] {
+            let mut engine = engine();
+            engine.apply(family(spec));
+            engine.apply(vec![
+                http("tenant-a", "shop", &["shop.a.org"]),
+                http("tenant-a-b", "own", &["own.b.a.org", "b.a.org"]),
+                http("cozy-x", "dash", &["dash.a.org"]),
+            ]);
+            let spaces = ["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x"];
+            for (hostname, owner) in [
+                ("shop.a.org", "tenant-a"),
+                ("own.b.a.org", "tenant-a-b"),
+                ("b.a.org", "tenant-a-b"),
+                ("dash.a.org", "cozy-x"),
+                ("api.a.org", ""),
+                ("a.org", ""),
+            ] {
+                let let_in: Vec<&str> = spaces.into_iter().filter(|of| lets_in(&engine, hostname, of)).collect();
+                assert_eq!(let_in, owner.split_whitespace().collect::<Vec<_>>(), "{hostname}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_owns_below_a_wildcard_listener_is_left_to_the_namespace_whose_apex_it_is() {
+        let mut engine = engine();
+        engine.apply(family(shared()));
+        for hostname in ["free.a.org", "free.b.a.org"] {
+            let home = if hostname == "free.a.org" { "tenant-a" } else { "tenant-a-b" };
+            for of in ["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x"] {
+                assert_eq!(lets_in(&engine, hostname, of), of == home, "{hostname} {of}");
+            }
+        }
+        // Of two namespaces of one apex the first has it; the other has its hostnames all the same.
+        engine.apply(vec![namespace("tenant-a-a", "tenant-a", "b.a.org"), http("tenant-a-b", "own", &["own.b.a.org"])]);
+        assert!(lets_in(&engine, "free.b.a.org", "tenant-a-a") && !lets_in(&engine, "free.b.a.org", "tenant-a-b"));
+        assert!(lets_in(&engine, "own.b.a.org", "tenant-a-b") && !lets_in(&engine, "own.b.a.org", "tenant-a-a"));
+        // Whoever owns the wildcard has what is below it.
+        engine.apply(vec![http("cozy-x", "wide", &["*.b.a.org"])]);
+        assert!(lets_in(&engine, "free.b.a.org", "cozy-x") && !lets_in(&engine, "free.b.a.org", "tenant-a-a"));
+        engine.apply(vec![gone(http("cozy-x", "wide", &[])), gone(namespace("tenant-a-a", "", ""))]);
+        assert!(lets_in(&engine, "own.b.a.org", "tenant-a-b") && lets_in(&engine, "free.b.a.org", "tenant-a-b"));
+        assert!(!listeners(&engine).iter().any(|listener| listener.hostname == Hostname::parse("own.b.a.org")));
+    }
+
+    #[test]
+    fn a_host_whose_certificate_is_somebody_elses_is_nobodys_to_serve() {
+        let mut engine = engine();
+        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
+        let secret = names::host_certificate("cozystack", "x.a.org");
+        let certificate = Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", secret) };
+        for there in [true, false] {
+            let existing = there.then(Existing::default);
+            engine.apply(vec![Change::Existing(certificate.clone(), existing)]);
+            assert_eq!(reason(&engine, "tenant-a", "r"), if there { "ForeignObject" } else { "Accepted" });
+            assert_eq!(lets_in(&engine, "x.a.org", "tenant-a"), !there);
+        }
+    }
+
+    #[test]
+    fn a_child_that_the_certificate_has_no_room_for_has_no_listener() {
+        let mut engine = engine();
+        let spec = json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": "cloudflare",
+            "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}});
+        let mut changes = vec![namespace("tenant-a", "tenant-a", "a.org"), tenant("tenant-a", spec)];
+        for n in 10..60 {
+            let child = format!("tenant-a-{n}");
+            changes.push(namespace(&child, "tenant-a", &format!("c{n}.a.org")));
+            changes.push(http(&child, "r", &[&format!("x.c{n}.a.org")]));
+        }
+        engine.apply(changes);
+        let refused = |n: &usize| reason(&engine, &format!("tenant-a-{n}"), "r") == "CertificateLimitReached";
+        let refused: Vec<usize> = (10..60).filter(refused).collect();
+        assert_eq!(refused.len(), 1);
+        for n in 10..60 {
+            let let_in = lets_in(&engine, &format!("x.c{n}.a.org"), &format!("tenant-a-{n}"));
+            assert_eq!(let_in, !refused.contains(&n), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_parent_ref_that_names_the_listener_of_others_is_told() {
+        let mut engine = engine();
+        engine.apply(family(shared()));
+        let Change::Claimant(id, Some(mut route)) = http("cozy-x", "r", &["x.a.org"]) else { unreachable!() };
+        Arc::make_mut(&mut route.parents)[0].section = Some("https".to_owned());
+        engine.apply(vec![Change::Claimant(id, Some(route.clone()))]);
+        let told = |engine: &Tenancy| {
+            let verdict = engine.verdict(&key("cozy-x", "r"), &name()).expect("there is one");
+            verdict.told.iter().map(|(_, (reason, _))| reason.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&engine), ["NotAllowedByListeners"]);
+        // The owner of the wildcard may name its listener.
+        engine.apply(vec![http("cozy-x", "wide", &["*.a.org"])]);
+        assert!(told(&engine).is_empty());
+    }
+
+    /// The work of one added host does not grow with hosts, in the mode where a wildcard listener is over all of them.
+    #[test]
+    fn work_does_not_grow_with_hosts() {
+        let work = |hosts: usize| {
+            let mut engine = engine();
+            engine.apply(family(shared()));
+            let host = |n: usize, namespace: &str| http(namespace, &format!("r{n}"), &[&format!("h{n}.a.org")]);
+            engine.apply((0..hosts).map(|n| host(n, "tenant-a")).collect());
+            ["tenant-a", "cozy-x"].map(|namespace| {
+                let before = engine.counters();
+                engine.apply(vec![host(hosts, namespace)]);
+                engine.counters().since(&before)
+            })
+        };
+        let few = work(100);
+        assert!(few.iter().all(|work| work.places <= 2 && work.shards <= 1 && work.verdicts <= 2), "{few:?}");
+        assert_eq!(few, work(5_000));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+        #[test]
+        fn nobody_but_the_owner_is_let_in_and_the_owner_is(
+            events in proptest::collection::vec((event(), proptest::bool::weighted(0.2)), 1..40),
+        ) {
+            let mut engine = engine();
+            engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"})), namespace("tenant-a", "tenant-a", "a.org")]);
+            for (change, remove) in events {
+                if matches!(&change, Change::Namespace(name, _) if **name == *"tenant-a") {
+                    continue;
+                }
+                let remove = remove && matches!(change, Change::Claimant(..));
+                engine.apply(vec![if remove { gone(change) } else { change }]);
+                let all = listeners(&engine);
+                let spaces = ["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x", "default"];
+                for held in engine.hosts.iter() {
+                    let Some(owner) = &held.owner else { continue };
+                    let (hostname, owner) = (&held.host.hostname, &**owner.rank.namespace());
+                    let listener = closest(&all, hostname);
+                    for other in spaces.into_iter().filter(|other| *other != owner) {
+                        prop_assert!(listener.is_none_or(|l| !selects(l, other)), "{hostname} of {owner}: {other}");
+                    }
+                    if held.is_secure(owner) {
+                        prop_assert!(listener.is_some_and(|l| selects(l, owner)), "{hostname} is not served for {owner}");
+                    }
+                }
+            }
+        }
+    }
+}

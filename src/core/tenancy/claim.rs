@@ -1,0 +1,168 @@
+//! Who wants which hostnames of which TenantGateway.
+
+use std::sync::Arc;
+
+use super::names;
+use crate::inputs::{Kind, ListenerSet, ObjectKey, ParentRef, Route, RouteKind};
+use crate::model::{Hostname, HostnameError, ObjectName};
+
+/// The kinds that claim hostnames.
+#[allow(missing_docs, reason = "the names are the kinds'")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ClaimKind {
+    HttpRoute,
+    GrpcRoute,
+    TlsRoute,
+    ListenerSet,
+}
+
+/// A claiming object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimKey {
+    /// Its kind.
+    pub kind: ClaimKind,
+    /// Its name.
+    pub name: ObjectName,
+}
+
+/// What a route or ListenerSet asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claimant {
+    /// Kind and name.
+    pub key: ClaimKey,
+    /// `metadata.generation`, which verdicts are told with.
+    pub generation: i64,
+    /// Whether it answers an ACME challenge of an issuer; such a route claims nothing.
+    pub challenge: bool,
+    /// Its parents.
+    pub parents: Arc<[ParentRef]>,
+    /// Its hostnames.
+    pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
+    /// Those that a ListenerSet has on plain HTTP alone: nobody makes it a listener for TLS or a certificate.
+    pub plain: Vec<Hostname>,
+}
+
+impl ClaimKey {
+    /// The object.
+    pub fn object(&self) -> ObjectKey {
+        let kind = match self.kind {
+            ClaimKind::HttpRoute => Kind::HTTPRoute,
+            ClaimKind::GrpcRoute => Kind::GRPCRoute,
+            ClaimKind::TlsRoute => Kind::TLSRoute,
+            ClaimKind::ListenerSet => Kind::ListenerSet,
+        };
+        ObjectKey::new(kind, self.name.clone())
+    }
+
+    /// The claiming object of this key; `None` for kinds that claim nothing.
+    pub fn of(key: &ObjectKey) -> Option<Self> {
+        let kind = match key.kind {
+            Kind::HTTPRoute => ClaimKind::HttpRoute,
+            Kind::GRPCRoute => ClaimKind::GrpcRoute,
+            Kind::TLSRoute => ClaimKind::TlsRoute,
+            Kind::ListenerSet => ClaimKind::ListenerSet,
+            _ => return None,
+        };
+        Some(Self { kind, name: key.name.clone() })
+    }
+}
+
+impl Claimant {
+    /// The TenantGateways it names, each once.
+    pub(super) fn tenants(&self) -> Vec<ObjectName> {
+        let mut tenants: Vec<_> =
+            self.parents.iter().filter_map(|parent| tenant_of(parent, &self.key.name.namespace)).collect();
+        tenants.sort();
+        tenants.dedup();
+        tenants
+    }
+
+    /// Whether it names a ListenerSet.
+    pub(super) fn names_set(&self, set: &ObjectName) -> bool {
+        let named = self.parents.iter().filter_map(|parent| parent.target(&self.key.name.namespace));
+        named.into_iter().any(|(kind, name)| kind == Kind::ListenerSet && name == *set)
+    }
+}
+
+/// The TenantGateway that a parentRef of an object in `namespace` leads to: a Gateway has the name of its
+/// TenantGateway, and an overflow ListenerSet begins with it.
+pub(crate) fn tenant_of(parent: &ParentRef, namespace: &Arc<str>) -> Option<ObjectName> {
+    let (kind, name) = parent.target(namespace)?;
+    match kind {
+        Kind::Gateway => Some(name),
+        _ => names::overflow_of(&name.name).map(|(tenant, _)| ObjectName::new(name.namespace.clone(), tenant)),
+    }
+}
+
+impl From<&Route> for Claimant {
+    fn from(route: &Route) -> Self {
+        let kind = match route.kind {
+            RouteKind::Http => ClaimKind::HttpRoute,
+            RouteKind::Grpc => ClaimKind::GrpcRoute,
+            RouteKind::Tls => ClaimKind::TlsRoute,
+        };
+        Self {
+            key: ClaimKey { kind, name: route.meta.name.clone() },
+            generation: route.meta.generation,
+            challenge: route.challenge,
+            parents: route.parents.clone(),
+            hostnames: route.hostnames.clone(),
+            plain: Vec::new(),
+        }
+    }
+}
+
+/// A ListenerSet claims the hostnames of all its listeners of the Gateway that it extends, those for plain HTTP as well.
+impl From<&ListenerSet> for Claimant {
+    fn from(set: &ListenerSet) -> Self {
+        let parent = set.parent.as_ref().map(|gateway| ParentRef {
+            group: None,
+            kind: None,
+            namespace: Some(gateway.namespace.to_string()),
+            name: gateway.name.to_string(),
+            section: None,
+            port: None,
+        });
+        let of = |plain: bool| set.listeners.iter().filter(move |listener| (listener.protocol == "HTTP") == plain);
+        let secure: Vec<&Hostname> = of(false).filter_map(|listener| listener.hostname.as_ref().ok()).collect();
+        let plain = of(true).filter_map(|listener| listener.hostname.as_ref().ok());
+        let plain = plain.filter(|hostname| !secure.contains(hostname)).cloned().collect();
+        Self {
+            key: ClaimKey { kind: ClaimKind::ListenerSet, name: set.meta.name.clone() },
+            generation: set.meta.generation,
+            challenge: false,
+            parents: parent.into_iter().collect(),
+            hostnames: set.listeners.iter().map(|listener| listener.hostname.clone()).collect(),
+            plain,
+        }
+    }
+}
+
+/// Where a claimant stands among others: `cozy-*` namespaces first, then by `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    tenant: bool,
+    pub(super) name: ObjectName,
+    pub(super) kind: ClaimKind,
+}
+
+impl Rank {
+    pub(super) fn of(key: &ClaimKey) -> Self {
+        Self { tenant: !key.name.namespace.starts_with("cozy-"), name: key.name.clone(), kind: key.kind }
+    }
+
+    pub(super) fn key(&self) -> ClaimKey {
+        ClaimKey { kind: self.kind, name: self.name.clone() }
+    }
+
+    pub(super) fn namespace(&self) -> &Arc<str> {
+        &self.name.namespace
+    }
+}
+
+/// Whether a hostname is the apex or below it.
+pub(super) fn within(hostname: &Hostname, apex: &str) -> bool {
+    let name = hostname.as_str();
+    let name = name.strip_prefix("*.").unwrap_or(name);
+    name == apex || name.strip_suffix(apex).is_some_and(|rest| rest.ends_with('.'))
+}

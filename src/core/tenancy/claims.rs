@@ -1,0 +1,144 @@
+//! Claimants, and what each asks of each TenantGateway.
+
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::engine::Finding;
+use super::groups::{Groups, Map};
+use super::hosts::HostId;
+use super::{ClaimKey, Claimant, Verdict};
+use crate::model::ObjectName;
+
+/// A [`Claim`] that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClaimId(usize);
+
+/// What a claimant asks of one TenantGateway.
+pub(super) struct Claim {
+    pub(super) key: ClaimKey,
+    pub(super) tenant: ObjectName,
+    /// Whether the claimant names the TenantGateway, and not only did so before.
+    pub(super) named: bool,
+    /// The hostnames that it may ask for.
+    pub(super) bids: SmallVec<[HostId; 2]>,
+    /// What is wrong with the others.
+    pub(super) refused: Vec<Finding>,
+    /// What it was told.
+    pub(super) verdict: Option<Verdict>,
+}
+
+/// A claimant while it is there, and its claims until they are withdrawn.
+#[derive(Default)]
+struct Claiming {
+    claimant: Option<Claimant>,
+    claims: SmallVec<[ClaimId; 2]>,
+}
+
+/// All claimants and claims.
+#[derive(Default)]
+pub(super) struct Claims {
+    all: Slab<Claim>,
+    by_key: Map<ClaimKey, Claiming>,
+    by_tenant: Groups<ObjectName, ClaimId>,
+    by_namespace: Groups<Arc<str>, ClaimId>,
+}
+
+impl Index<ClaimId> for Claims {
+    type Output = Claim;
+
+    fn index(&self, id: ClaimId) -> &Claim {
+        &self.all[id.0]
+    }
+}
+
+impl IndexMut<ClaimId> for Claims {
+    fn index_mut(&mut self, id: ClaimId) -> &mut Claim {
+        &mut self.all[id.0]
+    }
+}
+
+impl Claims {
+    pub(super) fn claimant(&self, key: &ClaimKey) -> Option<&Claimant> {
+        self.by_key.get(key)?.claimant.as_ref()
+    }
+
+    /// The claimant of a claim that is not withdrawn.
+    pub(super) fn claiming(&self, id: ClaimId) -> Option<&Claimant> {
+        let claim = &self[id];
+        self.claimant(&claim.key).filter(|_| claim.named)
+    }
+
+    /// Takes in a claimant that names these TenantGateways, or that is gone. Returns the claims that this touches.
+    pub(super) fn set(&mut self, key: &ClaimKey, claimant: Option<Claimant>, tenants: Vec<ObjectName>) -> Vec<ClaimId> {
+        let claiming = self.by_key.entry(key.clone()).or_default();
+        claiming.claimant = claimant;
+        for id in &claiming.claims {
+            let claim = &mut self.all[id.0];
+            if claim.named && !tenants.contains(&claim.tenant) {
+                self.by_tenant.remove(claim.tenant.clone(), id);
+                self.by_namespace.remove(key.name.namespace.clone(), id);
+                claim.named = false;
+            }
+        }
+        for tenant in tenants {
+            let there = claiming.claims.iter().copied().find(|id| self.all[id.0].tenant == tenant);
+            let id = there.unwrap_or_else(|| {
+                let (bids, refused) = (SmallVec::new(), Vec::new());
+                let claim =
+                    Claim { key: key.clone(), tenant: tenant.clone(), named: false, bids, refused, verdict: None };
+                let id = ClaimId(self.all.insert(claim));
+                claiming.claims.push(id);
+                id
+            });
+            let claim = &mut self.all[id.0];
+            if !claim.named {
+                self.by_tenant.insert(tenant, id);
+                self.by_namespace.insert(key.name.namespace.clone(), id);
+                claim.named = true;
+            }
+        }
+        let touched = claiming.claims.to_vec();
+        if touched.is_empty() && claiming.claimant.is_none() {
+            self.by_key.remove(key);
+        }
+        touched
+    }
+
+    /// Forgets a claim that was withdrawn, once nothing of it is left.
+    pub(super) fn release(&mut self, id: ClaimId) {
+        let claim = &self[id];
+        if claim.named || claim.verdict.is_some() || !claim.bids.is_empty() {
+            return;
+        }
+        let key = self.all.remove(id.0).key;
+        if let Some(claiming) = self.by_key.get_mut(&key) {
+            claiming.claims.retain(|held| *held != id);
+            if claiming.claims.is_empty() && claiming.claimant.is_none() {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
+    /// The claims of a claimant.
+    pub(super) fn of(&self, key: &ClaimKey) -> impl Iterator<Item = ClaimId> + use<'_> {
+        self.by_key.get(key).into_iter().flat_map(|claiming| claiming.claims.iter().copied())
+    }
+
+    /// The claims on a TenantGateway, in no order.
+    pub(super) fn on(&self, tenant: &ObjectName) -> impl Iterator<Item = ClaimId> + use<'_> {
+        self.by_tenant.of(tenant).copied()
+    }
+
+    /// The claims of a namespace's objects, in no order.
+    pub(super) fn within(&self, namespace: &Arc<str>) -> impl Iterator<Item = ClaimId> + use<'_> {
+        self.by_namespace.of(namespace).copied()
+    }
+
+    /// All of them, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Claim> {
+        self.all.iter().map(|(_, claim)| claim)
+    }
+}

@@ -1,0 +1,260 @@
+//! What goes into tenancy and what comes out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{ClaimKey, Claimant, Desired, ProvidedSecret, TenantGateway};
+use crate::inputs::{HostnameGrant, ParentRef, Source};
+use crate::model::{Hostname, ObjectName, Reason};
+use crate::wanted::WantedCertificate;
+
+/// What an installation decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whether ListenerSets can be written.
+    pub listener_sets: bool,
+    /// Who issues where a TenantGateway does not say. cert-manager's Issuers and Certificates are among the desired objects;
+    /// what we issue is wished for.
+    pub certificates: Source,
+    /// Whether somebody takes what is written for cert-manager.
+    pub cert_manager: bool,
+    /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None`: any.
+    pub directories: Option<BTreeSet<String>>,
+    /// Who of several claimants goes first.
+    pub claims: Precedence,
+    /// For how many seconds a recorded hostname stays reserved for whom it was given up by.
+    pub hold: u64,
+    /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
+    pub ports: Ports,
+    /// Whether namespaces without the label that tells their hostnames publish any, beside the TenantGateway's own and those
+    /// that it attaches.
+    pub unlabelled: bool,
+    /// Hostnames that one namespace alone may have, or nobody.
+    pub reserved: BTreeMap<Hostname, Option<Arc<str>>>,
+    /// The class of Gateways whose TenantGateway names none.
+    pub class: String,
+    /// The namespace whose challenge routes may attach to port 80.
+    pub cert_manager_namespace: String,
+    /// Where challenges are answered for Gateways that somebody else serves; none where no routes can lead there.
+    pub solver: Option<SolverService>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let ports = Ports { http: 80, https: 443 };
+        Self {
+            listener_sets: true,
+            certificates: Source::CertManager,
+            cert_manager: true,
+            directories: None,
+            claims: Precedence::Smallest,
+            hold: 0,
+            ports,
+            unlabelled: false,
+            reserved: BTreeMap::new(),
+            class: "cilium".to_owned(),
+            cert_manager_namespace: "cozy-cert-manager".to_owned(),
+            solver: None,
+        }
+    }
+}
+
+/// The Service behind which challenges are answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SolverService {
+    /// Its namespace, where the routes to it stand as well.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
+    /// Whether anybody answers there; where not, routes of an earlier run are not wanted any more.
+    pub answers: bool,
+}
+
+/// Ports of a Gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Of plain HTTP.
+    pub http: u16,
+    /// Of TLS.
+    pub https: u16,
+}
+
+/// Who of several claimants goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precedence {
+    /// `cozy-*` namespaces, then the smallest `namespace/name`.
+    Smallest,
+    /// The namespace that had the hostname first, as recorded; among new ones as above.
+    FirstCome,
+    /// The same, where several go by one record: a hostname is nobody's before it is recorded whose it is.
+    Recorded,
+}
+
+/// Whose a hostname is, for as long as that namespace claims it, and for a while after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// When that was, in order: of two records the smaller one is older.
+    pub since: u64,
+    /// When the namespace gave it up, in seconds since the epoch: it is still reserved for whom that belongs to.
+    pub released: Option<u64>,
+}
+
+/// A namespace as tenancy sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its UID; empty where nobody gave it one.
+    pub uid: String,
+}
+
+/// The kinds of derived objects.
+#[allow(missing_docs, reason = "the names are the kinds'")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DerivedKind {
+    Gateway,
+    ListenerSet,
+    HttpRoute,
+    Issuer,
+    Certificate,
+}
+
+impl DerivedKind {
+    /// As written in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DerivedKind::Gateway => "Gateway",
+            DerivedKind::ListenerSet => "ListenerSet",
+            DerivedKind::HttpRoute => "HTTPRoute",
+            DerivedKind::Issuer => "Issuer",
+            DerivedKind::Certificate => "Certificate",
+        }
+    }
+}
+
+/// A derived object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Derived {
+    /// Its kind.
+    pub kind: DerivedKind,
+    /// Its name.
+    pub name: ObjectName,
+}
+
+/// An object that is there under a derived name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Existing {
+    /// The UID of the controlling owner; empty where there is none.
+    pub owner: String,
+    /// The hostnames of its TLS listeners, by listener name: what must not be moved.
+    pub hosts: BTreeMap<String, Hostname>,
+}
+
+/// One change of the inputs; `None` where the object is gone.
+#[allow(missing_docs, reason = "the names are the kinds'")]
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "changes are few and short-lived")]
+pub enum Change {
+    TenantGateway(ObjectName, Option<TenantGateway>),
+    Namespace(Arc<str>, Option<Namespace>),
+    Claimant(ClaimKey, Option<Claimant>),
+    Existing(Derived, Option<Existing>),
+    /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
+    Class(Arc<str>, bool),
+    /// What is in a Secret of type `kubernetes.io/tls`; `None` where there is none.
+    Secret(ObjectName, Option<ProvidedSecret>),
+    /// Whether we put the key there that is in a Secret.
+    Keyed(ObjectName, bool),
+    /// Whether ListenerSets can be written.
+    ListenerSets(bool),
+    /// Which namespace owns a hostname on the addresses that Gateways share.
+    Owned(Hostname, Option<Arc<str>>),
+    /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start, and changed by an
+    /// operator alone.
+    Recorded(Hostname, Option<Record>),
+    /// The time, in seconds since the epoch.
+    Time(u64),
+}
+
+/// What changes lead to. `None` says that something is not wanted any more.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// Desired objects.
+    pub objects: BTreeMap<Derived, Option<Desired>>,
+    /// Certificates that we are to get, by Secret.
+    pub wishes: BTreeMap<ObjectName, Option<WantedCertificate>>,
+    /// Label and annotation of namespaces: the owning TenantGateway's namespace, or both to be stripped.
+    pub namespaces: BTreeMap<Arc<str>, Patch>,
+    /// Verdicts on claims, for each TenantGateway named.
+    pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
+    /// `Ready` of TenantGateways.
+    pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
+    /// What is to be recorded: before anything else is done, with [`Precedence::FirstCome`].
+    pub records: BTreeMap<Hostname, Option<Record>>,
+}
+
+/// What is to be done to a namespace's label and annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// Set both to this namespace.
+    Set(Arc<str>),
+    /// Remove both.
+    Strip,
+    /// Remove the annotation: somebody else changed the label, and keeps it.
+    Disown,
+    /// Nothing any more.
+    Leave,
+}
+
+/// `Accepted` of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The claimant's generation that it was made from.
+    pub generation: i64,
+    /// The reason; `Accepted` where all is well.
+    pub reason: Reason,
+    /// For people, sorted and stable, without names of other tenants' objects.
+    pub message: String,
+    /// The hostnames that it has.
+    pub granted: Vec<Hostname>,
+    /// ListenerSets that have listeners for some of them.
+    pub sets: Vec<ObjectName>,
+    /// Whether the Gateway has listeners for some of them.
+    pub on_gateway: bool,
+    /// What single parentRefs are told instead, where all is well on the whole.
+    pub told: Vec<(ParentRef, (Reason, String))>,
+}
+
+impl Verdict {
+    /// Whether all is well.
+    pub fn is_accepted(&self) -> bool {
+        self.reason == Reason::Accepted
+    }
+
+    /// What a data plane of ours goes by.
+    pub fn gate(&self) -> HostnameGrant {
+        HostnameGrant {
+            granted: self.granted.clone(),
+            sets: self.sets.clone(),
+            on_gateway: self.on_gateway,
+            refusal: (!self.is_accepted()).then(|| (self.reason, self.message.clone())),
+        }
+    }
+}
+
+/// `Ready` of a TenantGateway, as far as its own specification decides it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// The reason; `Reconciled` where nothing is wrong.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// Whether its objects are to be left as they are: what was live stays live.
+    pub frozen: bool,
+}

@@ -1,0 +1,342 @@
+//! What is known of one hostname under one TenantGateway.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::claim::Rank;
+use super::claims::ClaimId;
+use super::engine::{Priority, Tenancy};
+use super::groups::{Groups, Map};
+use super::names;
+use crate::model::{Hostname, ObjectName};
+
+/// A hostname, ordered from its end: what covers a name goes before it, and what lies below a name stands together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name(pub(super) Hostname);
+
+/// A hostname of a TenantGateway, in the same order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) tenant: ObjectName,
+    pub(super) hostname: Hostname,
+}
+
+/// A [`Host`] that something is known of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HostId(usize);
+
+/// What is known of a hostname.
+pub(super) struct Held {
+    /// Which it is.
+    pub(super) host: Host,
+    /// Who asks for it, the first in rank first.
+    pub(super) bids: SmallVec<[Bid; 1]>,
+    /// Who has it.
+    pub(super) owner: Option<Priority>,
+    /// Whether somebody of another namespace contends for it.
+    pub(super) contested: bool,
+    /// The namespace that alone may attach: while it is contested, and always where somebody else serves; none where nobody
+    /// has it.
+    pub(super) keeper: Option<Arc<str>>,
+    /// Hostnames below it, a wildcard that somebody has, which other namespaces ask for.
+    pub(super) intruders: BTreeSet<Hostname>,
+    /// Whether a ListenerSet of others than us has it.
+    pub(super) with_set: bool,
+    /// The shard in which its listener stands.
+    pub(super) place: Option<usize>,
+    /// What it gives a name to, once that was needed.
+    pub(super) names: Option<names::OfHost>,
+}
+
+/// Somebody who asks for a hostname.
+#[derive(Clone, Debug)]
+pub(super) struct Bid {
+    pub(super) rank: Rank,
+    pub(super) claim: ClaimId,
+    /// Whether it needs a listener for TLS to serve it.
+    pub(super) secure: bool,
+}
+
+impl Host {
+    pub(super) fn new(tenant: &ObjectName, hostname: &Hostname) -> Self {
+        Self { tenant: tenant.clone(), hostname: hostname.clone() }
+    }
+
+    /// Before every hostname of a TenantGateway.
+    pub(super) fn first(tenant: &ObjectName) -> Self {
+        Self { tenant: tenant.clone(), hostname: Hostname::any() }
+    }
+
+    pub(super) fn name(&self) -> Name {
+        Name(self.hostname.clone())
+    }
+}
+
+impl Held {
+    fn of(host: Host) -> Self {
+        Self {
+            host,
+            bids: SmallVec::new(),
+            owner: None,
+            contested: false,
+            keeper: None,
+            intruders: BTreeSet::new(),
+            with_set: false,
+            place: None,
+            names: None,
+        }
+    }
+
+    /// Adds or removes a bid.
+    pub(super) fn bid(&mut self, bid: Bid, there: bool) {
+        match (self.bids.binary_search_by(|held| held.rank.cmp(&bid.rank)), there) {
+            (Err(at), true) => self.bids.insert(at, bid),
+            (Ok(at), false) => drop(self.bids.remove(at)),
+            (Ok(_), true) | (Err(_), false) => {}
+        }
+    }
+
+    /// Says of a bid whether it needs a listener for TLS; returns whether that is new.
+    pub(super) fn secure(&mut self, claim: ClaimId, secure: bool) -> bool {
+        let bid = self.bids.iter_mut().find(|bid| bid.claim == claim);
+        bid.is_some_and(|bid| std::mem::replace(&mut bid.secure, secure) != secure)
+    }
+
+    /// Whether anything of a namespace needs a listener for TLS to serve it.
+    pub(super) fn is_secure(&self, namespace: &str) -> bool {
+        self.bids.iter().any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
+    }
+
+    /// Who asks for it, the first in rank first.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = &Rank> {
+        self.bids.iter().map(|bid| &bid.rank)
+    }
+
+    /// The names that it gives.
+    pub(super) fn names_given(&mut self) -> names::OfHost {
+        let Self { host, names, .. } = self;
+        names.get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str())).clone()
+    }
+
+    /// Whether nothing is known that would have to be kept.
+    fn is_idle(&self) -> bool {
+        self.bids.is_empty() && self.owner.is_none() && self.place.is_none() && !self.with_set
+    }
+}
+
+/// What is known of hosts. Everything of one hostname is reached by one look, everything else by number.
+#[derive(Default)]
+pub(super) struct Hosts {
+    all: Slab<Held>,
+    by_name: Map<Hostname, SmallVec<[HostId; 2]>>,
+    by_tenant: Groups<ObjectName, HostId>,
+    /// Those of TenantGateways with wildcards, for which what lies below a name is asked.
+    order: BTreeMap<Host, HostId>,
+    /// The wildcards of each TenantGateway.
+    wild: Groups<ObjectName, HostId>,
+}
+
+impl Index<HostId> for Hosts {
+    type Output = Held;
+
+    fn index(&self, id: HostId) -> &Held {
+        &self.all[id.0]
+    }
+}
+
+impl IndexMut<HostId> for Hosts {
+    fn index_mut(&mut self, id: HostId) -> &mut Held {
+        &mut self.all[id.0]
+    }
+}
+
+impl Hosts {
+    pub(super) fn find(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<HostId> {
+        self.named(hostname).find(|id| self[*id].host.tenant == *tenant)
+    }
+
+    /// What is known of a host.
+    pub(super) fn get(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Held> {
+        self.find(tenant, hostname).map(|id| &self[id])
+    }
+
+    /// A hostname under each TenantGateway.
+    pub(super) fn named(&self, hostname: &Hostname) -> impl Iterator<Item = HostId> + use<'_> {
+        self.by_name.get(hostname).into_iter().flatten().copied()
+    }
+
+    /// What is known of a host, to be added to.
+    pub(super) fn hold(&mut self, tenant: &ObjectName, hostname: &Hostname) -> HostId {
+        let ids = self.by_name.entry(hostname.clone()).or_default();
+        let all = &mut self.all;
+        if let Some(id) = ids.iter().find(|id| all[id.0].host.tenant == *tenant) {
+            return *id;
+        }
+        let host = Host::new(tenant, hostname);
+        let id = HostId(all.insert(Held::of(host.clone())));
+        ids.push(id);
+        if hostname.is_wildcard() {
+            if !self.wild.has(tenant) {
+                let there = self.by_tenant.of(tenant).map(|id| (all[id.0].host.clone(), *id));
+                self.order.extend(there);
+            }
+            self.wild.insert(tenant.clone(), id);
+        }
+        self.by_tenant.insert(tenant.clone(), id);
+        if self.wild.has(tenant) {
+            self.order.insert(host, id);
+        }
+        id
+    }
+
+    /// Forgets a host of which nothing is left.
+    pub(super) fn release(&mut self, id: HostId) {
+        if !self[id].is_idle() {
+            return;
+        }
+        let Host { tenant, hostname } = self.all.remove(id.0).host;
+        if let Some(ids) = self.by_name.get_mut(&hostname) {
+            ids.retain(|held| *held != id);
+            if ids.is_empty() {
+                self.by_name.remove(&hostname);
+            }
+        }
+        self.by_tenant.remove(tenant.clone(), &id);
+        let ordered = self.wild.has(&tenant);
+        self.wild.remove(tenant.clone(), &id);
+        if ordered && !self.wild.has(&tenant) {
+            for id in self.by_tenant.of(&tenant) {
+                self.order.remove(&self.all[id.0].host);
+            }
+        }
+        self.order.remove(&Host { tenant, hostname });
+    }
+
+    /// The hosts of a TenantGateway, in no order.
+    pub(super) fn of<'a>(&'a self, tenant: &'a ObjectName) -> impl Iterator<Item = HostId> + use<'a> {
+        self.by_tenant.of(tenant).copied()
+    }
+
+    /// Whether there is any wildcard.
+    pub(super) fn any_wild(&self) -> bool {
+        !self.wild.is_empty()
+    }
+
+    /// The hosts below a wildcard of the same TenantGateway, without itself.
+    pub(super) fn below<'a>(&'a self, wildcard: &'a Host) -> impl Iterator<Item = HostId> + use<'a> {
+        let all = self.order.range(wildcard.clone()..).skip_while(move |(host, _)| *host == wildcard);
+        let below = move |host: &Host| host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname);
+        all.take_while(move |(host, _)| below(host)).map(|(_, id)| *id)
+    }
+
+    /// The wildcards over a host that the same TenantGateway knows, most specific first.
+    pub(super) fn over<'a>(
+        &'a self,
+        tenant: &ObjectName,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = HostId> + use<'a> {
+        // Mostly there are none, and then nothing is made up to be looked for.
+        let wildcards = self.wild.has(tenant).then(|| hostname.covering());
+        let found = wildcards.into_iter().flatten().filter_map(|wildcard| self.find(tenant, &wildcard));
+        found.collect::<SmallVec<[HostId; 4]>>().into_iter()
+    }
+
+    /// Who has the wildcards over a host, most specific first.
+    pub(super) fn covering<'a>(&'a self, host: &Host) -> impl Iterator<Item = &'a Priority> + use<'a> {
+        self.over(&host.tenant, &host.hostname).filter_map(|id| self[id].owner.as_ref())
+    }
+
+    /// All of them, in no order.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.all.iter().map(|(_, held)| held)
+    }
+}
+
+impl Tenancy {
+    pub(super) fn standing(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Priority> {
+        self.hosts.get(tenant, hostname)?.owner.as_ref()
+    }
+
+    /// Everybody who asks for a hostname, and through which TenantGateway.
+    pub(super) fn bids<'a>(
+        &'a self,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = (&'a Rank, &'a ObjectName)> + use<'a> {
+        let held = self.hosts.named(hostname).map(|id| &self.hosts[id]);
+        held.flat_map(|held| held.ranks().map(|rank| (rank, &held.host.tenant)))
+    }
+}
+
+/// Compares from the end, eight bytes at a time: what hostnames of one apex have in common is long.
+pub(super) fn from_the_end(a: &Hostname, b: &Hostname) -> Ordering {
+    backwards(a.as_str().as_bytes(), b.as_str().as_bytes())
+}
+
+fn backwards(mut a: &[u8], mut b: &[u8]) -> Ordering {
+    while let (Some((a_rest, a_last)), Some((b_rest, b_last))) = (a.split_last_chunk::<8>(), b.split_last_chunk::<8>())
+    {
+        match u64::from_le_bytes(*a_last).cmp(&u64::from_le_bytes(*b_last)) {
+            Ordering::Equal => (a, b) = (a_rest, b_rest),
+            other => return other,
+        }
+    }
+    a.iter().rev().cmp(b.iter().rev())
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        from_the_end(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Host {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.tenant.cmp(&other.tenant).then_with(|| from_the_end(&self.hostname, &other.hostname))
+    }
+}
+
+impl PartialOrd for Host {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_comparison_from_the_end_is_one_of_the_texts_in_reverse(a in "[a-b.]{0,20}", b in "[a-b.]{0,20}") {
+            let reversed = |text: &str| text.bytes().rev().collect::<Vec<_>>();
+            prop_assert_eq!(backwards(a.as_bytes(), b.as_bytes()), reversed(&a).cmp(&reversed(&b)));
+        }
+
+        #[test]
+        fn what_lies_below_a_wildcard_follows_it_without_a_gap(
+            mut names in proptest::collection::vec("(\\*\\.)?([a-c-]{0,2}[ab0]\\.){0,3}(x|ax|x-x)", 2..30),
+        ) {
+            names.sort_by(|a, b| backwards(a.as_bytes(), b.as_bytes()));
+            let names: Vec<Hostname> = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
+            for (at, wildcard) in names.iter().enumerate().filter(|(_, name)| name.is_wildcard()) {
+                prop_assert!(names[..at].iter().all(|name| name == wildcard || !wildcard.covers(name)));
+                let run = names[at..].iter().take_while(|name| wildcard.covers(name)).count();
+                prop_assert!(names[at + run..].iter().all(|name| !wildcard.covers(name)));
+            }
+        }
+    }
+}

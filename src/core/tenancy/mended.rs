@@ -1,0 +1,80 @@
+//! What was broken for a while, and what stood in the way, leaves nothing behind.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::confluence::{engine, event, family, gone, host, namespace, places, tenant, view};
+use super::*;
+use crate::model::ObjectName;
+
+#[test]
+fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
+    let foreign = |number: usize| {
+        let name = ObjectName::new("tenant-a", names::overflow("cozystack", number));
+        let there = Existing { owner: "somebody".into(), ..Existing::default() };
+        Change::Existing(Derived { kind: DerivedKind::ListenerSet, name }, Some(there))
+    };
+    let sets = |engine: &Tenancy| {
+        let numbers = engine.objects().keys().filter(|derived| derived.kind == DerivedKind::ListenerSet);
+        numbers.filter_map(|derived| Some(names::overflow_of(&derived.name.name)?.1)).collect::<Vec<_>>()
+    };
+    let hosts = || (0..100).map(host).collect::<Vec<_>>();
+    // It was there before, and it came before ours was made.
+    let (mut before, mut between) = (engine(), engine());
+    before.apply([vec![foreign(1)], family(json!({"apex": "a.org"})), hosts()].concat());
+    between.apply([family(json!({"apex": "a.org"})), hosts()].concat());
+    assert_eq!(sets(&between), [1]);
+    between.apply(vec![foreign(1)]);
+    for engine in [before, between] {
+        assert_eq!(sets(&engine), [2]);
+        assert_eq!(places(&engine).len(), 100);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    /// Broken edits, an apex that the namespace's label does not allow, and a label that moves before the apex: once all is
+    /// mended, nothing is left of it.
+    #[test]
+    fn what_was_broken_for_a_while_ends_as_one_start_from_nothing(
+        events in proptest::collection::vec((event(), proptest::bool::weighted(0.2), 0_u8..8), 1..40),
+    ) {
+        let mut engine = engine();
+        let whole = [namespace("tenant-a", "tenant-a", "a.org"), tenant("tenant-a", json!({"apex": "a.org"}))];
+        engine.apply(whole.to_vec());
+        let mut last = BTreeMap::new();
+        let mut mended = whole[1].clone();
+        for (change, remove, broken) in events {
+            let id = match &change {
+                Change::TenantGateway(..) => {
+                    mended = change.clone();
+                    engine.apply(vec![change]);
+                    continue;
+                }
+                Change::Namespace(name, _) if **name == *"tenant-a" => continue,
+                Change::Namespace(name, _) => format!("n{name}"),
+                Change::Keyed(name, _) => format!("k{name}"),
+                Change::Claimant(key, _) => format!("c{key:?}"),
+                _ => unreachable!("none is made"),
+            };
+            match broken {
+                0 => drop(engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))])),
+                1 => drop(engine.apply(vec![tenant("tenant-a", json!({"apex": "elsewhere.org"}))])),
+                2 => drop(engine.apply(vec![namespace("tenant-a", "tenant-a", "elsewhere.org")])),
+                3 => drop(engine.apply(whole.to_vec())),
+                _ => {}
+            }
+            let change = if remove && matches!(change, Change::Claimant(..)) { gone(change) } else { change };
+            last.insert(id, change.clone());
+            engine.apply(vec![change]);
+        }
+        let end = [whole[0].clone(), mended];
+        engine.apply(end.to_vec());
+        let mut fresh = super::confluence::engine();
+        fresh.apply(end.into_iter().chain(last.into_values()).collect());
+        prop_assert_eq!(view(&engine), view(&fresh));
+    }
+}

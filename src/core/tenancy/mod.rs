@@ -1,0 +1,50 @@
+//! Tenancy: from TenantGateways, namespaces and routes to Gateway API objects, certificates and verdicts on hostnames.
+//!
+//! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here reads, writes or knows the time.
+//! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
+
+mod admit;
+mod beside;
+mod claim;
+mod claims;
+mod compile;
+#[cfg(test)]
+mod confluence;
+mod delta;
+mod desired;
+mod engine;
+mod evaluate;
+mod explain;
+#[cfg(test)]
+mod found;
+mod groups;
+mod hosts;
+mod issuer;
+#[cfg(test)]
+mod mended;
+pub mod names;
+mod ownership;
+mod parent_refs;
+mod placement;
+mod provided_secret;
+mod record;
+mod render;
+mod report;
+mod solver;
+mod status;
+mod work_list;
+
+pub use crate::inputs::{Mode, Source, TenantGateway};
+pub(crate) use claim::tenant_of;
+pub use claim::{ClaimKey, ClaimKind, Claimant};
+pub use delta::{
+    Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness, Record, Settings,
+    SolverService, Verdict,
+};
+pub use desired::Desired;
+pub use engine::{Counters, Tenancy};
+pub use explain::Ownership;
+pub use provided_secret::ProvidedSecret;
+pub use provided_secret::secret_of;
+pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
+pub use status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};

@@ -1,0 +1,379 @@
+//! Who had a hostname first, where that counts.
+//!
+//! One program alone records what it decides. Several replicas see changes in different orders: for them a name is nobody's
+//! until the one who writes has recorded whose it is, and all of them go by the record.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::claim::Rank;
+use super::claims::ClaimId;
+use super::delta::{Precedence, Record};
+use super::engine::{Dirty, Priority, Tenancy};
+use super::hosts::Name;
+use super::render::HOST_LABEL;
+use crate::model::{Hostname, HostnameError, ObjectName};
+
+impl Tenancy {
+    /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
+    pub fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
+        self.proposed.iter().map(|(hostname, record)| (hostname, record.as_ref()))
+    }
+
+    /// What is to be recorded of a name; nothing where the record is right.
+    pub fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
+        self.proposed.get(hostname).map(Option::as_ref)
+    }
+
+    /// What is recorded.
+    pub fn records(&self) -> &BTreeMap<Hostname, Record> {
+        &self.records
+    }
+
+    /// When a name is reserved no longer, in seconds since the epoch: then there may be something to do though nothing has
+    /// changed but the time.
+    pub fn next_expiry(&self) -> Option<u64> {
+        self.reserved.next_expiry()
+    }
+
+    /// Whether a name is about to have an owner.
+    pub(super) fn is_undecided(&self, hostname: &Hostname) -> bool {
+        let proposed = self.proposed.get(hostname).and_then(Option::as_ref);
+        proposed.is_some_and(|record| record.released.is_none())
+    }
+
+    /// Whether a name is reserved for whom it belonged to.
+    pub(super) fn is_given_up(&self, hostname: &Hostname) -> bool {
+        let record = self.proposed.get(hostname).map_or_else(|| self.records.get(hostname), Option::as_ref);
+        record.is_some_and(|record| record.released.is_some())
+    }
+
+    /// Takes in the time.
+    pub(super) fn take_time(&mut self, now: u64, dirty: &mut Dirty) {
+        self.clock = now;
+        dirty.names.extend(self.reserved.expired(now).cloned().map(Name));
+    }
+
+    fn set_record(&mut self, hostname: &Hostname, record: Option<Record>) -> Option<Record> {
+        if let Some(Record { namespace, released: Some(released), .. }) = &record {
+            self.reserved.add(hostname, namespace, *released);
+        }
+        let after = record.as_ref().and_then(|record| record.released);
+        let before = match record {
+            Some(record) => self.records.insert(hostname.clone(), record),
+            None => self.records.remove(hostname),
+        };
+        if let Some(Record { namespace, released: Some(released), .. }) = &before
+            && after != Some(*released)
+        {
+            self.reserved.remove(hostname, namespace, *released);
+        }
+        before
+    }
+
+    /// Takes in what is recorded.
+    pub(super) fn take_record(&mut self, hostname: Hostname, record: Option<Record>, dirty: &mut Dirty) {
+        let before = match record {
+            Some(record) => {
+                self.now = self.now.max(record.since + 1);
+                self.set_record(&hostname, Some(record))
+            }
+            None => self.set_record(&hostname, None),
+        };
+        if self.settings.claims != Precedence::Smallest && before.as_ref() != self.records.get(&hostname) {
+            dirty.names.insert(Name(hostname));
+        }
+    }
+
+    /// Takes in which namespace owns a hostname on the addresses that Gateways share.
+    pub(super) fn take_owner(&mut self, hostname: Hostname, owner: Option<Arc<str>>, dirty: &mut Dirty) {
+        let before = match &owner {
+            Some(owner) => self.owned.insert(hostname.clone(), owner.clone()),
+            None => self.owned.remove(&hostname),
+        };
+        if before != owner {
+            dirty.names.insert(Name(hostname));
+        }
+    }
+
+    /// Whether a TenantGateway's namespace owns a hostname, or the most specific wildcard over it that somebody owns.
+    pub(super) fn owns(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
+        let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
+        names.find_map(|name| self.owned.get(&name)).is_some_and(|owner| *owner == tenant.namespace)
+    }
+
+    /// Where a claimant stands. What nobody had before is claimed now.
+    pub(super) fn stand(&self, name: &Name, rank: &Rank) -> Priority {
+        let since = match self.settings.claims {
+            Precedence::Smallest => 0,
+            Precedence::FirstCome | Precedence::Recorded => match self.records.get(&name.0) {
+                Some(record) if record.namespace == *rank.namespace() => record.since,
+                _ => self.now,
+            },
+        };
+        Priority { since, rank: rank.clone() }
+    }
+
+    /// What is recorded of a name that its namespace claims no more, as long as it is reserved. `asks` says whether a
+    /// namespace claims it.
+    pub(super) fn reservation(&self, name: &Name, asks: impl Fn(&Arc<str>) -> bool) -> Option<Record> {
+        let held = self.records.get(&name.0).filter(|_| self.settings.claims != Precedence::Smallest)?;
+        let released = self.reserved.since(&held.namespace, held.released, self.clock)?;
+        (!asks(&held.namespace)).then(|| Record { released: Some(released), ..held.clone() })
+    }
+
+    /// Whether two namespaces belong to one owner: their labels allow them the same domain.
+    pub(super) fn are_of_one_owner(&self, one: &str, other: &str) -> bool {
+        let domain = |namespace: &str| {
+            let label = self.namespaces.get(namespace)?.labels.get(HOST_LABEL)?;
+            Some(label.to_ascii_lowercase())
+        };
+        one == other || domain(one).is_some_and(|own| domain(other) == Some(own))
+    }
+
+    /// Keeps the record of who had it first, or proposes one; `reserved` is what is recorded of a name without a winner.
+    /// Returns who has it by now.
+    pub(super) fn record(
+        &mut self,
+        name: &Name,
+        winner: Option<Arc<str>>,
+        reserved: Option<Record>,
+        dirty: &mut Dirty,
+    ) -> Option<Arc<str>> {
+        let held = self.records.get(&name.0);
+        let holder = held.map(|record| record.namespace.clone());
+        let record = match &winner {
+            Some(namespace) => {
+                let since = held.filter(|held| held.namespace == *namespace).map_or(self.now, |held| held.since);
+                Some(Record { namespace: namespace.clone(), since, released: None })
+            }
+            None => reserved,
+        };
+        let is_new = held != record.as_ref();
+        match self.settings.claims {
+            Precedence::Smallest => winner,
+            Precedence::FirstCome => {
+                if is_new {
+                    self.set_record(&name.0, record.clone());
+                    dirty.delta.records.insert(name.0.clone(), record);
+                }
+                winner
+            }
+            Precedence::Recorded => {
+                let kept = holder.as_ref().is_some_and(|namespace| self.is_frozen(namespace, &name.0));
+                let wanted = (is_new && !kept).then_some(record);
+                self.propose(name, wanted, dirty);
+                if holder == winner { winner } else { None }
+            }
+        }
+    }
+
+    fn propose(&mut self, name: &Name, wanted: Option<Option<Record>>, dirty: &mut Dirty) {
+        let same = |one: &Option<Record>, other: &Option<Record>| {
+            let seen = |record: &Record| (record.namespace.clone(), record.released.is_some());
+            one.as_ref().map(seen) == other.as_ref().map(seen)
+        };
+        match (self.proposed.get(&name.0), wanted) {
+            (Some(there), Some(record)) if same(there, &record) => {}
+            (_, Some(record)) => {
+                dirty.delta.records.insert(name.0.clone(), record.clone());
+                self.proposed.insert(name.0.clone(), record);
+            }
+            (_, None) => drop(self.proposed.remove(&name.0)),
+        }
+    }
+
+    /// Whether a namespace still claims a name, of a TenantGateway that cannot be carried out: it keeps it until that is
+    /// mended.
+    fn is_frozen(&self, namespace: &Arc<str>, hostname: &Hostname) -> bool {
+        let asks = |id: ClaimId| {
+            let claimant = self.claims.claiming(id);
+            claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == hostname))
+        };
+        self.claims.within(namespace).any(|id| self.is_as_found(&self.claims[id].tenant) && asks(id))
+    }
+
+    /// Marks names whose record may have to change although nobody bids, or bade, for them.
+    pub(super) fn touch_records(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
+        if self.settings.claims == Precedence::Recorded {
+            let recorded = hostnames.iter().flatten().filter(|hostname| self.records.contains_key(*hostname));
+            dirty.names.extend(recorded.map(|hostname| Name(hostname.clone())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::confluence::{gone, http, key, name, namespace, tenant};
+    use super::super::*;
+    use super::*;
+    use serde_json::json;
+
+    /// Two namespaces at one Gateway, in a cluster.
+    fn engine() -> Tenancy {
+        let mut engine = Tenancy::new(Settings { claims: Precedence::Recorded, ..Settings::default() });
+        let spaces = [("tenant-a", "a.org"), ("tenant-b", "a.org"), ("tenant-c", "a.org")];
+        engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
+        engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+        engine
+    }
+
+    fn host() -> Hostname {
+        Hostname::parse("x.a.org").expect("a hostname")
+    }
+
+    /// Records what is proposed, as whoever keeps the record does.
+    fn keep(engine: &mut Tenancy) -> usize {
+        let proposed: Vec<_> = engine.proposals().map(|(name, record)| (name.clone(), record.cloned())).collect();
+        let count = proposed.len();
+        engine.apply(proposed.into_iter().map(|(name, record)| Change::Recorded(name, record)).collect());
+        count
+    }
+
+    fn owner(engine: &Tenancy) -> Option<String> {
+        engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string())
+    }
+
+    #[test]
+    fn a_name_is_nobodys_until_it_is_recorded_and_then_the_first_keeps_it() {
+        let mut engine = engine();
+        engine.apply(vec![http("tenant-c", "web", &["x.a.org"])]);
+        assert_eq!(owner(&engine), None);
+        assert_eq!(engine.verdict(&key("tenant-c", "web"), &name()), None, "nothing is told before it is decided");
+        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (1, Some("tenant-c")));
+        engine.apply(vec![http("tenant-b", "web", &["x.a.org"])]);
+        assert_eq!(
+            (keep(&mut engine), owner(&engine).as_deref()),
+            (0, Some("tenant-c")),
+            "a smaller name comes too late"
+        );
+        let late = engine.verdict(&key("tenant-b", "web"), &name()).expect("it is told");
+        assert!(!late.is_accepted());
+        engine.apply(vec![gone(http("tenant-c", "web", &[]))]);
+        assert_eq!(owner(&engine), None, "the next one's turn has to be recorded");
+        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (1, Some("tenant-b")));
+        engine.apply(vec![gone(http("tenant-b", "web", &[]))]);
+        assert_eq!((keep(&mut engine), keep(&mut engine)), (1, 0));
+        assert!(engine.records.is_empty());
+    }
+
+    #[test]
+    fn another_replica_goes_by_the_record_whatever_it_sees_first() {
+        let mut engine = engine();
+        let record = Record { namespace: "tenant-c".into(), since: 7, released: None };
+        let routes = || [http("tenant-b", "web", &["x.a.org"]), http("tenant-c", "web", &["x.a.org"])];
+        engine.apply(routes().into_iter().chain([Change::Recorded(host(), Some(record.clone()))]).collect());
+        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (0, Some("tenant-c")));
+        // The record comes last.
+        let mut other = self::engine();
+        other.apply(routes().to_vec());
+        other.apply(vec![Change::Recorded(host(), Some(record))]);
+        assert_eq!((keep(&mut other), owner(&other).as_deref()), (0, Some("tenant-c")));
+    }
+
+    #[test]
+    fn a_broken_edit_frees_no_name_after_a_restart() {
+        let record = Record { namespace: "tenant-c".into(), since: 7, released: None };
+        let broken = tenant("tenant-a", json!({"apex": ""}));
+        let mut engine = engine();
+        engine.apply(vec![gone(broken.clone())]);
+        engine.apply(vec![
+            broken,
+            http("tenant-c", "web", &["x.a.org"]),
+            http("tenant-b", "web", &["x.a.org"]),
+            Change::Recorded(host(), Some(record)),
+        ]);
+        assert_eq!(keep(&mut engine), 0);
+        engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (0, Some("tenant-c")));
+        // Whoever stops claiming it meanwhile loses it.
+        engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
+        engine.apply(vec![gone(http("tenant-c", "web", &[]))]);
+        engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+        keep(&mut engine);
+        assert_eq!(owner(&engine).as_deref(), Some("tenant-b"));
+    }
+
+    #[test]
+    fn a_wildcard_that_came_later_leaves_names_to_those_who_had_them() {
+        let mut engine = engine();
+        engine.apply(vec![http("tenant-c", "web", &["x.a.org"])]);
+        keep(&mut engine);
+        engine.apply(vec![tenant(
+            "tenant-a",
+            json!({"apex": "a.org", "certMode": "existingSecret",
+            "wildcardSecretRef": {"name": "w"}}),
+        )]);
+        engine.apply(vec![http("tenant-a", "wide", &["*.a.org"])]);
+        while keep(&mut engine) > 0 {}
+        assert_eq!(owner(&engine).as_deref(), Some("tenant-c"));
+        engine.apply(vec![gone(http("tenant-c", "web", &[])), http("tenant-b", "web", &["x.a.org"])]);
+        while keep(&mut engine) > 0 {}
+        assert_eq!(owner(&engine), None, "who has the wildcard was before");
+    }
+
+    /// Two namespaces of one owner, and two of others, where names stay reserved for a while.
+    fn with_hold(claims: Precedence) -> Tenancy {
+        let mut engine = Tenancy::new(Settings { claims, hold: 100, ..Settings::default() });
+        let spaces = [("tenant-a", "a.org"), ("tenant-b", "x.a.org"), ("tenant-c", "c.a.org"), ("tenant-d", "C.a.org")];
+        engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
+        engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+        engine
+    }
+
+    fn at(seconds: u64) -> Change {
+        Change::Time(seconds)
+    }
+
+    fn verdict(engine: &Tenancy, namespace: &str) -> String {
+        engine.verdict(&key(namespace, "web"), &name()).map(|told| told.message.clone()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_a_namespace_gave_up_stays_reserved_for_its_owner() {
+        for claims in [Precedence::FirstCome, Precedence::Recorded] {
+            let mut engine = with_hold(claims);
+            let host = || Hostname::parse("w.c.a.org").expect("a hostname");
+            let owner = |engine: &Tenancy| engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string());
+            let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
+            engine.apply(vec![at(1000), claim("tenant-c")]);
+            keep(&mut engine);
+            assert_eq!(owner(&engine).as_deref(), Some("tenant-c"), "{claims:?}");
+            engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
+            while keep(&mut engine) > 0 {}
+            assert_eq!(owner(&engine), None, "{claims:?}: somebody else's");
+            assert_eq!(engine.records[&host()].released, Some(1010));
+            assert!(verdict(&engine, "tenant-a").contains("--hostname-hold"), "{}", verdict(&engine, "tenant-a"));
+            assert_eq!(engine.next_expiry(), Some(1110));
+            engine.apply(vec![at(1020), claim("tenant-d")]);
+            while keep(&mut engine) > 0 {}
+            assert_eq!(owner(&engine).as_deref(), Some("tenant-d"), "{claims:?}: of the same owner");
+            assert_eq!(engine.next_expiry(), None);
+            engine.apply(vec![at(1030), gone(claim("tenant-d"))]);
+            while keep(&mut engine) > 0 {}
+            engine.apply(vec![at(1129)]);
+            while keep(&mut engine) > 0 {}
+            assert_eq!(owner(&engine), None, "{claims:?}");
+            engine.apply(vec![at(1130)]);
+            while keep(&mut engine) > 0 {}
+            assert_eq!(owner(&engine).as_deref(), Some("tenant-a"), "{claims:?}: it was long enough");
+        }
+    }
+
+    #[test]
+    fn who_comes_back_has_it_again_and_an_operator_may_release_it() {
+        let mut engine = with_hold(Precedence::FirstCome);
+        let host = || Hostname::parse("w.c.a.org").expect("a hostname");
+        let owner = |engine: &Tenancy| engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string());
+        let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
+        engine.apply(vec![at(1000), claim("tenant-c")]);
+        engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
+        assert_eq!(owner(&engine), None);
+        engine.apply(vec![at(1020), claim("tenant-c")]);
+        assert_eq!((owner(&engine).as_deref(), engine.next_expiry()), (Some("tenant-c"), None));
+        engine.apply(vec![at(1030), gone(claim("tenant-c"))]);
+        assert_eq!((owner(&engine), engine.next_expiry()), (None, Some(1130)));
+        engine.apply(vec![Change::Recorded(host(), None)]);
+        assert_eq!((owner(&engine).as_deref(), engine.next_expiry()), (Some("tenant-a"), None));
+    }
+}

@@ -1,0 +1,299 @@
+//! What the objects of a TenantGateway are made of: shared where it is the same for every host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::beside::Takes;
+use super::delta::{Ports, Settings};
+use super::desired::{Desired, Owner, Plain};
+use super::names;
+use super::parent_refs::PLAIN;
+use super::solver::Solving;
+use crate::inputs::{
+    Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
+    TenantGateway, TlsMode,
+};
+use crate::model::{Hostname, ObjectName};
+
+/// The label that tells which namespaces may attach.
+pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
+pub use crate::inputs::HOST_LABEL;
+/// The annotation that tells who wrote the gateway label.
+pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
+/// The label that every namespace has its name in.
+pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// The operator of a selector that asks for a label not to be there.
+pub(super) const NO_LABEL: &str = "DoesNotExist";
+pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// What the objects of one TenantGateway have in common.
+#[derive(PartialEq)]
+pub(super) struct GatewayTemplate {
+    pub(super) owner: Arc<Owner>,
+    /// Whether its class is ours. Others get both route kinds on every TLS listener: Cilium before 1.20 merges
+    /// listeners of one port (cilium#45559).
+    pub(super) own: bool,
+    /// How challenges reach us, where they do by routes.
+    pub(super) solving: Option<Arc<Solving>>,
+    ports: Ports,
+    /// The namespaces whose HTTPRoutes plain HTTP takes.
+    open: Vec<String>,
+    class: String,
+    addresses: Vec<Address>,
+    terminating: Arc<AllowedRoutes>,
+    passing: Arc<AllowedRoutes>,
+    /// Plain HTTP, then the wildcards of the apex where there are any.
+    head: Vec<Arc<Listener>>,
+    /// Passthrough.
+    tail: Vec<Arc<Listener>>,
+    /// The Secret that wildcard listeners use; none where every host has its own.
+    wildcard_secret: Option<ObjectName>,
+    /// The hostname of the wildcard listener of the apex, where there is one.
+    wildcard: Option<Hostname>,
+}
+
+impl GatewayTemplate {
+    /// The frame of a TenantGateway that was checked.
+    pub(super) fn new(
+        tenant: &TenantGateway,
+        apex: &Hostname,
+        mode: Mode,
+        own: bool,
+        solving: Option<Arc<Solving>>,
+        settings: &Settings,
+    ) -> Self {
+        let ports = settings.ports;
+        let wildcard_secret = (!mode.per_host()).then(|| {
+            let name = match (&tenant.spec.wildcard_secret_ref, mode) {
+                (Some(secret), Mode::ExistingSecret) => secret.name.clone(),
+                _ => names::wildcard_certificate(&tenant.name.name),
+            };
+            ObjectName::new(tenant.name.namespace.clone(), name)
+        });
+        let namespace = &tenant.name.namespace;
+        let open = open(namespace, settings, solving.as_deref().map(Solving::namespace));
+        let mut frame = Self {
+            owner: Owner::of(tenant),
+            own,
+            ports,
+            class: class(tenant, settings).to_owned(),
+            addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
+            terminating: Arc::new(allowed(own, &ENDS, namespace, Takes::Attached)),
+            passing: Arc::new(allowed(own, &PASSES, namespace, Takes::Attached)),
+            head: plain(&open, settings, own.then_some(apex)),
+            open,
+            solving,
+            tail: Vec::new(),
+            wildcard: wildcard_secret.as_ref().and_then(|_| below("*", apex)),
+            wildcard_secret,
+        };
+        if let Some(secret) = &frame.wildcard_secret {
+            let head = [("https", frame.wildcard.as_ref()), ("https-apex", Some(apex))];
+            let head = head.into_iter().filter_map(|(name, host)| Some(frame.terminating(name, host?, secret.clone())));
+            let head: Vec<_> = head.map(Arc::new).collect();
+            frame.head.extend(head);
+        }
+        for service in tenant.passthrough() {
+            if let Some(hostname) = below(&service, apex) {
+                let listener = frame.passing(&names::passthrough_listener(&service), &hostname);
+                frame.tail.push(Arc::new(listener));
+            }
+        }
+        frame
+    }
+
+    /// How many listeners of the Gateway belong to no claimed hostname.
+    pub(super) fn fixed(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// Whether a hostname is that of a passthrough service.
+    pub(super) fn passes_through(&self, hostname: &Hostname) -> bool {
+        self.tail.iter().any(|listener| listener.hostname.as_ref() == Ok(hostname))
+    }
+
+    fn terminating(&self, name: &str, hostname: &Hostname, secret: ObjectName) -> Listener {
+        let certificate = LocalRef { group: String::new(), kind: "Secret".to_owned(), name: secret };
+        Listener {
+            name: Arc::from(name),
+            port: self.ports.https,
+            protocol: "HTTPS".to_owned(),
+            hostname: Ok(hostname.clone()),
+            tls: Some(ListenerTls {
+                mode: TlsMode::Terminate,
+                certificates: vec![certificate],
+                options: BTreeMap::new(),
+            }),
+            allowed: self.terminating.clone(),
+            unreadable: None,
+        }
+    }
+
+    fn passing(&self, name: &str, hostname: &Hostname) -> Listener {
+        Listener {
+            name: Arc::from(name),
+            port: self.ports.https,
+            protocol: "TLS".to_owned(),
+            hostname: Ok(hostname.clone()),
+            tls: Some(ListenerTls { mode: TlsMode::Passthrough, certificates: Vec::new(), options: BTreeMap::new() }),
+            allowed: self.passing.clone(),
+            unreadable: None,
+        }
+    }
+
+    /// The listener of one hostname, and which namespaces it takes routes of.
+    pub(super) fn listener(&self, names: &names::OfHost, hostname: &Hostname, takes: Takes<'_>) -> Listener {
+        let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
+        let secret = self.wildcard_secret.clone().unwrap_or_else(own);
+        let listener = Listener { name: names.listener.clone(), ..self.terminating("", hostname, secret) };
+        self.narrowed(listener, takes)
+    }
+
+    /// The same listener for those namespaces.
+    fn narrowed(&self, listener: Listener, takes: Takes<'_>) -> Listener {
+        if takes == Takes::Attached {
+            return listener;
+        }
+        let of: &[&str] = if listener.protocol == "TLS" { &PASSES } else { &ENDS };
+        let allowed = Arc::new(allowed(self.own, of, &self.owner.name.namespace, takes));
+        Listener { allowed, ..listener }
+    }
+
+    /// The Gateway: the items between what every Gateway has. `keeper` says which namespace alone may attach to one of
+    /// the latter.
+    pub(super) fn gateway(
+        &self,
+        items: Vec<Arc<Listener>>,
+        sets: bool,
+        keeper: &dyn Fn(&Hostname) -> Option<Arc<str>>,
+    ) -> Desired {
+        let fixed = |listener: &Arc<Listener>| {
+            let hostname = listener.hostname.as_ref().ok().filter(|_| listener.tls.is_some());
+            let Some(hostname) = hostname else { return listener.clone() };
+            let keeper = keeper(hostname);
+            match Takes::of(keeper.as_deref(), self.own) {
+                Takes::Attached => listener.clone(),
+                takes => Arc::new(self.narrowed(Listener::clone(listener), takes)),
+            }
+        };
+        let mut listeners = Vec::with_capacity(self.fixed() + items.len());
+        listeners.extend(self.head.iter().map(fixed));
+        listeners.extend(items);
+        listeners.extend(self.tail.iter().map(fixed));
+        let gateway = Gateway {
+            meta: written(self.owner.name.clone()),
+            class: self.class.clone(),
+            addresses: self.addresses.clone(),
+            allowed_listeners: if sets { NamespaceRule::Same } else { NamespaceRule::None },
+            listeners,
+            unsupported: None,
+            infrastructure: None,
+        };
+        Desired::gateway(&self.owner, gateway)
+    }
+
+    /// A ListenerSet with what the Gateway has no room for.
+    pub(super) fn overflow(&self, name: &str, listeners: Vec<Arc<Listener>>) -> Desired {
+        let name = ObjectName::new(self.owner.name.namespace.clone(), name);
+        let set = ListenerSet { meta: written(name), parent: Some(self.owner.name.clone()), listeners };
+        Desired::listener_set(&self.owner, set)
+    }
+
+    /// The hostname of the wildcard listener of the apex, where there is one.
+    pub(super) fn wildcard(&self) -> Option<&Hostname> {
+        self.wildcard.as_ref()
+    }
+
+    /// The namespaces whose HTTPRoutes plain HTTP takes.
+    pub(super) fn open(&self) -> &[String] {
+        &self.open
+    }
+
+    /// How plain HTTP is reached.
+    pub(super) fn plain(&self) -> Plain {
+        Plain { own: self.own, ports: self.ports }
+    }
+}
+
+/// The kinds of a listener that ends TLS, and of one that passes it through, where the class is ours.
+const ENDS: [&str; 2] = ["HTTPRoute", "GRPCRoute"];
+const PASSES: [&str; 1] = ["TLSRoute"];
+
+/// Who may be on plain HTTP: the owner, and who answers challenges.
+fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<String> {
+    let mut open = vec![namespace.to_owned()];
+    for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {
+        if !open.iter().any(|there| there == answers) {
+            open.push(answers.to_owned());
+        }
+    }
+    open
+}
+
+/// Plain HTTP, for HTTPRoutes of those namespaces: `http`, without a hostname. Where the class is ours there may be others at
+/// the same address, and one has the names of its apex only.
+fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
+    let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open.to_vec())];
+    let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
+    let allowed = Arc::new(AllowedRoutes { kinds: Some(kinds(apex.is_some(), &["HTTPRoute"])), namespaces });
+    let hostnames = match apex {
+        None => vec![(PLAIN[0], Hostname::any())],
+        Some(apex) => {
+            let below = below("*", apex).map(|wildcard| (PLAIN[0], wildcard));
+            below.into_iter().chain([(PLAIN[1], apex.clone())]).collect()
+        }
+    };
+    let listener = |(name, hostname): (&str, Hostname)| Listener {
+        name: Arc::from(name),
+        port: settings.ports.http,
+        protocol: "HTTP".to_owned(),
+        hostname: Ok(hostname),
+        tls: None,
+        allowed: allowed.clone(),
+        unreadable: None,
+    };
+    hostnames.into_iter().map(listener).map(Arc::new).collect()
+}
+
+fn allowed(own: bool, of: &[&str], namespace: &str, takes: Takes<'_>) -> AllowedRoutes {
+    let mut labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), namespace.to_owned())]);
+    let mut expressions = Vec::new();
+    match takes {
+        Takes::Attached => {}
+        Takes::Only(only) => drop(labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned())),
+        // The API server gives the label to every namespace. A list of values may not be empty.
+        Takes::Nobody => expressions.push((NAMESPACE_NAME.to_owned(), NO_LABEL.to_owned(), Vec::new())),
+    }
+    AllowedRoutes {
+        kinds: Some(kinds(own, of)),
+        namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions })),
+    }
+}
+
+/// The kinds that a listener takes: those. Where somebody else serves, every listener names the same ones, port 80 as well:
+/// Cilium before 1.20 refuses a route whose kind any listener of its Gateway leaves out, wherever it attaches.
+fn kinds(own: bool, of: &[&str]) -> Vec<(String, String)> {
+    let kinds: &[&str] = if own { of } else { &["HTTPRoute", "TLSRoute"] };
+    kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect()
+}
+
+/// Metadata of an object that nobody has stored yet.
+fn written(name: ObjectName) -> Meta {
+    Meta { name, generation: 1, created: 0 }
+}
+
+/// `label.apex`; `None` where that is too long for a hostname.
+fn below(label: &str, apex: &Hostname) -> Option<Hostname> {
+    Hostname::parse(&format!("{label}.{apex}")).ok()
+}
+
+/// The class of a TenantGateway's Gateway.
+pub(super) fn class<'a>(tenant: &'a TenantGateway, settings: &'a Settings) -> &'a str {
+    Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or(&settings.class)
+}
+
+/// The names on the wildcard certificate: apex and `*.apex`, then each child and `*.child`.
+pub(super) fn wildcard_names<'a>(tenant: &'a TenantGateway, children: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let all = std::iter::once(tenant.spec.apex.as_str()).chain(children);
+    all.flat_map(|apex| [apex.to_owned(), format!("*.{apex}")]).collect()
+}

@@ -1,0 +1,308 @@
+//! Namespaces at a Gateway that admits them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::super::ownership::shared_frontend;
+use super::*;
+use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
+use crate::model::{Action, ObjectName, Target};
+use crate::translate::{Change, Fleet, Settings, StatusBody};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+/// A Gateway of `infra` that admits routes of all namespaces, at a time that goes on.
+struct Site {
+    engine: Engine,
+    now: SystemTime,
+}
+
+fn put(value: Value) -> Change {
+    Change::Put(Object::parse(value).expect("an object"))
+}
+
+fn name(text: &str) -> Hostname {
+    Hostname::parse(text).expect("a hostname")
+}
+
+/// Listeners: name, port, protocol, hostname.
+fn gateway(listeners: &[(&str, u16, &str, &str)]) -> Value {
+    let listener = |(name, port, protocol, host): &(&str, u16, &str, &str)| {
+        let mut listener = json!({"name": name, "protocol": protocol, "port": port,
+            "allowedRoutes": {"namespaces": {"from": "All"}}});
+        if !host.is_empty() {
+            listener["hostname"] = json!(host);
+        }
+        if *protocol == "TLS" {
+            listener["tls"] = json!({"mode": "Passthrough"});
+        }
+        listener
+    };
+    let listeners: Vec<Value> = listeners.iter().map(listener).collect();
+    json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "infra"},
+        "spec": {"gatewayClassName": "g", "listeners": listeners}})
+}
+
+fn route(namespace: &str, created: u8, section: &str, hosts: &[&str], path: &str) -> Value {
+    let mut parent = json!({"name": "edge", "namespace": "infra"});
+    if !section.is_empty() {
+        parent["sectionName"] = json!(section);
+    }
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": format!("r{}", path.replace('/', "-")),
+            "namespace": namespace, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+        "spec": {"parentRefs": [parent], "hostnames": hosts, "rules": [
+            {"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+impl Site {
+    fn new(fleet: Fleet, recording: Recording) -> Self {
+        let addresses = vec![[127, 0, 0, 1].into()];
+        let settings = Settings { fleet, recording, hold: 3600, ..Settings::new("c", addresses) };
+        let mut site = Self { engine: Engine::new(settings), now: UNIX_EPOCH + Duration::from_secs(1_000_000) };
+        site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
+            "spec": {"controllerName": "c"}}));
+        for namespace in ["infra", "alice", "mallory"] {
+            site.put(
+                json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace},
+                "spec": {"ports": [{"port": 80}]}}),
+            );
+        }
+        site.put(gateway(&[
+            ("http", 80, "HTTP", ""),
+            ("wide", 8080, "HTTP", "*.x.org"),
+            ("one", 8081, "HTTP", "s.x.org"),
+        ]));
+        site
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        self.now += Duration::from_secs(1);
+        self.engine.apply(changes, self.now);
+    }
+
+    fn put(&mut self, value: Value) {
+        self.apply(vec![put(value)]);
+    }
+
+    fn delete(&mut self, route: &Value) {
+        let Change::Put(object) = put(route.clone()) else { panic!("an object") };
+        self.apply(vec![Change::Delete(object.key())]);
+    }
+
+    /// The namespaces whose backends a port has for a host, as Envoy would look it up, or that nothing does.
+    fn served(&self, port: u16, host: &str) -> String {
+        let host = name(host);
+        let own = FrontendId { gateway: ObjectName::new("infra", "edge"), port };
+        let frontend = self.engine.frontends.get(&own).or_else(|| self.engine.frontends.get(&shared_frontend(port)));
+        let Some(table) = frontend.and_then(|frontend| frontend.tables.get(&None)) else {
+            return "closed".to_owned();
+        };
+        let names = std::iter::once(host.clone()).chain(host.covering()).chain([Hostname::any()]);
+        let Some(found) = names.into_iter().find_map(|name| table.get(&name)) else { return "nobody".to_owned() };
+        let backends = found.routes.iter().flat_map(|route| match &route.rule.action {
+            Action::Forward(shares) => shares.clone(),
+            _ => Vec::new(),
+        });
+        let mut all: Vec<String> = backends
+            .map(|share| match share.target {
+                Target::Backend(backend) => backend.port.service.namespace.to_string(),
+                Target::Invalid => "invalid".to_owned(),
+            })
+            .collect();
+        all.sort();
+        all.dedup();
+        if all.is_empty() { "nobody".to_owned() } else { all.join("+") }
+    }
+
+    /// `Accepted` of a route: its reason and message.
+    fn told(&self, route: &Value) -> (&'static str, String) {
+        let text = |field: &str| route["metadata"][field].as_str().expect("a text");
+        let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new(text("namespace"), text("name")));
+        let StatusBody::Route(status) = self.engine.status(&key).expect("a status").body else { panic!("a route's") };
+        let accepted = &status.parents[0].1[0];
+        (accepted.reason.as_str(), accepted.message.clone())
+    }
+
+    /// Records what is proposed, as whoever keeps the record does.
+    fn keep(&mut self) -> usize {
+        let proposals = self.engine.record_proposals();
+        let all: Vec<Change> = proposals.map(|(what, owner)| Change::Recorded(what.clone(), owner.cloned())).collect();
+        let count = all.len();
+        self.apply(all);
+        count
+    }
+}
+
+#[test]
+fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
+    for fleet in [Fleet::Own, Fleet::Shared] {
+        let mut site = Site::new(fleet, Recording::Here);
+        let hers = route("alice", 9, "", &["a.x.org"], "/");
+        site.put(hers.clone());
+        let theirs = route("mallory", 1, "", &["a.x.org", "m.x.org"], "/login");
+        site.put(theirs.clone());
+        for port in [80, 8080] {
+            assert_eq!((&*site.served(port, "a.x.org"), &*site.served(port, "m.x.org")), ("alice", "mallory"));
+        }
+        let (reason, text) = site.told(&theirs);
+        assert_eq!(reason, "HostnameConflict");
+        assert!(text.starts_with("hostname a.x.org: ") && !text.contains("alice"), "{text}");
+        assert_eq!(site.told(&hers).0, "Accepted");
+        // Reserved for a while, and then the next one's.
+        site.delete(&hers);
+        assert_eq!(site.served(80, "a.x.org"), "nobody");
+        site.put(hers.clone());
+        assert_eq!(site.served(80, "a.x.org"), "alice");
+        site.delete(&hers);
+        site.now += Duration::from_secs(3600);
+        site.apply(Vec::new());
+        assert_eq!((&*site.served(80, "a.x.org"), site.told(&theirs).0), ("mallory", "Accepted"));
+    }
+}
+
+#[test]
+fn within_a_namespace_rules_are_merged_and_the_listeners_own_namespace_is_always_served() {
+    let mut site = Site::new(Fleet::Own, Recording::Here);
+    site.put(route("alice", 9, "", &["a.x.org"], "/"));
+    site.put(route("alice", 8, "", &["a.x.org"], "/more"));
+    let own = route("infra", 7, "", &["a.x.org"], "/status");
+    site.put(own.clone());
+    assert_eq!((&*site.served(80, "a.x.org"), site.told(&own).0), ("alice+infra", "Accepted"));
+}
+
+#[test]
+fn what_somebody_has_is_kept_from_wider_hostnames_of_others() {
+    let mut site = Site::new(Fleet::Own, Recording::Here);
+    site.put(route("infra", 1, "http", &[], "/platform"));
+    let everything = route("mallory", 1, "", &[], "/");
+    site.put(everything.clone());
+    // Alice has hers on one port alone; on the other the listener's own namespace answers.
+    site.put(route("alice", 9, "wide", &["a.x.org"], "/"));
+    assert_eq!((&*site.served(8080, "a.x.org"), &*site.served(80, "a.x.org")), ("alice", "infra"));
+    assert_eq!((&*site.served(8080, "b.x.org"), &*site.served(80, "b.x.org")), ("mallory", "infra+mallory"));
+    // Her wildcard has what lies below it; what lies below the listener's own is everybody's.
+    site.put(route("alice", 9, "wide", &["*.a.x.org"], "/wild"));
+    let below = route("mallory", 1, "", &["in.a.x.org"], "/below");
+    site.put(below.clone());
+    assert_eq!((&*site.served(8080, "in.a.x.org"), &*site.served(80, "in.a.x.org")), ("alice", "infra"));
+    assert_eq!(site.told(&below).0, "HostnameConflict");
+    site.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory",
+        "labels": {HOST_LABEL: "in.a.x.org"}}}));
+    assert_eq!((site.told(&below).0, &*site.served(80, "in.a.x.org")), ("Accepted", "mallory"), "the platform gave it");
+    site.delete(&everything);
+    site.now += Duration::from_secs(3600);
+    site.apply(Vec::new());
+    assert_eq!((&*site.served(80, "a.x.org"), &*site.served(8080, "b.x.org")), ("infra", "nobody"));
+}
+
+#[test]
+fn a_wildcard_as_wide_as_the_listener_or_a_public_suffix_takes_no_name_below() {
+    let mut site = Site::new(Fleet::Own, Recording::Here);
+    site.put(route("mallory", 1, "", &["*.org", "*.x.org", "*.y.net"], "/"));
+    let hers = route("alice", 9, "", &["a.x.org", "a.z.org"], "/");
+    site.put(hers.clone());
+    assert_eq!((site.told(&hers).0, &*site.served(80, "a.z.org")), ("Accepted", "alice"));
+    let late = route("alice", 9, "", &["a.y.net"], "/late");
+    site.put(late.clone());
+    assert_eq!((site.told(&late).0, &*site.served(80, "a.y.net")), ("HostnameConflict", "mallory"));
+}
+
+#[test]
+fn whoever_has_an_exact_listener_or_says_so_shares_names_out() {
+    let mut site = Site::new(Fleet::Own, Recording::Here);
+    let routes = [route("alice", 9, "one", &[], "/a"), route("mallory", 9, "one", &[], "/m")];
+    routes.iter().for_each(|route| site.put(route.clone()));
+    assert_eq!(site.served(8081, "s.x.org"), "alice+mallory");
+    let both = [route("alice", 9, "http", &["b.x.org"], "/ab"), route("mallory", 9, "http", &["b.x.org"], "/mb")];
+    both.iter().for_each(|route| site.put(route.clone()));
+    let mut consent = |setting: &str| {
+        let mut spec = json!({"fleet": "Shared"});
+        if !setting.is_empty() {
+            spec["routeHostnames"] = json!(setting);
+        }
+        site.put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"name": "p", "namespace": "infra"}, "spec": spec}));
+        let mut with = gateway(&[("http", 80, "HTTP", ""), ("one", 8081, "HTTP", "s.x.org")]);
+        with["spec"]["infrastructure"] =
+            json!({"parametersRef": {"group": "gatewright.io", "kind": "GatewayParameters", "name": "p"}});
+        site.put(with);
+        (site.served(8081, "s.x.org"), site.served(80, "b.x.org"), site.told(&both[1]).0)
+    };
+    let (shared, alices) = ("alice+mallory".to_owned(), "alice".to_owned());
+    assert_eq!(consent(""), (shared.clone(), alices.clone(), "HostnameConflict"));
+    assert_eq!(consent("Shared"), (shared.clone(), shared.clone(), "Accepted"));
+    assert_eq!(consent("Owned"), (alices.clone(), alices.clone(), "HostnameConflict"));
+    assert_eq!(consent(""), (shared, alices, "HostnameConflict"));
+}
+
+#[test]
+fn whoever_has_routes_at_an_exact_listener_has_its_hostname_at_wider_ones() {
+    let mut site = Site::new(Fleet::Own, Recording::Here);
+    site.put(route("alice", 9, "one", &[], "/"));
+    let theirs = route("mallory", 1, "http", &["s.x.org"], "/.well-known");
+    site.put(theirs.clone());
+    assert_eq!((site.told(&theirs).0, &*site.served(80, "s.x.org")), ("HostnameConflict", "nobody"));
+    site.put(route("mallory", 1, "http", &[], "/"));
+    assert_eq!((&*site.served(80, "s.x.org"), &*site.served(80, "t.x.org")), ("nobody", "mallory"));
+}
+
+#[test]
+fn in_a_cluster_a_hostname_of_routes_is_served_once_it_is_recorded() {
+    let mut site = Site::new(Fleet::Own, Recording::OtherListeners);
+    site.keep();
+    let hers = route("alice", 9, "", &["a.x.org"], "/");
+    site.put(hers.clone());
+    assert_eq!((site.told(&hers).0, &*site.served(80, "a.x.org")), ("Pending", "nobody"));
+    assert_eq!((site.keep(), site.told(&hers).0, &*site.served(80, "a.x.org")), (1, "Accepted", "alice"));
+    let theirs = route("mallory", 1, "", &["a.x.org"], "/");
+    site.put(theirs.clone());
+    assert_eq!((site.keep(), site.told(&theirs).0), (0, "HostnameConflict"));
+}
+
+/// A ListenerSet that extends the Gateway of `infra`, with a route to everything it has.
+fn set(namespace: &str, created: u8, listeners: &[(&str, u16, &str, &str)]) -> Vec<Change> {
+    let mut of = gateway(listeners);
+    of["kind"] = json!("ListenerSet");
+    of["metadata"] = json!({"name": "set", "namespace": namespace,
+        "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")});
+    of["spec"] = json!({"parentRef": {"name": "edge", "namespace": "infra"}, "listeners": of["spec"]["listeners"]});
+    let mut route = route(namespace, created, "", &[], "/set");
+    route["spec"]["parentRefs"] = json!([{"kind": "ListenerSet", "name": "set"}]);
+    vec![put(of), put(route)]
+}
+
+#[test]
+fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_claims_to_be() {
+    for fleet in [Fleet::Own, Fleet::Shared] {
+        let mut site = Site::new(fleet, Recording::Here);
+        let mut own = gateway(&[("http", 80, "HTTP", "o.org")]);
+        own["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
+        site.put(own);
+        site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org")]));
+        site.apply(set("alice", 9, &[("l", 80, "HTTP", "a.org"), ("w", 80, "HTTP", "*.w.org")]));
+        // An older one, with a name that is new to it; below her wildcard; on another port; everything.
+        for listener in [("l", 80, "HTTP", "a.org"), ("l", 80, "HTTP", "b.w.org"), ("l", 81, "HTTP", "a.org")] {
+            site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org"), listener]));
+            assert_eq!((&*site.served(80, "a.org"), &*site.served(80, "b.w.org")), ("alice", "alice"), "{listener:?}");
+            let key = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "set"));
+            let StatusBody::ListenerSet(told) = site.engine.status(&key).expect("a status").body else { panic!() };
+            let accepted = &told.listeners[1].conditions[0];
+            assert_eq!(accepted.reason, Reason::HostnameConflict, "{listener:?}");
+            assert!(accepted.message.contains("belongs to another namespace"), "{}", accepted.message);
+        }
+        // The catch-all that the Gateway gave up is free again.
+        site.now += Duration::from_secs(3600);
+        site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org"), ("any", 81, "HTTP", "")]));
+        assert_eq!((&*site.served(81, "x.org"), &*site.served(81, "a.org")), ("mallory", "nobody"));
+        // Nor has a route at the Gateway's own listener what a ListenerSet has.
+        let mut own = gateway(&[("http", 80, "HTTP", "o.org"), ("wide", 82, "HTTP", "*.org")]);
+        own["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
+        site.put(own);
+        site.put(route("infra", 1, "wide", &[], "/platform"));
+        let theirs = route("mallory", 1, "wide", &["a.org", "c.org"], "/");
+        site.put(theirs.clone());
+        assert_eq!((site.told(&theirs).0, &*site.served(82, "a.org")), ("HostnameConflict", "infra"));
+        assert_eq!(site.served(82, "c.org"), "mallory");
+    }
+}

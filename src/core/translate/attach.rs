@@ -1,0 +1,220 @@
+//! Which listeners of a parent take a route, and for which names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::admission::ByRecord;
+use super::allowed_hostnames;
+use super::engine::{Dirty, Engine};
+use super::fleet::GatewayExposure;
+use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
+use super::parent::{Parent, ParentListener, Protocol};
+use crate::inputs::Route;
+use crate::model::{FrontendId, Hostname, Reason};
+use crate::store::Store;
+
+/// The outcome for one parentRef.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attachment {
+    /// Listeners that take the route.
+    pub(super) listeners: Vec<Attached>,
+    /// Whether at least one does.
+    pub(super) accepted: Verdict,
+}
+
+/// A listener that takes a route.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attached {
+    /// Its name.
+    pub(super) listener: Arc<str>,
+    /// Names that both match, each with the route's own hostname that gave it.
+    pub(super) names: Vec<(Hostname, Hostname)>,
+    /// By what it claims them, where the record decides whose routes have them.
+    pub(super) by_record: Option<ByRecord>,
+}
+
+/// Decides for one parentRef of `route`, and `parent` that it reaches.
+///
+/// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
+/// Where tenancy grants hostnames no other reaches a TLS listener, and plain HTTP, which sends everybody to HTTPS, is
+/// reached by naming it only.
+pub(super) fn attach(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attachment {
+    let mut attachment = decide(route, index, parent, store);
+    if let Some(refusal) = route.gate(index).and_then(|gate| gate.refusal.as_ref()) {
+        attachment.accepted = Err(refusal.clone());
+    }
+    attachment
+}
+
+impl Engine {
+    /// The hostnames that routes give a listener.
+    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
+        let all = self.contributions.from((listener.clone(), Hostname::any()));
+        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
+    }
+
+    /// The frontend of a listener, if its parent is there.
+    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
+        let parent = self.parents.get(&listener.parent)?;
+        Some(parent.frontend(parent.listener(&listener.name)?.port))
+    }
+
+    /// Marks the routes that a change of a parent may attach otherwise.
+    pub(super) fn touch_attached(
+        &self,
+        key: &ParentKey,
+        old: Option<&Parent>,
+        new: Option<&Parent>,
+        dirty: &mut Dirty,
+    ) {
+        let routes = self.store.routes_by_parent.of(key);
+        match old.zip(new).and_then(|(old, new)| changed(old, new)) {
+            None => dirty.attachments.extend(routes.cloned()),
+            Some(changed) if changed.is_empty() => {}
+            Some(changed) => {
+                dirty.attachments.extend(routes.filter(|route| !self.stays(route, key, &changed)).cloned());
+            }
+        }
+    }
+
+    /// Whether a route that listeners of a parent take is taken as before: none of those changed, and none that did
+    /// shares a name with it. Of a route that nothing takes every listener has a say in what it is told.
+    fn stays(&self, key: &RouteKey, parent: &ParentKey, changed: &BTreeMap<&str, Vec<&Hostname>>) -> bool {
+        let Some((route, attachments)) = self.store.route(key).zip(self.attachments.get(key)) else { return false };
+        let stays = |(index, _, attachment): &&(usize, ParentKey, Attachment)| {
+            let Some(reference) = route.parents.get(*index) else { return false };
+            let own = match route.gate(*index) {
+                Some(gate) => gate.granted.iter().map(Some).collect(),
+                None => route.hostnames.iter().map(|name| name.as_ref().ok()).collect::<Vec<_>>(),
+            };
+            let shares = |name: &Option<&Hostname>| {
+                let mut names = changed.values().flatten();
+                names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
+            };
+            let untouched = |taken: &Attached| !changed.contains_key(&*taken.listener);
+            reference.section.is_none()
+                && reference.port.is_none()
+                && !own.is_empty()
+                && !own.iter().any(shares)
+                && !attachment.listeners.is_empty()
+                && attachment.listeners.iter().all(untouched)
+        };
+        let mut here = attachments.iter().filter(|(_, of, _)| of == parent).peekable();
+        here.peek().is_some() && here.all(|attachment| stays(&attachment))
+    }
+}
+
+/// The listeners that attachment sees differently in two evaluations of one parent, with their hostnames before and
+/// after; `None` where all of them may be.
+fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec<&'a Hostname>>> {
+    let stands = |parent: &'a Parent| {
+        let stand = &parent.stand;
+        let GatewayExposure { route_hostnames, allowed_hostnames, .. } = &stand.reach;
+        (&parent.accepted, &stand.gateway, &stand.place, &parent.listeners_of, route_hostnames, allowed_hostnames)
+    };
+    if stands(old) != stands(new) {
+        return None;
+    }
+    let seen = |parent: &'a Parent| -> BTreeMap<&'a str, _> {
+        let view =
+            |l: &'a ParentListener| (&*l.name, (l.port, &l.hostname, l.misnamed, l.protocol, l.kinds, &l.allowed));
+        parent.listeners.iter().map(view).collect()
+    };
+    let (before, after) = (seen(old), seen(new));
+    let mut changed: BTreeMap<&str, Vec<&Hostname>> = BTreeMap::new();
+    for (one, other) in [(&before, &after), (&after, &before)] {
+        for (name, view) in one.iter().filter(|(name, view)| other.get(*name) != Some(view)) {
+            changed.entry(name).or_default().push(view.1);
+        }
+    }
+    Some(changed)
+}
+
+fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attachment {
+    let (reference, gate) = (&route.parents[index], route.gate(index));
+    let chosen = reference.section.is_some() || reference.port.is_some();
+    let refuse = |reason, text: String| Attachment { listeners: Vec::new(), accepted: Err((reason, text)) };
+    if let Err((_, text)) = &parent.accepted {
+        return refuse(Reason::NotAllowedByListeners, format!("{} is not accepted: {text}", parent.key.object()));
+    }
+    let named: Vec<_> = parent
+        .listeners
+        .iter()
+        .filter(|listener| reference.section.as_deref().is_none_or(|section| section == &*listener.name))
+        .filter(|listener| reference.port.is_none_or(|port| port == listener.port))
+        .filter(|listener| gate.is_none() || chosen || listener.protocol != Some(Protocol::Http))
+        .collect();
+    if named.is_empty() {
+        let section = reference.section.as_ref().map(|s| format!(" named {s:?}")).unwrap_or_default();
+        let port = reference.port.map(|port| format!(" with port {port}")).unwrap_or_default();
+        return refuse(Reason::NoMatchingParent, format!("{} has no listener{section}{port}", parent.key.object()));
+    }
+    let namespace = &route.meta.name.namespace;
+    let own = &parent.key.name().namespace;
+    let labels = store.labels(namespace);
+    let allowed: Vec<_> = named
+        .into_iter()
+        .filter(|l| l.kinds.contains(route.kind) && l.allowed.namespaces.admits(own, namespace, labels))
+        .collect();
+    if allowed.is_empty() {
+        let text = format!(
+            "no listener of {} allows {} from namespace {namespace}",
+            parent.key.object(),
+            route.kind.kind().as_str()
+        );
+        return refuse(Reason::NotAllowedByListeners, text);
+    }
+    let valid: Vec<&Hostname> = route.hostnames.iter().filter_map(|hostname| hostname.as_ref().ok()).collect();
+    if let (Some(Err(error)), true) = (route.hostnames.iter().find(|h| h.is_err()), valid.is_empty()) {
+        return refuse(Reason::UnsupportedValue, error.to_string());
+    }
+    let any = Hostname::any();
+    let own_names = if route.hostnames.is_empty() { vec![&any] } else { valid };
+    let (mut listeners, mut accepted) = (Vec::new(), Ok(()));
+    let granted: Option<Vec<&Hostname>> = gate.map(|gate| gate.granted.iter().collect());
+    for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
+        let own_names = granted.as_ref().filter(|_| listener.protocol != Some(Protocol::Http)).unwrap_or(&own_names);
+        let mut names: Vec<_> =
+            own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
+        if gate.is_none() && namespace != own {
+            names.retain(|(name, _)| {
+                let allowed = allowed_hostnames::check(&parent.stand.reach, name, namespace, store);
+                let is_allowed = allowed.is_ok();
+                if accepted.is_ok() {
+                    accepted = allowed;
+                }
+                is_allowed
+            });
+        }
+        names.shrink_to_fit();
+        if !names.is_empty() {
+            let is_admitted = gate.is_none() && namespace != own;
+            let by_record = is_admitted.then(|| ByRecord::of(parent, listener, route.meta.created)).flatten();
+            listeners.push(Attached { listener: listener.name.clone(), names, by_record });
+        }
+    }
+    if listeners.is_empty() && accepted.is_ok() {
+        let names: Vec<_> = own_names.iter().map(|name| name.to_string()).collect();
+        let text =
+            format!("no listener of {} has a valid hostname that matches {}", parent.key.object(), names.join(", "));
+        return refuse(Reason::NoMatchingListenerHostname, text);
+    }
+    listeners.shrink_to_fit();
+    Attachment { listeners, accepted }
+}
+
+/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
+pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
+
+pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Contribution> {
+    let mut all = BTreeSet::new();
+    for (_, parent, attachment) in attachments {
+        for attached in &attachment.listeners {
+            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            for (hostname, own) in &attached.names {
+                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+            }
+        }
+    }
+    all
+}

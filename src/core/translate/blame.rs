@@ -1,0 +1,92 @@
+//! Whose a resource is: for telling the right one when an Envoy refuses it.
+
+use super::delta::ResourceKey;
+use super::engine::Engine;
+use super::key::{ListenerId, RouteKey};
+use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
+
+/// Who has to do with a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blame {
+    /// Listeners that are not served as they should be.
+    pub listeners: Vec<ListenerId>,
+    /// Routes that it was made from.
+    pub routes: Vec<RouteKey>,
+}
+
+impl Blame {
+    /// Whether all of them are of one namespace, so that nobody reads of another's.
+    pub fn is_of_one_namespace(&self) -> bool {
+        let listeners = self.listeners.iter().map(|listener| listener.parent.name());
+        let mut all = listeners.chain(self.routes.iter().map(|route| &route.name)).map(|name| &name.namespace);
+        all.next().is_none_or(|first| all.all(|other| other == first))
+    }
+}
+
+impl Engine {
+    /// The keys of everything that was handed out.
+    pub fn resources(&self) -> impl Iterator<Item = &ResourceKey> {
+        self.emitted.keys()
+    }
+
+    /// Who has to do with a resource.
+    pub fn blame(&self, key: &ResourceKey) -> Blame {
+        let mut blame = Blame::default();
+        match key {
+            ResourceKey::Scope(id, hostname)
+            | ResourceKey::SniCluster(id, hostname)
+            | ResourceKey::Endpoints(ClusterId::Sni(id, hostname)) => {
+                self.blame_host(id, hostname, &mut blame);
+            }
+            ResourceKey::Table(table) => {
+                let hosts = self.frontends.get(&table.frontend).and_then(|f| f.tables.get(&table.listener));
+                for hostname in hosts.into_iter().flat_map(|hosts| hosts.keys()) {
+                    self.blame_host(&table.frontend, hostname, &mut blame);
+                }
+            }
+            ResourceKey::Frontend(id) => {
+                let winners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.winners.values());
+                blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
+            }
+            ResourceKey::Secret(SecretName::Sni(hostname)) => {
+                let winners = self.frontends.values().filter_map(|frontend| frontend.winners.get(hostname));
+                blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
+            }
+            ResourceKey::Secret(SecretName::Fixed(name)) => {
+                for (id, frontend) in &self.frontends {
+                    let own = frontend.winners.iter().filter(|(hostname, _)| **name == *format!("{id}/{hostname}"));
+                    blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
+                }
+            }
+            ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
+                blame.routes.extend(self.store.routes_by_service.of(&id.port.service).cloned());
+            }
+        }
+        blame.listeners.sort();
+        blame.listeners.dedup();
+        blame.routes.sort();
+        blame.routes.dedup();
+        blame
+    }
+
+    /// Whose hostnames go to a filter chain of a frontend, by the name of its resource.
+    pub fn blame_chain(&self, frontend: &str, chain: &str) -> Blame {
+        let mut blame = Blame::default();
+        for (_, state) in self.frontends.iter().filter(|(id, _)| id.to_string() == frontend) {
+            let led = state.gate.all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
+            let owners = led.filter_map(|hostname| state.owner(hostname));
+            blame.listeners.extend(owners.map(|(_, listener, _)| listener.clone()));
+        }
+        blame.listeners.sort();
+        blame.listeners.dedup();
+        blame
+    }
+
+    fn blame_host(&self, id: &FrontendId, hostname: &Hostname, blame: &mut Blame) {
+        let Some((_, listener, _)) = self.frontends.get(id).and_then(|frontend| frontend.owner(hostname)) else {
+            return;
+        };
+        blame.routes.extend(self.served(hostname, listener).map(|(route, _)| route.clone()));
+        blame.listeners.push(listener.clone());
+    }
+}

@@ -1,0 +1,196 @@
+//! Which certificate a listener serves.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+use super::key::Verdict;
+use super::parent::Surroundings;
+use super::tls_options::{ISSUER, SELF_SIGNED, TlsOptions};
+use crate::inputs::{Kind, Listener, LocalRef, Meta};
+use crate::model::{Certificate, Hostname, ObjectName, Reason};
+use crate::store::Store;
+use crate::wanted::{Issuer, WantedCertificate};
+
+/// What a listener serves.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Served {
+    /// Nothing: it does not end TLS, or nothing usable is there.
+    None,
+    /// Nothing: this Secret, to which it refers, is not there.
+    Missing(ObjectName),
+    /// This one.
+    Certificate(Arc<Certificate>),
+    /// One that an issuer is to make. What is there meanwhile is served.
+    Issued(WantedCertificate, Option<Arc<Certificate>>),
+    /// None is issued for this Secret: the issuer does not work for the listener's namespace and hostname. What is there
+    /// already is served.
+    NotAllowed(ObjectName, Option<Arc<Certificate>>),
+}
+
+impl Served {
+    /// The Secret that an issuer puts the certificate into, or would.
+    pub(super) fn secret(&self) -> Option<&ObjectName> {
+        match self {
+            Served::Issued(wish, _) => Some(&wish.secret),
+            Served::NotAllowed(secret, _) => Some(secret),
+            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
+        }
+    }
+
+    /// The certificate, if there is one.
+    pub fn certificate(&self) -> Option<&Arc<Certificate>> {
+        match self {
+            Served::Certificate(certificate)
+            | Served::Issued(_, Some(certificate))
+            | Served::NotAllowed(_, Some(certificate)) => Some(certificate),
+            Served::None | Served::Missing(_) | Served::Issued(_, None) | Served::NotAllowed(_, None) => None,
+        }
+    }
+}
+
+/// Finds the certificate of a listener of a `kind` object. Of several references the first usable one is served; one
+/// that is not usable makes the verdict an error all the same.
+pub(super) fn served(
+    listener: &Listener,
+    options: &TlsOptions,
+    hostname: &Hostname,
+    kind: Kind,
+    meta: &Meta,
+    around: &Surroundings<'_>,
+) -> (Served, Verdict) {
+    let Surroundings { store, settings, now } = *around;
+    let references = listener.tls.as_ref().map(|tls| tls.certificates.as_slice()).unwrap_or_default();
+    if references.is_empty() {
+        let Some(issuer) = &options.issuer else {
+            let text = format!("no tls.certificateRefs, and no tls.options {ISSUER} that names who issues one");
+            return (Served::None, Err((Reason::InvalidTLSConfig, text)));
+        };
+        // Who knows a host deserves more than a certificate that nobody trusts; who names none can have no other.
+        let text = match (hostname.is_any(), issuer == SELF_SIGNED) {
+            (true, false) => Some(format!(
+                "tls.options {ISSUER} needs a hostname to issue a certificate for; without one expected {SELF_SIGNED}"
+            )),
+            (false, true) => Some(format!("tls.options {ISSUER}: {SELF_SIGNED} is for a listener without a hostname")),
+            (true, true) | (false, false) => None,
+        };
+        if let Some(text) = text {
+            return (Served::None, Err((Reason::InvalidTLSConfig, text)));
+        }
+        let name = issued_secret_name(issuer, hostname);
+        let secret = ObjectName::new(meta.name.namespace.clone(), name);
+        let held = store.secret(&secret).and_then(|secret| secret.usable(now).cloned());
+        if let Err(refused) = settings.issuers.check(issuer, &meta.name.namespace, hostname) {
+            return (Served::NotAllowed(secret, held), Err(refused));
+        }
+        let wish = WantedCertificate {
+            secret,
+            names: vec![hostname.clone()],
+            issuer: Issuer::Named(Arc::from(issuer.as_str())),
+        };
+        return (Served::Issued(wish, held), Ok(()));
+    }
+    let mut served = Served::None;
+    let mut verdict = Ok(());
+    for reference in references {
+        match resolve(reference, kind, meta, store, now) {
+            Ok(certificate) if served.certificate().is_none() => served = Served::Certificate(certificate),
+            Ok(_) => {}
+            Err(Unusable { error, last_good }) => {
+                if let Some(certificate) = last_good.filter(|_| served.certificate().is_none()) {
+                    served = Served::Certificate(certificate);
+                }
+                if served == Served::None
+                    && error.0 == Reason::InvalidCertificateRef
+                    && store.secret(&reference.name).is_none()
+                {
+                    served = Served::Missing(reference.name.clone());
+                }
+                verdict = verdict.and(Err(error));
+            }
+        }
+    }
+    (served, verdict)
+}
+
+/// Why what a reference leads to is not served.
+struct Unusable {
+    error: (Reason, String),
+    /// What was there before, and is served on.
+    last_good: Option<Arc<Certificate>>,
+}
+
+fn resolve(
+    reference: &LocalRef,
+    kind: Kind,
+    meta: &Meta,
+    store: &Store,
+    now: SystemTime,
+) -> Result<Arc<Certificate>, Unusable> {
+    let name = &reference.name;
+    let refused = |reason: Reason, text: String| Err(Unusable { error: (reason, text), last_good: None });
+    if !reference.group.is_empty() || reference.kind != "Secret" {
+        let (group, kind) = (&reference.group, &reference.kind);
+        let text = format!("certificateRefs: {kind} {name} of group {group:?} is not supported, use a core Secret");
+        return refused(Reason::InvalidCertificateRef, text);
+    }
+    // Permission is decided before existence, so that nobody learns what another namespace holds.
+    if !store.permits(kind, &meta.name.namespace, "Secret", name) {
+        let text = format!("certificateRefs: Secret {name} is in another namespace and no ReferenceGrant permits it");
+        return refused(Reason::RefNotPermitted, text);
+    }
+    let Some(secret) = store.secret(name) else {
+        return refused(Reason::InvalidCertificateRef, format!("certificateRefs: Secret {name} does not exist"));
+    };
+    let text = match &secret.certificate {
+        Ok(certificate) if certificate.not_after > now => return Ok(certificate.clone()),
+        Ok(certificate) => {
+            let time = rfc3339(certificate.not_after);
+            format!("certificateRefs: the certificate in Secret {name} expired at {time}")
+        }
+        Err(error) => format!("certificateRefs: Secret {name} {error}"),
+    };
+    let last_good = secret.usable(now).cloned();
+    let text = match &last_good {
+        Some(last) => format!(
+            "{text}; the certificate that was in it before is served until it ends at {}: put a certificate and the key \
+             that belongs to it into the Secret before then",
+            rfc3339(last.not_after)
+        ),
+        None => text,
+    };
+    Err(Unusable { error: (Reason::InvalidCertificateRef, text), last_good })
+}
+
+/// What browsers will find wrong with a certificate that is served for `hostname` (RFC 9525, 6.3).
+pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: SystemTime) -> Option<String> {
+    if certificate.not_before > now {
+        return Some(format!("the certificate is not valid before {}", rfc3339(certificate.not_before)));
+    }
+    if hostname.is_any() || certificate.names.iter().any(|name| is_valid_for(name, hostname)) {
+        return None;
+    }
+    let names: Vec<_> = certificate.names.iter().take(8).map(ToString::to_string).collect();
+    Some(format!("the certificate is not valid for {hostname}: it names {}", names.join(", ")))
+}
+
+/// Whether a name in a certificate stands for `hostname`: a wildcard there stands for exactly one label.
+fn is_valid_for(name: &Hostname, hostname: &Hostname) -> bool {
+    let parent = |h: &Hostname| h.as_str().split_once('.').map(|(_, parent)| parent.to_owned());
+    name == hostname || name.is_any() || name.is_wildcard() && hostname.is_exact() && parent(name) == parent(hostname)
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |t| t.to_string())
+}
+
+/// The Secret that an issued certificate goes into: the hostname with its dots as dashes, and a hash that keeps
+/// different hostnames and issuers apart; at most 63 characters.
+pub(super) fn issued_secret_name(issuer: &str, hostname: &Hostname) -> String {
+    let digest = Sha256::digest(format!("{issuer}/{}", hostname.as_str()));
+    let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let mut readable = hostname.as_str().replace('*', "wildcard").replace('.', "-");
+    readable.truncate(50);
+    format!("{}-{hash}-tls", readable.trim_end_matches('-'))
+}

@@ -1,0 +1,387 @@
+//! Who of several listeners keeps a hostname on a port.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::admission::admitted;
+use super::fleet::Precedence;
+use super::key::{ListenerId, ParentKey};
+use super::ownership::ListenersOf;
+use super::parent::{Parent, ParentListener, Protocol};
+use super::tls_options::TlsSettings;
+use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
+use crate::multimap::MultiMap;
+
+/// Precedence of a listener: where Gateways share a port the Gateway that goes first; then the Gateway's own first, then
+/// ListenerSets by age and name (GEP-1713).
+///
+/// Listeners of one object that claim the same name all lose, so their order within is of no consequence: they are told
+/// apart by name, and one more among them shifts nobody.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    /// That of the Gateway, where it is not alone.
+    pub(super) gateway: Option<Precedence>,
+    /// Whether it comes from a ListenerSet.
+    pub(super) set: bool,
+    /// Creation time of its parent.
+    pub(super) created: i64,
+    /// Name of its parent.
+    pub(super) parent: ObjectName,
+    /// Its name there.
+    pub(super) listener: Arc<str>,
+}
+
+/// A listener that wants a hostname.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) listener: ListenerId,
+    pub(super) hostname: Hostname,
+    pub(super) protocol: Protocol,
+    /// Among whom the Gateway's owner admits it, where it is of another namespace.
+    pub(super) admitted: Option<Arc<ListenersOf>>,
+}
+
+/// Why a listener does not have its hostname.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Conflict {
+    pub(super) reason: Reason,
+    /// Whether the record says that another namespace owns it.
+    pub(super) is_recorded: bool,
+}
+
+/// Protocols that can share a port. HTTPS and TLS are told apart by hostname (Gateway API, `Listener` distinctness).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Family {
+    /// Plain HTTP.
+    Http,
+    /// TLS, whether it ends here or is passed through.
+    Tls,
+    /// TCP.
+    Tcp,
+}
+
+impl Protocol {
+    pub(super) fn family(self) -> Family {
+        match self {
+            Protocol::Http => Family::Http,
+            Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough => Family::Tls,
+            Protocol::Tcp => Family::Tcp,
+        }
+    }
+}
+
+/// All claims on one port of one Gateway, or of the Gateways that share it.
+#[derive(Default)]
+pub(super) struct Claims {
+    by_rank: BTreeMap<Rank, Claim>,
+    by_hostname: MultiMap<Hostname, Rank>,
+    port: PortVerdict,
+    /// Whether the record says what the port speaks, and not the claims.
+    recorded: bool,
+}
+
+/// Which family a port speaks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PortVerdict {
+    /// The family; none while the Gateway contradicts itself, or nobody claims the port.
+    family: Option<Family>,
+    /// Gateways and ListenerSets that contradict themselves before a family is settled.
+    contradicting: BTreeSet<ParentKey>,
+}
+
+impl Claims {
+    /// Sets or removes a claim. The hostnames whose outcome may have changed.
+    pub(super) fn set(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
+        let mut touched = BTreeSet::new();
+        if let Some(old) = self.by_rank.remove(&rank) {
+            self.by_hostname.remove(&old.hostname, &rank);
+            touched.insert(old.hostname);
+        }
+        if let Some(claim) = claim {
+            touched.insert(claim.hostname.clone());
+            self.by_hostname.insert(claim.hostname.clone(), rank.clone());
+            self.by_rank.insert(rank, claim);
+        }
+        if !self.recorded {
+            touched.extend(self.take_verdict(self.port_verdict()));
+        }
+        touched
+    }
+
+    /// Goes by what is recorded of the port. The hostnames whose outcome may have changed.
+    pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
+        self.recorded = true;
+        self.take_verdict(PortVerdict { family, contradicting: BTreeSet::new() })
+    }
+
+    fn take_verdict(&mut self, port: PortVerdict) -> BTreeSet<Hostname> {
+        if port == self.port {
+            return BTreeSet::new();
+        }
+        self.port = port;
+        self.by_hostname.from(Hostname::any()).map(|(hostname, _)| hostname.clone()).collect()
+    }
+
+    /// The claim of a rank.
+    pub(super) fn get(&self, rank: &Rank) -> Option<&Claim> {
+        self.by_rank.get(rank)
+    }
+
+    /// Whether anybody claims a hostname.
+    pub(super) fn claims(&self, hostname: &Hostname) -> bool {
+        self.by_hostname.first(hostname).is_some()
+    }
+
+    /// Whether nobody claims the port.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_rank.is_empty()
+    }
+
+    /// Every listener with a claim.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = &ListenerId> {
+        self.by_rank.values().map(|claim| &claim.listener)
+    }
+
+    /// The family the port speaks.
+    pub(super) fn family(&self) -> Option<Family> {
+        self.port.family
+    }
+
+    fn port_verdict(&self) -> PortVerdict {
+        let mut verdict = PortVerdict::default();
+        let mut claims = self.by_rank.iter().peekable();
+        // A Gateway that contradicts itself, where others may still have the port.
+        let mut out: Option<&Precedence> = None;
+        while let Some((rank, claim)) = claims.next() {
+            let family = claim.protocol.family();
+            let mut unanimous = out.is_none() || out != rank.gateway.as_ref();
+            while let Some((_, next)) = claims.next_if(|(next, _)| next.set == rank.set && next.parent == rank.parent) {
+                unanimous &= next.protocol.family() == family;
+            }
+            if unanimous {
+                verdict.family = Some(family);
+                return verdict;
+            }
+            if !rank.set {
+                // Among the Gateway's own listeners nobody wins, and the port is contested for all that extend it.
+                let Some(gateway) = &rank.gateway else { return verdict };
+                out = Some(gateway);
+            }
+            verdict.contradicting.insert(claim.listener.parent.clone());
+        }
+        verdict
+    }
+
+    /// Who keeps a hostname, and why the others do not; `is_entitled` says to whom the record leaves it.
+    pub(super) fn outcome(
+        &self,
+        hostname: &Hostname,
+        is_entitled: impl Fn(&Claim) -> bool,
+    ) -> (Option<&Claim>, Vec<(&ListenerId, Reason)>) {
+        let mut losers = Vec::new();
+        let mut winner: Option<&Claim> = None;
+        let mut eligible: Vec<(&Rank, &Claim)> = Vec::new();
+        for rank in self.by_hostname.of(hostname) {
+            let claim = &self.by_rank[rank];
+            let loses = Some(claim.protocol.family()) != self.port.family
+                || self.port.contradicting.contains(&claim.listener.parent);
+            if loses {
+                losers.push((&claim.listener, Reason::ProtocolConflict));
+            } else if is_entitled(claim) {
+                eligible.push((rank, claim));
+            } else {
+                losers.push((&claim.listener, Reason::HostnameConflict));
+            }
+        }
+        let mut contested: Option<&Rank> = None;
+        for group in eligible.chunk_by(|(a, _), (b, _)| a.set == b.set && a.parent == b.parent) {
+            let barred = contested.is_some_and(|by| by.gateway == group[0].0.gateway);
+            if winner.is_none() && !barred && group.len() == 1 {
+                winner = Some(group[0].1);
+                continue;
+            }
+            // Listeners of one object that claim the same name all lose; a Gateway's own contest bars all that extend it.
+            if winner.is_none() && !group[0].0.set {
+                contested = Some(group[0].0);
+            }
+            losers.extend(group.iter().map(|(_, claim)| (&claim.listener, Reason::HostnameConflict)));
+        }
+        (winner, losers)
+    }
+}
+
+/// A claim's place: the port, and its rank there.
+pub(super) type Place = (FrontendId, Rank);
+
+/// The part of a listener that its units are made from.
+#[derive(PartialEq)]
+pub(super) struct Content {
+    certificate: Option<Arc<Certificate>>,
+    tls: Arc<TlsSettings>,
+}
+
+impl Content {
+    /// Whether hosts under a wildcard or catch-all listener find the same chain: another certificate is only another
+    /// secret.
+    pub(super) fn makes_the_chain_of(&self, other: &Content) -> bool {
+        let Content { certificate, tls } = self;
+        certificate.is_some() == other.certificate.is_some() && *tls == other.tls
+    }
+}
+
+/// The listeners of a parent that claim their port.
+pub(super) fn claiming(parent: &Parent) -> impl Iterator<Item = &ParentListener> + Clone {
+    // TCP is not accepted, and contests its port all the same, where nobody else has a share in it.
+    let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.stand.precedence.is_none();
+    let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
+    parent.listeners.iter().filter(move |l| served && (l.accepted.is_ok() || tcp(l)))
+}
+
+/// The claims of a parent by place, each with what its units are made from.
+pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
+    claiming(parent)
+        .filter_map(|listener| {
+            let id = parent.frontend(listener.port);
+            let rank = Rank {
+                gateway: parent.stand.precedence.clone(),
+                set: matches!(parent.key, ParentKey::ListenerSet(_)),
+                created: parent.created,
+                parent: parent.key.name().clone(),
+                listener: listener.name.clone(),
+            };
+            let claim = Claim {
+                listener: parent.id(listener),
+                hostname: listener.hostname.clone(),
+                protocol: listener.protocol?,
+                admitted: admitted(parent).cloned(),
+            };
+            let content = Content { certificate: listener.served.certificate().cloned(), tls: listener.tls.clone() };
+            Some(((id, rank), (claim, content)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn claim(set: Option<u8>, index: usize, hostname: &str, protocol: Protocol) -> (Rank, Claim) {
+        let name = ObjectName::new("ns", set.map_or("gw".to_owned(), |n| format!("set{n}")));
+        let parent = match set {
+            None => ParentKey::Gateway(name.clone()),
+            Some(_) => ParentKey::ListenerSet(name.clone()),
+        };
+        let listener: Arc<str> = Arc::from(format!("l{index}"));
+        let rank = Rank { gateway: None, set: set.is_some(), created: 0, parent: name, listener: listener.clone() };
+        let hostname = Hostname::parse(hostname).expect("a hostname");
+        (rank, Claim { listener: ListenerId { parent, name: listener }, hostname, protocol, admitted: None })
+    }
+
+    fn check(claims: &[(Rank, Claim)], hostname: &str) -> (Option<String>, Vec<(String, Reason)>) {
+        let mut all = Claims::default();
+        for (rank, claim) in claims {
+            all.set(rank.clone(), Some(claim.clone()));
+        }
+        let hostname = Hostname::parse(hostname).expect("a hostname");
+        let (winner, losers) = all.outcome(&hostname, |_| true);
+        let text = |id: &ListenerId| format!("{}/{}", id.parent.name().name, id.name);
+        (winner.map(|w| text(&w.listener)), losers.into_iter().map(|(id, reason)| (text(id), reason)).collect())
+    }
+
+    #[test]
+    fn within_one_gateway_conflicting_listeners_all_lose() {
+        let claims = [claim(None, 0, "a.org", Protocol::Https), claim(None, 1, "a.org", Protocol::TlsPassthrough)];
+        let (winner, losers) = check(&claims, "a.org");
+        assert_eq!(winner, None);
+        assert!(losers.iter().all(|(_, reason)| *reason == Reason::HostnameConflict) && losers.len() == 2);
+    }
+
+    #[test]
+    fn across_objects_the_first_in_precedence_wins() {
+        let claims = [claim(Some(2), 0, "a.org", Protocol::Https), claim(Some(1), 0, "a.org", Protocol::Https)];
+        assert_eq!(
+            check(&claims, "a.org"),
+            (Some("set1/l0".into()), vec![("set2/l0".into(), Reason::HostnameConflict)])
+        );
+    }
+
+    fn shared(gateway: u8, set: Option<u8>, index: usize, hostname: &str, protocol: Protocol) -> (Rank, Claim) {
+        let name = ObjectName::new(format!("ns{gateway}"), "gw");
+        let (mut rank, mut claim) = claim(set, index, hostname, protocol);
+        rank.gateway = Some(Arc::new((i64::from(gateway), name.clone())));
+        if set.is_none() {
+            rank.parent = name.clone();
+            claim.listener.parent = ParentKey::Gateway(name);
+        }
+        (rank, claim)
+    }
+
+    #[test]
+    fn among_gateways_that_share_a_port_the_older_keeps_a_name_with_all_that_extends_it() {
+        let claims = [
+            shared(1, None, 0, "a.org", Protocol::Https),
+            shared(2, None, 0, "a.org", Protocol::Https),
+            shared(2, None, 1, "b.org", Protocol::Https),
+            shared(1, Some(1), 0, "b.org", Protocol::Https),
+        ];
+        let lost = |id: &str| vec![(id.to_owned(), Reason::HostnameConflict)];
+        assert_eq!(check(&claims, "a.org"), (Some("gw/l0".into()), lost("gw/l0")));
+        assert_eq!(check(&claims, "b.org"), (Some("set1/l0".into()), lost("gw/l1")));
+    }
+
+    #[test]
+    fn a_gateway_that_contradicts_itself_takes_nothing_from_those_that_share_with_it() {
+        let claims = [
+            shared(1, None, 0, "a.org", Protocol::Http),
+            shared(1, None, 1, "a.org", Protocol::Https),
+            shared(1, Some(1), 0, "c.org", Protocol::Https),
+            shared(2, None, 2, "a.org", Protocol::Https),
+        ];
+        let (winner, losers) = check(&claims, "a.org");
+        assert_eq!(winner, Some("gw/l2".into()));
+        assert!(losers.iter().all(|(_, reason)| *reason == Reason::ProtocolConflict) && losers.len() == 2);
+        assert_eq!(check(&claims, "c.org"), (None, vec![("set1/l0".into(), Reason::ProtocolConflict)]));
+        let twice = [
+            shared(1, None, 0, "a.org", Protocol::Https),
+            shared(1, None, 1, "a.org", Protocol::TlsPassthrough),
+            shared(1, Some(1), 0, "a.org", Protocol::Https),
+            shared(2, None, 2, "a.org", Protocol::Https),
+        ];
+        assert_eq!(check(&twice, "a.org").0, Some("gw/l2".into()), "its sets are barred with it");
+    }
+
+    #[test]
+    fn a_set_with_two_families_loses_only_what_the_gateway_does_not_speak() {
+        let claims = [
+            claim(None, 0, "", Protocol::Http),
+            claim(Some(1), 0, "a.org", Protocol::Http),
+            claim(Some(1), 1, "b.org", Protocol::Https),
+        ];
+        assert_eq!(check(&claims, "a.org").0, Some("set1/l0".into()));
+        assert_eq!(check(&claims, "b.org"), (None, vec![("set1/l1".into(), Reason::ProtocolConflict)]));
+    }
+
+    proptest! {
+        #[test]
+        fn removing_the_winner_promotes_exactly_the_next(sets in proptest::collection::btree_set(0u8..20, 2..8)) {
+            let claims: Vec<_> = sets.iter().map(|n| claim(Some(*n), 0, "a.org", Protocol::Https)).collect();
+            let mut all = Claims::default();
+            for (rank, claim) in claims.iter().rev() {
+                all.set(rank.clone(), Some(claim.clone()));
+            }
+            let hostname = Hostname::parse("a.org").expect("a hostname");
+            let mut order: Vec<_> = claims.iter().map(|(rank, _)| rank.clone()).collect();
+            order.sort();
+            for rank in order {
+                let winner = all.outcome(&hostname, |_| true).0.map(|w| w.listener.parent.name().clone());
+                prop_assert_eq!(winner, Some(rank.parent.clone()));
+                all.set(rank, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Two properties of the engine, tested and not hoped for: *confluence*, any sequence of events ends as one
+//! translation of the final objects from nothing; and *locality*, the work for one change does not grow with the
+//! number of hosts.
+
+mod facts;
+mod locality;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use serde_json::{Value, json};
+
+use facts::subject;
+
+use super::certificate::issued_secret_name;
+use super::{
+    Asked, ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey,
+    ServiceIntent, Settings,
+};
+use crate::inputs::{Object, ObjectKey, Secret};
+use crate::limits::Limits;
+use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey};
+use crate::wanted::WantedCertificate;
+
+const CONTROLLER: &str = "gatewright.io/gateway-controller";
+
+/// What all deltas together amount to.
+#[derive(Default, Debug, PartialEq)]
+struct World {
+    resources: BTreeMap<ResourceKey, Resource>,
+    statuses: BTreeMap<ObjectKey, ObjectStatus>,
+    services: BTreeMap<ObjectName, ServiceIntent>,
+    wishes: BTreeMap<ObjectName, WantedCertificate>,
+    records: BTreeMap<Ownable, Ownership>,
+}
+
+impl World {
+    fn take(&mut self, delta: Delta) {
+        for (key, resource) in delta.resources {
+            match resource {
+                Some(resource) => self.resources.insert(key, resource),
+                None => self.resources.remove(&key),
+            };
+        }
+        for (gateway, intent) in delta.services {
+            match intent {
+                Some(intent) => self.services.insert(gateway, intent),
+                None => self.services.remove(&gateway),
+            };
+        }
+        for (what, owner) in delta.records {
+            match owner {
+                Some(owner) => self.records.insert(what, owner),
+                None => self.records.remove(&what),
+            };
+        }
+        for (key, status) in delta.statuses {
+            match status {
+                Some(status) => self.statuses.insert(key, status),
+                None => self.statuses.remove(&key),
+            };
+        }
+        for (secret, wish) in delta.wishes {
+            match wish {
+                Some(wish) => self.wishes.insert(secret, wish),
+                None => self.wishes.remove(&secret),
+            };
+        }
+    }
+
+    /// What two frontends are bound to: Envoy would hand connections to either. `0.0.0.0` is every address, but in the
+    /// ports of the dedicated fleet, which no other frontend may have at all.
+    fn contested(&self) -> String {
+        let mut taken: BTreeMap<(IpAddr, u16), &FrontendId> = BTreeMap::new();
+        let mut told = String::new();
+        for resource in self.resources.values() {
+            let Resource::Frontend(frontend) = resource else { continue };
+            let internal = (20_000..30_000).contains(&frontend.port);
+            if internal && frontend.id.port == frontend.port {
+                told += &format!("{} is bound to a port of the dedicated fleet\n", frontend.id);
+            }
+            for ip in &frontend.addresses {
+                let all = if internal { IpAddr::from([0, 0, 0, 0]) } else { *ip };
+                if let Some(other) = taken.insert((all, frontend.port), &frontend.id) {
+                    told += &format!("{other} and {} are both bound to {ip} port {}\n", frontend.id, frontend.port);
+                }
+            }
+        }
+        told
+    }
+}
+
+fn engine() -> Engine {
+    Engine::new(settings("reached"))
+}
+
+/// What installations decide: where Gateways are reached, and whether Envoys listen there or somewhere else.
+fn settings(how: &str) -> Settings {
+    let addresses = if how == "by a Service" { vec![] } else { vec![IpAddr::from([127, 0, 0, 1])] };
+    let bind = if how == "bound elsewhere" { vec![IpAddr::from([0, 0, 0, 0])] } else { vec![] };
+    let limits = match how {
+        "limited" => Limits {
+            max_routes_per_namespace: 2,
+            max_listeners_per_namespace: 3,
+            max_endpoints_per_service: 1,
+            ..Limits::default()
+        },
+        _ => Limits::NONE,
+    };
+    Settings { envoys: Some(ObjectName::new("a", "web")), bind, limits, ..Settings::new(CONTROLLER, addresses) }
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)
+}
+
+fn object(value: Value) -> Object {
+    let text = value.to_string();
+    Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn secret(namespace: &str, name: &str, serial: &str) -> Object {
+    let certificate = Certificate {
+        leaf: format!("chain {serial}").as_bytes().into(),
+        issuers: Arc::from(""),
+        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
+        names: vec![Hostname::any()],
+        not_before: SystemTime::UNIX_EPOCH,
+        not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),
+        issuer: Arc::from("test"),
+    };
+    Object::Secret(Secret::with_certificate(ObjectName::new(namespace, name), Arc::new(certificate)))
+}
+
+fn gateway_object(kind: &str, namespace: &str, name: &str, created: u32, spec: Value) -> Object {
+    object(json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": namespace, "name": name,
+                     "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+        "spec": spec
+    }))
+}
+
+fn pick(options: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(options)
+}
+
+const NAMESPACES: &[&str] = &["a", "b"];
+/// Two of them are recorded now and then as ports of the Envoys that lead to a Gateway of the dedicated fleet.
+const PORTS: &[u16] = &[80, 80, 80, 443, 443, 443, 20_001, 20_002];
+const HOSTS: &[&str] = &["", "*.x.org", "h.x.org", "g.x.org", "*.h.x.org", "k.h.x.org", "y.org"];
+
+fn listener() -> impl Strategy<Value = Value> {
+    let protocol = pick(&["HTTP", "HTTPS", "HTTPS", "TLS", "TLS-", "TCP"]);
+    let from = pick(&["All", "Same", "Selector"]);
+    let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
+    let version = pick(&["1.2", "1.3"]);
+    (protocol, pick(HOSTS), proptest::sample::select(PORTS), from, certificate, version).prop_map(
+        |(protocol, hostname, port, from, certificate, version)| {
+            let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
+                "allowedRoutes": {"namespaces": {"from": from}}});
+            if from == "Selector" {
+                listener["allowedRoutes"]["namespaces"]["selector"] = json!({"matchLabels": {"team": "blue"}});
+            }
+            if !hostname.is_empty() {
+                listener["hostname"] = json!(hostname);
+            }
+            if protocol == "TLS" {
+                listener["tls"] = json!({"mode": "Passthrough"});
+            } else if protocol == "HTTPS" || protocol == "TLS-" {
+                listener["tls"] = json!({"mode": "Terminate"});
+                if certificate == "issued" {
+                    listener["tls"]["options"] = json!({"gatewright.io/issuer": "internal-ca"});
+                } else if certificate == "a/one" {
+                    listener["tls"]["certificateRefs"] = json!([{"namespace": "a", "name": "one"}]);
+                    listener["tls"]["options"] = json!({"gatewright.io/tls-min-version": version});
+                } else if let Some((namespace, name)) = certificate.split_once('/') {
+                    listener["tls"]["certificateRefs"] = json!([{"namespace": namespace, "name": name}]);
+                }
+            }
+            listener
+        },
+    )
+}
+
+fn listeners() -> impl Strategy<Value = Value> {
+    proptest::collection::vec(listener(), 1..4).prop_map(|mut all| {
+        for (i, listener) in all.iter_mut().enumerate() {
+            listener["name"] = json!(format!("l{i}"));
+        }
+        Value::Array(all)
+    })
+}
+
+fn gateway() -> impl Strategy<Value = Object> {
+    let allowed = pick(&["All", "None", "Same", "Selector"]);
+    let addresses = proptest::sample::select(vec![json!([]), json!([{"value": "127.0.0.2"}])]);
+    (
+        pick(NAMESPACES),
+        pick(&["g", "f"]),
+        0u32..3,
+        pick(&["ours", "ours", "theirs", "common", "common"]),
+        listeners(),
+        allowed,
+        addresses,
+    )
+        .prop_map(|(namespace, name, created, class, listeners, allowed, addresses)| {
+            let mut namespaces = json!({"from": allowed});
+            if allowed == "Selector" {
+                namespaces["selector"] = json!({"matchLabels": {"team": "blue"}});
+            }
+            let spec = json!({"gatewayClassName": class, "listeners": listeners, "addresses": addresses,
+                "allowedListeners": {"namespaces": namespaces}});
+            gateway_object("Gateway", namespace, name, created, spec)
+        })
+}
+
+fn listener_set() -> impl Strategy<Value = Object> {
+    (pick(NAMESPACES), pick(&["s", "t"]), 0u32..3, pick(NAMESPACES), listeners()).prop_map(
+        |(namespace, name, created, parent, listeners)| {
+            let spec = json!({"parentRef": {"namespace": parent, "name": "g"}, "listeners": listeners});
+            gateway_object("ListenerSet", namespace, name, created, spec)
+        },
+    )
+}
+
+fn parent_refs() -> impl Strategy<Value = Value> {
+    let one = (pick(&["Gateway", "ListenerSet"]), pick(NAMESPACES), pick(&["", "l0", "l1"]), pick(&["g", "f"]));
+    proptest::collection::vec(one, 1..3).prop_map(|all| {
+        let parent = |(kind, namespace, section, gateway): (&str, &str, &str, &str)| {
+            let name = if kind == "Gateway" { gateway } else { "s" };
+            let mut parent = json!({"kind": kind, "namespace": namespace, "name": name});
+            if !section.is_empty() {
+                parent["sectionName"] = json!(section);
+            }
+            parent
+        };
+        Value::Array(all.into_iter().map(parent).collect())
+    })
+}
+
+fn route() -> impl Strategy<Value = Object> {
+    let hostnames = proptest::collection::vec(pick(&HOSTS[1..]), 0..3);
+    let kind = pick(&["HTTPRoute", "GRPCRoute", "TLSRoute"]);
+    let backends = proptest::collection::vec((pick(NAMESPACES), pick(&["web", "api"]), 0i32..3), 0..3);
+    (
+        kind,
+        pick(NAMESPACES),
+        pick(&["r", "q", "p"]),
+        0u32..3,
+        parent_refs(),
+        hostnames,
+        backends,
+        pick(&["/", "/a", "("]),
+    )
+        .prop_map(|(kind, namespace, name, created, parents, mut hostnames, backends, path)| {
+            if kind == "TLSRoute" && hostnames.is_empty() {
+                hostnames.push("h.x.org");
+            }
+            let backends: Vec<Value> = backends
+                .into_iter()
+                .map(|(ns, name, weight)| json!({"namespace": ns, "name": name, "port": 80, "weight": weight}))
+                .collect();
+            let mut rule = json!({"backendRefs": backends});
+            if kind == "HTTPRoute" {
+                let kind = if path == "(" { "RegularExpression" } else { "PathPrefix" };
+                rule["matches"] = json!([{"path": {"type": kind, "value": path}}]);
+            }
+            if kind == "GRPCRoute" && path != "/" {
+                let kind = if path == "(" { "RegularExpression" } else { "Exact" };
+                let service = path.trim_start_matches('/');
+                rule["matches"] = json!([{"method": {"type": kind, "service": service}}]);
+            }
+            let spec = json!({"parentRefs": parents, "hostnames": hostnames, "rules": [rule]});
+            match gateway_object(kind, namespace, name, created, spec) {
+                // One that a solver of cert-manager made, now and then.
+                Object::Route(route) => Object::Route(crate::inputs::Route { challenge: path == "/a", ..route }),
+                other => other,
+            }
+        })
+}
+
+fn other() -> impl Strategy<Value = Object> {
+    let grant = (pick(NAMESPACES), pick(&["Gateway", "HTTPRoute", "GRPCRoute", "ListenerSet"]), pick(&["Secret", "Service"]), pick(NAMESPACES))
+        .prop_map(|(namespace, from, to, from_namespace)| {
+            let spec = json!({"from": [{"group": "gateway.networking.k8s.io", "kind": from, "namespace": from_namespace}],
+                "to": [{"group": "", "kind": to}]});
+            gateway_object("ReferenceGrant", namespace, &format!("{}-{}", from.to_lowercase(), to.to_lowercase()), 0, spec)
+        });
+    let class = (pick(&["ours", "theirs"]), pick(&[CONTROLLER, "example.com/other"])).prop_map(|(name, controller)| {
+        object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": name}, "spec": {"controllerName": controller}}))
+    });
+    let parameters = pick(&["Shared", "Dedicated", "", "Dedicated"]).prop_map(parameters);
+    let namespace =
+        (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
+            let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
+            object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+        });
+    let service = (
+        pick(NAMESPACES),
+        pick(&["web", "api"]),
+        pick(&["kubernetes.io/h2c", "http"]),
+        proptest::sample::select(vec![80, 81]),
+    )
+        .prop_map(|(namespace, name, app, port)| {
+            object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
+                "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app}]}}))
+        });
+    let exposure = (pick(NAMESPACES), pick(&["g", "f"]), pick(&["", "10.9.0.1"]), 20_001i32..20_004)
+        .prop_map(|(namespace, gateway, ip, target)| exposure(namespace, gateway, ip, target));
+    let slice = (pick(NAMESPACES), pick(&["one", "two"]), pick(&["web", "api"]), 1u8..4).prop_map(
+        |(namespace, name, service, last)| {
+            object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": service}},
+            "ports": [{"name": "p", "port": 8080}], "endpoints": [{"addresses": [format!("10.0.0.{last}")]}]}))
+        },
+    );
+    let secret = (pick(NAMESPACES), pick(&["one", "two", "h-x-org-tls"]), pick(&["1", "2", "expired"]))
+        .prop_map(|(namespace, name, serial)| secret(namespace, name, serial));
+    prop_oneof![grant, class, parameters, namespace, service, exposure, slice, secret]
+}
+
+fn event() -> impl Strategy<Value = Change> {
+    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other()];
+    let objects = (object, proptest::bool::weighted(0.2))
+        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) });
+    prop_oneof![6 => objects, 1 => challenge()]
+}
+
+fn challenge() -> impl Strategy<Value = Change> {
+    let port = proptest::sample::select(vec![80, 80, 443, 8080]);
+    let thumbprint = pick(&["", "one", "one", "two"]);
+    let answer =
+        (pick(HOSTS), pick(NAMESPACES), port, thumbprint).prop_map(|(hostname, namespace, port, thumbprint)| {
+            let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
+            let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
+            let hostname = hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname"));
+            Change::Challenge(Asked { hostname, namespace: namespace.into() }, answer)
+        });
+    let trouble = (pick(&["", "no luck"])).prop_map(|text| {
+        let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
+        Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
+    });
+    let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"]))
+        .prop_map(|(secret, by)| Change::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())));
+    let unexposed = (pick(NAMESPACES), pick(&["", "refused"])).prop_map(|(namespace, text)| {
+        Change::Unexposed(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned()))
+    });
+    prop_oneof![3 => answer, 1 => trouble, 1 => awaited, 1 => unexposed]
+}
+
+fn parameters(fleet: &str) -> Object {
+    let spec = match fleet {
+        "" => json!({"escapedSlashes": "Reject"}),
+        fleet => json!({"fleet": fleet}),
+    };
+    object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
+}
+
+/// A Service of ours, with an address or without.
+fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
+    let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
+    let ingress = if ip.is_empty() { json!([]) } else { json!([{"ip": ip}]) };
+    object(json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": namespace, "name": format!("{gateway}-common"), "uid": "u",
+            "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
+            "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
+                "uid": "g", "controller": true}]},
+        "spec": {"type": "LoadBalancer", "ports": [port(80), port(443)]},
+        "status": {"loadBalancer": {"ingress": ingress}}}))
+}
+
+/// What is there before anything else: a class whose Gateways have addresses of their own, and one where they share.
+fn classes() -> [Object; 3] {
+    let class = |name: &str, spec: Value| {
+        object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": name}, "spec": spec}))
+    };
+    let parameters_ref = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "p"});
+    let common = json!({"controllerName": CONTROLLER, "parametersRef": parameters_ref});
+    [class("ours", json!({"controllerName": CONTROLLER})), class("common", common), parameters("Shared")]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(400),
+        max_shrink_iters: 4000,
+        // Beside this file: `confluence.regressions`.
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_sequence_of_events_ends_as_one_translation_from_nothing(
+        how in pick(&["reached", "limited", "bound elsewhere", "by a Service"]),
+        batches in proptest::collection::vec(proptest::collection::vec(event(), 1..5), 1..14)
+    ) {
+        check(how, batches)?;
+    }
+
+    #[test]
+    fn a_wildcard_listener_and_what_lies_beneath_it_change_together(
+        batches in proptest::collection::vec(proptest::collection::vec(beneath(), 1..3), 1..14)
+    ) {
+        check("reached", batches)?;
+    }
+}
+
+/// Takes in batches of changes one by one, and compares with one translation of what is left.
+fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
+    let mut engine = Engine::new(settings(how));
+    let mut world = World::default();
+    let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
+    let mut told: BTreeMap<String, Change> = BTreeMap::new();
+    world.take(engine.apply(classes().map(Change::Put).to_vec(), now()));
+    for batch in batches {
+        for change in &batch {
+            match change {
+                Change::Put(object) => drop(last.insert(object.key(), Some(object.clone()))),
+                Change::Delete(key) => drop(last.insert(key.clone(), None)),
+                fact => drop(told.insert(subject(fact), fact.clone())),
+            }
+        }
+        world.take(engine.apply(batch, now()));
+        prop_assert_eq!(world.contested(), "");
+    }
+    for object in classes() {
+        last.entry(object.key()).or_insert(Some(object));
+    }
+    let mut fresh = World::default();
+    let mut anew = Engine::new(settings(how));
+    // What was decided before is an input.
+    let recorded = world.records.iter().map(|(what, owner)| Change::Recorded(what.clone(), Some(owner.clone())));
+    let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).chain(recorded).collect();
+    fresh.take(anew.apply(all, now()));
+    prop_assert_eq!(&fresh.records, &BTreeMap::new(), "the record is right as it is");
+    prop_assert_eq!(
+        engine.record().map(|(what, _)| what).collect::<Vec<_>>(),
+        world.records.keys().collect::<Vec<_>>()
+    );
+    prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
+    prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
+    prop_assert_eq!(engine.digest(), anew.digest());
+    prop_assert_eq!(&world.services, &fresh.services);
+    let wished: BTreeMap<ObjectName, WantedCertificate> =
+        engine.wishes().into_iter().map(|(wish, _)| (wish.secret.clone(), wish)).collect();
+    prop_assert_eq!(&world.wishes, &wished);
+    prop_assert_eq!(&world.wishes, &fresh.wishes);
+    let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
+    prop_assert_eq!(&world.statuses, &now);
+    Ok(())
+}
+
+/// Changes around one wildcard listener: its certificate, options and hostname, a narrower listener, routes.
+fn beneath() -> impl Strategy<Value = Change> {
+    let wide = (pick(&["*.x.org", "*.x.org", ""]), pick(&["HTTPS", "HTTPS", "TLS"]), pick(&["one", "two"]));
+    let options = (pick(&["1.2", "1.3"]), pick(&["h2", "http/1.1"]), pick(&["", "", "HTTPS", "TLS"]));
+    let gateway = (wide, options).prop_map(|((hostname, protocol, certificate), (version, alpn, narrow))| {
+        let tls = json!({"mode": "Terminate", "certificateRefs": [{"name": certificate}],
+            "options": {"gatewright.io/tls-min-version": version, "gatewright.io/tls-alpn": alpn}});
+        let mut wide = json!({"name": "wide", "port": 443, "protocol": protocol, "tls": tls});
+        if !hostname.is_empty() {
+            wide["hostname"] = json!(hostname);
+        }
+        let mut listeners = vec![wide];
+        if !narrow.is_empty() {
+            let tls = json!({"mode": "Terminate", "certificateRefs": [{"name": "two"}]});
+            listeners
+                .push(json!({"name": "narrow", "port": 443, "protocol": narrow, "hostname": "h.x.org", "tls": tls}));
+        }
+        gateway_object("Gateway", "a", "g", 0, json!({"gatewayClassName": "ours", "listeners": listeners}))
+    });
+    let route =
+        (pick(&["HTTPRoute", "GRPCRoute", "TLSRoute"]), pick(&["h.x.org", "k.h.x.org", "*.h.x.org", "*.x.org"]))
+            .prop_map(|(kind, hostname)| {
+                let name = format!("r{}", hostname.len());
+                let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+                let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [hostname], "rules": rules});
+                gateway_object(kind, "a", &name, 0, spec)
+            });
+    let secret =
+        (pick(&["one", "two"]), pick(&["1", "2", "expired"])).prop_map(|(name, serial)| secret("a", name, serial));
+    let object = prop_oneof![3 => gateway, 2 => route, 2 => secret];
+    (object, proptest::bool::weighted(0.25))
+        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) })
+}
+
+/// What two maps do not share, for people.
+fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    a: &BTreeMap<K, V>,
+    b: &BTreeMap<K, V>,
+) -> String {
+    let keys: std::collections::BTreeSet<&K> = a.keys().chain(b.keys()).collect();
+    let differing = keys.into_iter().filter(|key| a.get(key) != b.get(key));
+    differing.map(|key| format!("{key:?}:\n  got  {:?}\n  want {:?}\n", a.get(key), b.get(key))).collect()
+}

@@ -1,0 +1,165 @@
+//! The work for one change does not grow with the number of hosts.
+
+use super::*;
+
+/// One host as a tenant publishes it: a ListenerSet with a certificate of its own, and a route.
+fn host(n: usize) -> Vec<Change> {
+    let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": format!("h{n}.example.org"),
+        "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
+    let set = json!({"parentRef": {"name": "g"}, "listeners": [listener]});
+    let spec = json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}],
+        "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
+    vec![
+        Change::Put(secret("a", &format!("c{n}"), &n.to_string())),
+        Change::Put(gateway_object("ListenerSet", "a", &format!("s{n}"), 0, set)),
+        Change::Put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)),
+    ]
+}
+
+/// The work that adding, changing and removing one host under a wildcard listener takes when `count` are there.
+fn work_under_a_wildcard(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
+    let mut engine = engine();
+    let tls = json!({"certificateRefs": [{"name": "wild"}]});
+    let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": "*.example.org", "tls": tls});
+    let spec = json!({"gatewayClassName": "ours", "listeners": [listener]});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let route = |n: usize, path: &str| {
+        let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
+        let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
+        gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)
+    };
+    let mut changes = vec![
+        Change::Put(classes()[0].clone()),
+        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::Put(object(service)),
+    ];
+    changes.push(Change::Put(secret("a", "wild", "1")));
+    changes.extend((0..count).map(|n| Change::Put(route(n, "/"))));
+    engine.apply(changes, now());
+    let steps = [Change::Put(route(count, "/")), Change::Put(route(7, "/x")), Change::Delete(route(count, "/").key())];
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(vec![step], now());
+            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
+        })
+        .collect()
+}
+
+/// The work that adding, changing, rotating and removing one host takes when `count` are there.
+fn work(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
+    let mut engine = engine();
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let mut changes = vec![
+        Change::Put(classes()[0].clone()),
+        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::Put(object(service)),
+    ];
+    changes.extend((0..count).flat_map(host));
+    engine.apply(changes, now());
+    let steps = [
+        host(count),
+        vec![
+            host(7)
+                .pop()
+                .map(|change| match change {
+                    Change::Put(Object::Route(mut route)) => {
+                        route.rules[0].backends[0].weight = 5;
+                        Change::Put(Object::Route(route))
+                    }
+                    other => other,
+                })
+                .expect("three changes"),
+        ],
+        vec![Change::Put(secret("a", "c7", "rotated"))],
+        vec![Change::Put(object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})))],
+        host(count)
+            .into_iter()
+            .map(|change| match change {
+                Change::Put(object) => Change::Delete(object.key()),
+                gone => gone,
+            })
+            .collect(),
+    ];
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(step, now());
+            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
+        })
+        .collect()
+}
+
+#[test]
+fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
+    let small = work(100);
+    assert_eq!(small, work(1_000));
+    assert_eq!(small, work(10_000));
+    let (add, resources, _) = small[0];
+    assert!(add.units <= 2 && add.frontends <= 1 && resources <= 2, "{small:?}");
+    assert_eq!(small[3], (crate::translate::Counters::default(), 0, 0), "a namespace without our objects is no work");
+}
+
+#[test]
+fn the_work_for_one_host_under_a_wildcard_does_not_grow_either() {
+    let small = work_under_a_wildcard(100);
+    assert_eq!(small, work_under_a_wildcard(1_000));
+    assert_eq!(small, work_under_a_wildcard(10_000));
+    assert!(
+        small.iter().all(|(work, resources, _)| work.units == 1 && work.frontends == 0 && *resources == 1),
+        "{small:?}"
+    );
+}
+
+/// The work that adding, changing and removing a host of an admitted namespace takes when `count` are there, and another
+/// namespace has what nobody has on two ports.
+fn work_of_an_admitted_namespace(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
+    let mut engine = engine();
+    let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}});
+    let spec = json!({"gatewayClassName": "ours", "listeners": [listener("one", 80), listener("two", 8080)]});
+    let route = |namespace: &str, name: &str, hosts: Vec<String>, section: &str, path: &str| {
+        let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
+        let mut parent = json!({"name": "g", "namespace": "a"});
+        if !section.is_empty() {
+            parent["sectionName"] = json!(section);
+        }
+        gateway_object(
+            "HTTPRoute",
+            namespace,
+            name,
+            0,
+            json!({"parentRefs": [parent], "hostnames": hosts, "rules": [rule]}),
+        )
+    };
+    let host = |n: usize, path: &str| route("b", &format!("r{n}"), vec![format!("h{n}.example.org")], "one", path);
+    let mut changes = vec![
+        Change::Put(classes()[0].clone()),
+        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::Put(route("c", "everything", Vec::new(), "", "/")),
+    ];
+    changes.extend((0..count).map(|n| Change::Put(host(n, "/"))));
+    engine.apply(changes, now());
+    let steps = [Change::Put(host(count, "/")), Change::Put(host(7, "/x")), Change::Delete(host(count, "/").key())];
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(vec![step], now());
+            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
+        })
+        .collect()
+}
+
+#[test]
+fn the_work_for_one_host_of_an_admitted_namespace_does_not_grow_either() {
+    let small = work_of_an_admitted_namespace(100);
+    assert_eq!(small, work_of_an_admitted_namespace(1_000));
+    assert_eq!(small, work_of_an_admitted_namespace(10_000));
+    assert!(small.iter().all(|(work, ..)| work.units <= 2 && work.owned <= 1 && work.tables <= 2), "{small:?}");
+}

@@ -1,0 +1,91 @@
+//! A status as it is written to Kubernetes.
+
+use serde_json::{Map, Value, json};
+
+use super::status::{ListenerStatus, ObjectStatus, StatusBody};
+use crate::inputs::ParentRef;
+use crate::model::{Condition, Status, clipped};
+
+/// Makes the `status` of an object. `since` tells, in RFC 3339, when a condition last changed its status; conditions
+/// are named by where they stand, e.g. `listeners/https/Programmed`.
+pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&str, &Condition) -> String) -> Value {
+    let writer = Writer { generation: status.generation, since };
+    match &status.body {
+        StatusBody::Class(class) => json!({
+            "conditions": writer.conditions("", &class.conditions),
+            "supportedFeatures": class.features.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
+        }),
+        StatusBody::Gateway(gateway) => json!({
+            "addresses": gateway.addresses.iter()
+                .map(|at| json!({"type": at.kind(), "value": at.to_string()})).collect::<Vec<_>>(),
+            "attachedListenerSets": gateway.attached_listener_sets,
+            "conditions": writer.conditions("", &gateway.conditions),
+            "listeners": writer.listeners(&gateway.listeners),
+        }),
+        StatusBody::ListenerSet(set) => json!({
+            "conditions": writer.conditions("", &set.conditions),
+            "listeners": writer.listeners(&set.listeners),
+        }),
+        StatusBody::Route(route) => json!({
+            "parents": route.parents.iter().enumerate().map(|(index, (parent, conditions))| json!({
+                "controllerName": controller,
+                "parentRef": parent_ref(parent),
+                "conditions": writer.conditions(&format!("parents/{index}/"), conditions),
+            })).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+struct Writer<'a> {
+    generation: i64,
+    since: &'a dyn Fn(&str, &Condition) -> String,
+}
+
+impl Writer<'_> {
+    fn conditions(&self, place: &str, conditions: &[Condition]) -> Vec<Value> {
+        let write = |condition: &Condition| {
+            json!({
+                "type": condition.kind.as_str(),
+                "status": match condition.status {
+                    Status::True => "True",
+                    Status::False => "False",
+                    Status::Unknown => "Unknown",
+                },
+                "reason": condition.reason.as_str(),
+                "message": clipped(condition.message.clone()),
+                "observedGeneration": self.generation,
+                "lastTransitionTime": (self.since)(&format!("{place}{}", condition.kind), condition),
+            })
+        };
+        conditions.iter().map(write).collect()
+    }
+
+    fn listeners(&self, listeners: &[ListenerStatus]) -> Vec<Value> {
+        let write = |listener: &ListenerStatus| {
+            let kinds = listener.supported_kinds.iter().map(|(group, kind)| json!({"group": group, "kind": kind}));
+            json!({
+                "name": &*listener.name,
+                "attachedRoutes": listener.attached_routes,
+                "supportedKinds": kinds.collect::<Vec<_>>(),
+                "conditions": self.conditions(&format!("listeners/{}/", listener.name), &listener.conditions),
+            })
+        };
+        listeners.iter().map(write).collect()
+    }
+}
+
+/// A parentRef as it was written in the route.
+pub fn parent_ref(parent: &ParentRef) -> Value {
+    let mut fields = Map::new();
+    let texts = [("group", &parent.group), ("kind", &parent.kind), ("namespace", &parent.namespace)];
+    for (field, text) in texts.into_iter().chain([("sectionName", &parent.section)]) {
+        if let Some(text) = text {
+            fields.insert(field.to_owned(), json!(text));
+        }
+    }
+    fields.insert("name".to_owned(), json!(parent.name));
+    if let Some(port) = parent.port {
+        fields.insert("port".to_owned(), json!(port));
+    }
+    Value::Object(fields)
+}

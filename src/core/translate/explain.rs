@@ -1,0 +1,334 @@
+//! Why a URL is served, or not: the chain from the name to the endpoints, and the first link that fails.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use super::engine::Engine;
+use super::parent::Protocol;
+use crate::model::{Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, WeightedTarget};
+
+/// What is asked: a URL taken apart.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Whether it is `https`.
+    pub tls: bool,
+    /// The host, in lower case.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The path, starting with a slash.
+    pub path: String,
+    /// The method.
+    pub method: String,
+    /// Only frontends bound to this address.
+    pub address: Option<IpAddr>,
+}
+
+/// One link of the chain.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Link {
+    /// What it is: `frontend`, `listener`, `certificate`, `route`, `backend`, `endpoints`.
+    pub what: &'static str,
+    /// Whether it holds.
+    pub ok: bool,
+    /// What was found, or the reason why it fails.
+    pub text: String,
+}
+
+/// The chain for a URL, up to the first link that fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Explanation {
+    /// The links in order.
+    pub links: Vec<Link>,
+    /// The frontend that serves it, by name, once it is known: whose acknowledgement counts.
+    pub frontend: Option<String>,
+}
+
+impl Explanation {
+    /// Whether every link holds.
+    pub fn ok(&self) -> bool {
+        self.links.last().is_some_and(|link| link.ok)
+    }
+
+    fn hold(&mut self, what: &'static str, text: String) {
+        self.links.push(Link { what, ok: true, text });
+    }
+
+    fn fail(&mut self, what: &'static str, text: String) {
+        self.links.push(Link { what, ok: false, text });
+    }
+}
+
+impl Engine {
+    /// Follows a URL from the frontend to the endpoints.
+    pub fn explain(&self, question: &Question) -> Explanation {
+        let mut told = Explanation::default();
+        let host = match Hostname::parse(&question.host) {
+            Ok(host) if host.is_exact() => host,
+            Ok(_) => {
+                told.fail("host", format!("{:?} is no single host", question.host));
+                return told;
+            }
+            Err(error) => {
+                told.fail("host", error.to_string());
+                return told;
+            }
+        };
+        let Some((id, hostname)) = self.find_frontend(question, &host, &mut told) else { return told };
+        told.frontend = Some(id.to_string());
+        let frontend = &self.frontends[&id];
+        let (listener, protocol) = &frontend.winners[&hostname];
+        let namespace = &listener.parent.name().namespace;
+        told.hold(
+            "namespace",
+            format!("{namespace} owns listener {:?} of {}", listener.name, listener.parent.object()),
+        );
+        told.hold("listener", format!("{protocol:?} hostname {hostname} on port {}", id.port));
+        let Some(own) = self.parents.get(&listener.parent).and_then(|p| p.listener(&listener.name)) else {
+            return told;
+        };
+        if protocol.terminates() {
+            match own.served.certificate() {
+                Some(certificate) => {
+                    let until = jiff::Timestamp::try_from(certificate.not_after).map(|t| t.to_string());
+                    let until = until.unwrap_or_else(|_| "an unknown time".to_owned());
+                    let text =
+                        format!("serial {} by {}, valid until {until}", certificate.serial(), certificate.issuer);
+                    if certificate.names.iter().any(|name| name.covers(&host)) {
+                        told.hold("certificate", text);
+                    } else {
+                        told.hold("certificate", format!("{text}; NOTE: it does not name {host}"));
+                    }
+                }
+                None => {
+                    let reason = own.resolved.as_ref().err().map(|(_, text)| text.clone());
+                    told.fail("certificate", reason.unwrap_or_else(|| "it is still being issued".to_owned()));
+                    return told;
+                }
+            }
+        }
+        self.explain_route(question, &host, &id, listener, *protocol, &mut told);
+        told
+    }
+
+    /// The frontend and the listener's hostname that take a host.
+    fn find_frontend(
+        &self,
+        question: &Question,
+        host: &Hostname,
+        told: &mut Explanation,
+    ) -> Option<(FrontendId, Hostname)> {
+        let on_port: Vec<_> = self.frontends.iter().filter(|(id, _)| id.port == question.port).collect();
+        let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
+        let mut refusal = format!("no Gateway of ours listens on port {}", question.port);
+        for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(&f.addresses)) {
+            if self.rival(id).is_some() {
+                refusal = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
+                continue;
+            }
+            let Some((hostname, listener, protocol)) = frontend.owner(host) else {
+                let names: Vec<_> = frontend.winners.keys().take(5).map(ToString::to_string).collect();
+                refusal = format!(
+                    "no listener of gateway {} on port {} matches {host} (it has {})",
+                    id.gateway,
+                    id.port,
+                    names.join(", ")
+                );
+                continue;
+            };
+            let is_of_another =
+                || self.is_of_another(id, host, listener) || self.is_of_another_admitted(host, listener);
+            if hostname != host && is_of_another() {
+                refusal = format!(
+                    "{host} belongs to another namespace than listener {:?} for {hostname} on port {}: it is kept from it",
+                    listener.name, id.port
+                );
+                continue;
+            }
+            if (protocol == Protocol::Http) == question.tls {
+                refusal = format!("port {} of gateway {} speaks {protocol:?}", id.port, id.gateway);
+                continue;
+            }
+            told.hold(
+                "frontend",
+                format!("gateway {} port {} on {}", id.gateway, id.port, addresses(&frontend.addresses)),
+            );
+            return Some((id.clone(), hostname.clone()));
+        }
+        told.fail("frontend", refusal);
+        None
+    }
+
+    fn explain_route(
+        &self,
+        question: &Question,
+        host: &Hostname,
+        id: &FrontendId,
+        listener: &super::ListenerId,
+        protocol: Protocol,
+        told: &mut Explanation,
+    ) {
+        let candidates = std::iter::once(host.clone()).chain(host.covering()).chain(Some(Hostname::any()));
+        if self.kept_for(host, listener).is_some() && self.served(host, listener).next().is_none() {
+            let text =
+                format!("{host} belongs to routes of another namespace, which give it to no listener of this port");
+            told.fail("route", text);
+            return;
+        }
+        let hostname = candidates.into_iter().find(|name| self.served(name, listener).next().is_some());
+        let Some(hostname) = hostname else {
+            told.fail("route", format!("no route serves {host} through this listener: requests are answered 404"));
+            return;
+        };
+        let routes = self.routes(id, &hostname, listener, None);
+        let found = routes
+            .iter()
+            .find(|route| !matches!(protocol, Protocol::Http | Protocol::Https) || matches(&route.matches, question));
+        let Some(route) = found else {
+            let keys: Vec<_> = self.served(&hostname, listener).map(|(key, _)| key.object().to_string()).collect();
+            let text =
+                format!("{} {} matches no rule of {}: answered 404", question.method, question.path, keys.join(", "));
+            told.fail("route", text);
+            return;
+        };
+        let mut conditions = String::new();
+        if !route.matches.headers.is_empty() || !route.matches.query.is_empty() {
+            let _ = write!(conditions, " (if its header and query conditions hold)");
+        }
+        told.hold("route", format!("{} for {hostname}{conditions}", route.name));
+        self.explain_action(&route.rule, told);
+    }
+
+    fn explain_action(&self, rule: &Rule, told: &mut Explanation) {
+        match &rule.action {
+            Action::Respond(status) => {
+                told.fail("backend", format!("the rule cannot be carried out: answered {status}"))
+            }
+            Action::Redirect(redirect) => {
+                let to = redirect.hostname.as_deref().unwrap_or("the same host");
+                let scheme = redirect.scheme.as_deref().unwrap_or("the same scheme");
+                told.hold("redirect", format!("{} to {to} by {scheme}", redirect.status));
+            }
+            Action::Forward(shares) => {
+                let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
+                if shares.is_empty() {
+                    told.fail("backend", "no backend has a share: answered 500".to_owned());
+                    return;
+                }
+                for share in shares {
+                    let Target::Backend(backend) = &share.target else {
+                        let text = format!("a backendRef with weight {} does not resolve: answered 500", share.weight);
+                        told.fail("backend", text);
+                        return;
+                    };
+                    told.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
+                    let (endpoints, refused) = self.permitted(&backend.port);
+                    if endpoints.is_empty() {
+                        told.fail(
+                            "endpoints",
+                            match refused.first() {
+                                None => format!("Service {} has no ready endpoints: answered 503", backend.port),
+                                Some((address, why)) => format!(
+                                    "Service {}: nothing is sent to its endpoint {address} ({why}): answered 503",
+                                    backend.port
+                                ),
+                            },
+                        );
+                        return;
+                    }
+                    let list: Vec<_> = endpoints.iter().take(5).map(ToString::to_string).collect();
+                    told.hold("endpoints", format!("{} ready: {}", endpoints.len(), list.join(", ")));
+                }
+            }
+        }
+    }
+
+    /// The hosts that are served: name, port, whether by TLS, who owns the listener, and its certificate.
+    pub fn hosts(&self) -> Vec<Host> {
+        let mut hosts = Vec::new();
+        for (id, frontend) in &self.frontends {
+            for (hostname, (listener, protocol)) in &frontend.winners {
+                let Some(parent) = self.parents.get(&listener.parent) else { continue };
+                let (own, gateway) = (parent.listener(&listener.name), &parent.stand.gateway);
+                let certificate = own.and_then(|own| own.served.certificate().cloned());
+                let mut served: Vec<Hostname> =
+                    self.names_of(listener).filter(|name| hostname.covers(name)).cloned().collect();
+                if served.is_empty() {
+                    served.push(hostname.clone());
+                }
+                for name in
+                    served.into_iter().filter(|name| frontend.owner(name).is_some_and(|(_, l, _)| l == listener))
+                {
+                    hosts.push(Host {
+                        hostname: name,
+                        frontend: id.clone(),
+                        addresses: frontend.addresses.clone(),
+                        protocol: *protocol,
+                        gateway: gateway.clone(),
+                        owner: ObjectName::new(
+                            listener.parent.name().namespace.clone(),
+                            listener.parent.name().name.clone(),
+                        ),
+                        certificate: certificate.clone(),
+                    });
+                }
+            }
+        }
+        hosts.sort_by(|a, b| (&a.hostname, &a.frontend).cmp(&(&b.hostname, &b.frontend)));
+        hosts
+    }
+
+    /// The namespaces of the routes that serve a hostname on a frontend.
+    pub fn tenants(&self, host: &Host) -> Vec<String> {
+        let Some(frontend) = self.frontends.get(&host.frontend) else { return Vec::new() };
+        let Some((_, listener, _)) = frontend.owner(&host.hostname) else { return Vec::new() };
+        let routes = self.served(&host.hostname, listener);
+        let mut all: Vec<String> = routes.map(|(key, _)| key.name.namespace.to_string()).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+/// A hostname that is served.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The name; may be a wildcard.
+    pub hostname: Hostname,
+    /// Where.
+    pub frontend: FrontendId,
+    /// On which addresses.
+    pub addresses: Vec<IpAddr>,
+    /// How.
+    pub protocol: Protocol,
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// The Gateway or ListenerSet whose listener it is.
+    pub owner: ObjectName,
+    /// What is served for TLS that ends here.
+    pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
+}
+
+/// Whether path and method of a match hold; headers and query are not asked for.
+fn matches(m: &Match, question: &Question) -> bool {
+    let method = m.method.as_ref().is_none_or(|method| *method == question.method);
+    let path = question.path.split('?').next().unwrap_or_default();
+    let on_path = match &m.path {
+        PathMatch::Exact(exact) => path == exact,
+        PathMatch::Prefix(prefix) if prefix == "/" => true,
+        PathMatch::Prefix(prefix) => {
+            path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        PathMatch::Regex(text) => whole(text).is_some_and(|regex| regex.is_match(path)),
+    };
+    method && on_path
+}
+
+fn whole(text: &str) -> Option<regex::Regex> {
+    regex::Regex::new(&format!("^(?:{text})$")).ok()
+}
+
+fn addresses(all: &[IpAddr]) -> String {
+    let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}

@@ -1,0 +1,76 @@
+//! What we do of the Gateway API, by the names of its features (GEP-2162): a class says it in its status.
+//!
+//! Listed is what cases and tests prove, and nothing else: the conformance suite and people take it at its word.
+
+use super::fleet::Fleet;
+
+/// Of every class, sorted.
+const ALWAYS: [&str; 41] = [
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
+    "GRPCRouteRequestHeaderModifier",
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
+    "GatewayPort8080",
+    "GatewayRouteHostnameIntersectionPrecedence",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteBackendTimeout",
+    "HTTPRouteBackendURLRewrite",
+    "HTTPRouteCORS",
+    "HTTPRouteDestinationPortMatching",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
+    "HTTPRouteRequestTimeout",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteRetryCodes",
+    "HTTPRouteRetryConnectionError",
+    "HTTPRouteSchemeRedirect",
+    "ListenerSet",
+    "ReferenceGrant",
+    "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
+];
+
+/// What the Gateways of a class can be asked for, sorted.
+pub(super) fn supported(fleet: Fleet) -> Vec<&'static str> {
+    let own: &[&str] = match fleet {
+        Fleet::Own => &["GatewayStaticAddresses"],
+        Fleet::Shared => &[],
+        // Labels, annotations and addresses have something to stand on: the Service of each Gateway.
+        Fleet::Dedicated => &["GatewayInfrastructure", "GatewayStaticAddresses"],
+    };
+    let mut all: Vec<&str> = ALWAYS.iter().chain(own).copied().collect();
+    all.sort_unstable();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_sorted_and_none_stands_twice() {
+        for fleet in [Fleet::Own, Fleet::Shared, Fleet::Dedicated] {
+            let all = supported(fleet);
+            assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() <= 64, "{fleet:?}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use super::engine::{Dirty, Engine, Settings};
+use super::key::{ListenerId, ParentKey};
+use super::parent::Parent;
+use crate::inputs::{
+    Address, AllowedHostnames, EscapedSlashes, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters,
+    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType,
+};
+use crate::model::{GatewayAddress, ObjectName, Reason};
+use crate::store::Store;
+
+/// How the Gateways of a class are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fleet {
+    /// At addresses of their own: where two want one port of one address, the older keeps it.
+    Own,
+    /// All at the same addresses, and on the same ports: hostnames decide.
+    Shared,
+    /// Each by a Service that leads to ports of its own.
+    Dedicated,
+}
+
+/// Whose the frontends are that all Gateways of the shared fleet have in common. A name without a namespace is no
+/// Gateway's.
+static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
+
+/// Precedence of a Gateway among those that share frontends: the older, then the first by name.
+pub type Precedence = Arc<(i64, ObjectName)>;
+
+/// How one Gateway is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayExposure {
+    /// By which kind of fleet.
+    pub fleet: Fleet,
+    /// By what Service, where by one.
+    pub service: ServiceParameters,
+    /// What becomes of requests with escaped slashes.
+    pub escaped_slashes: EscapedSlashes,
+    /// Whether routes of several namespaces may share a hostname; where nothing says so, at listeners for one hostname.
+    pub route_hostnames: Option<RouteHostnames>,
+    /// Which namespaces may have which hostnames there; all may have all without.
+    pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
+    /// What ports of the shared fleet speak.
+    pub ports: Option<Arc<[PortProtocol]>>,
+}
+
+impl GatewayExposure {
+    /// Whose the frontends of a Gateway are, and its precedence there.
+    pub(super) fn place(&self, gateway: &Gateway) -> (ObjectName, Option<Precedence>) {
+        let name = gateway.meta.name.clone();
+        match self.fleet {
+            Fleet::Own | Fleet::Dedicated => (name, None),
+            Fleet::Shared => (SHARED.clone(), Some(Arc::new((gateway.meta.created, name)))),
+        }
+    }
+}
+
+/// Whose the frontends are that Gateways of the shared fleet have in common.
+pub(super) fn shared() -> &'static ObjectName {
+    &SHARED
+}
+
+/// Whether frontends are those that Gateways share.
+pub(super) fn is_shared(place: &ObjectName) -> bool {
+    *place == *SHARED
+}
+
+/// How a Gateway is reached by its own parameters, its class's and the installation's; the first that says it counts
+/// (Gateway API, `GatewayInfrastructure.parametersRef`).
+pub(super) fn reach(
+    gateway: &Gateway,
+    store: &Store,
+    settings: &Settings,
+) -> Result<GatewayExposure, (Reason, String)> {
+    let invalid = |text| (Reason::InvalidParameters, text);
+    let class = store.class(&gateway.class);
+    let wide = class.map(|class| class_parameters(class, store)).transpose();
+    let wide = wide.map_err(|text| invalid(format!("GatewayClass {}: {text}", gateway.class)))?.flatten();
+    let own = gateway.infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters.as_ref());
+    let own = own.map(|r| parameters(r, "spec.infrastructure.parametersRef", store)).transpose().map_err(invalid)?;
+    let of_classes = [
+        ("allowedHostnames", own.as_ref().is_some_and(|own| own.allowed_hostnames.is_some())),
+        ("ports", own.as_ref().is_some_and(|own| own.ports.is_some())),
+    ];
+    if let Some((field, _)) = of_classes.iter().find(|(_, said)| *said) {
+        let path = "spec.infrastructure.parametersRef";
+        return Err(invalid(format!("{path}: spec.{field} belongs to the parameters of a GatewayClass: leave it out")));
+    }
+    let allowed_hostnames = wide.as_ref().and_then(|wide| wide.allowed_hostnames.clone());
+    let ports = wide.as_ref().and_then(|wide| wide.ports.clone());
+    let said = [own, wide].map(Option::unwrap_or_default);
+    let fleet = said.iter().find_map(|parameters| parameters.fleet);
+    let fleet = offered(fleet, settings).map_err(invalid)?;
+    let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
+    let route_hostnames = said.iter().find_map(|parameters| parameters.route_hostnames);
+    let [own, wide] = said.map(|parameters| parameters.service);
+    let service = ServiceParameters {
+        r#type: own.r#type.or(wide.r#type),
+        load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
+    };
+    Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports })
+}
+
+/// The fleet of the Gateways of a class that do not say otherwise.
+pub(super) fn of_class(class: &GatewayClass, store: &Store, settings: &Settings) -> Result<Fleet, (Reason, String)> {
+    let parameters = class_parameters(class, store).map(Option::unwrap_or_default);
+    let fleet = parameters.and_then(|parameters| offered(parameters.fleet, settings));
+    fleet.map_err(|text| (Reason::InvalidParameters, text))
+}
+
+/// What an installation makes of a choice.
+fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
+    match fleet {
+        None => Ok(settings.fleet),
+        Some(FleetKind::Shared) => Ok(Fleet::Shared),
+        Some(FleetKind::Dedicated) if settings.envoys.is_some() => Ok(Fleet::Dedicated),
+        Some(FleetKind::Dedicated) => {
+            Err("spec.fleet: Dedicated is offered in a cluster only: use Shared, or leave it out".to_owned())
+        }
+    }
+}
+
+/// Where the shared fleet is reached: as the installation says, else where the Service is that leads to its Envoys.
+pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddress> {
+    if !settings.default_addresses.is_empty() {
+        return settings.default_addresses.iter().copied().map(GatewayAddress::Ip).collect();
+    }
+    let service = settings.envoys.as_ref().and_then(|name| store.service(name));
+    service.map(|service| service.reached.clone()).unwrap_or_default()
+}
+
+/// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
+/// `shared` is where the shared fleet is reached.
+pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
+    let GatewayExposure { fleet, service, escaped_slashes: _, route_hostnames: _, allowed_hostnames: _, ports: _ } =
+        reach;
+    let fleet = *fleet;
+    let malformed = gateway.addresses.iter().find_map(|address| match address {
+        Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
+        _ => None,
+    });
+    let ips = gateway.addresses.iter().filter_map(Address::ip).count();
+    if fleet == Fleet::Dedicated && ips > 1 {
+        return Some("spec.addresses: a Service has one address at most: name one, or none".to_owned());
+    }
+    let balanced = service.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer);
+    if fleet == Fleet::Dedicated && ips > 0 && !balanced {
+        return Some("spec.addresses: an address can be asked for with a Service of type LoadBalancer only".to_owned());
+    }
+    // One that is well formed is served on, where it is a matter of its own.
+    malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
+        let named: BTreeSet<GatewayAddress> =
+            gateway.addresses.iter().filter_map(Address::ip).copied().map(GatewayAddress::Ip).collect();
+        let all: BTreeSet<GatewayAddress> = shared.iter().cloned().collect();
+        let partial = fleet == Fleet::Shared && !named.is_empty() && named != all;
+        partial.then(|| {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            if all.is_empty() {
+                return "spec.addresses: the shared fleet has no address yet: name none".to_owned();
+            }
+            format!("spec.addresses: the shared fleet serves on all its addresses: name {}, or none", all.join(" and "))
+        })
+    })
+}
+
+/// The parameters of a class, or what is wrong with them.
+pub(super) fn class_parameters(class: &GatewayClass, store: &Store) -> Result<Option<Parameters>, String> {
+    class.parameters.as_ref().map(|r| parameters(r, "spec.parametersRef", store)).transpose()
+}
+
+fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Parameters, String> {
+    let ParametersRef { group, kind, namespace, name } = reference;
+    let Some(target) = reference.target() else {
+        return Err(match namespace {
+            None if group == crate::inputs::OWN_GROUP => format!("{path}: {kind} {name} needs a namespace"),
+            _ => format!(
+                "{path}: {kind} {name} of group {group:?} is not read: refer to GatewayParameters of group {:?}",
+                crate::inputs::OWN_GROUP
+            ),
+        });
+    };
+    let Some(found) = store.parameters(&target) else {
+        return Err(format!("{path}: GatewayParameters {target} is not there: create it, or remove the reference"));
+    };
+    found.spec.clone().map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
+}
+
+impl Engine {
+    /// GatewayParameters came, went or changed.
+    pub(super) fn touch_parameters(&self, name: &ObjectName, dirty: &mut Dirty) {
+        for key in self.store.users_of_parameters.of(name) {
+            dirty.statuses.insert(key.clone());
+            match key.kind {
+                Kind::GatewayClass => self.touch_class(&key.name, dirty),
+                _ => drop(dirty.parents.insert(ParentKey::Gateway(key.name.clone()))),
+            }
+        }
+    }
+
+    /// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
+    pub(super) fn touch_fleet(&mut self, service: &ObjectName, dirty: &mut Dirty) {
+        if self.settings.envoys.as_ref() != Some(service) || !self.settings.default_addresses.is_empty() {
+            return;
+        }
+        self.bind(&SHARED, dirty);
+        for key in self.parents.keys() {
+            dirty.statuses.insert(key.object());
+            if matches!(key, ParentKey::Gateway(_)) {
+                dirty.parents.insert(key.clone());
+            }
+        }
+    }
+
+    /// Which of these ports of a Gateway or ListenerSet the Service of the shared fleet does not lead to, where that is
+    /// how the fleet is reached, and what to do about it.
+    pub(super) fn unled(&self, parent: &Parent, ports: impl Iterator<Item = u16>) -> Option<String> {
+        let led = self.led().filter(|_| parent.stand.reach.fleet == Fleet::Shared)?;
+        let name = self.settings.envoys.as_ref()?;
+        let missing: BTreeSet<u16> = ports.filter(|port| !led.contains(port)).collect();
+        let missing: Vec<String> = missing.iter().map(u16::to_string).collect();
+        match &missing[..] {
+            [] => None,
+            [port] => Some(format!("Service {name} has no port {port}: add it, or use one that it has")),
+            all => Some(format!("Service {name} has no ports {}: add them, or use those that it has", all.join(", "))),
+        }
+    }
+
+    /// The ports that the Service of the shared fleet leads to, where that is how the fleet is reached.
+    pub(super) fn led(&self) -> Option<BTreeSet<u16>> {
+        if !self.settings.default_addresses.is_empty() {
+            return None;
+        }
+        let service = self.store.service(self.settings.envoys.as_ref()?)?;
+        Some(service.ports.iter().map(|there| there.port).collect())
+    }
+
+    /// A GatewayClass came, went or changed.
+    pub(super) fn touch_class(&self, name: &ObjectName, dirty: &mut Dirty) {
+        let class = name.name.to_string();
+        dirty.parents.extend(self.store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
+        dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
+    }
+
+    /// Notes whose a change on frontends is that many Gateways share.
+    pub(super) fn note_gateway(&self, place: &ObjectName, listener: &ListenerId, dirty: &mut Dirty) {
+        if is_shared(place)
+            && let Some(parent) = self.parents.get(&listener.parent)
+        {
+            dirty.delta.gateways.insert(parent.stand.gateway.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+    use crate::model::{Condition, ConditionType, Status};
+    use crate::translate::{Change, StatusBody};
+
+    fn put(value: Value) -> Change {
+        Change::Put(Object::parse(value).expect("an object"))
+    }
+
+    fn service(ingress: Value) -> Change {
+        service_with(&[80], ingress)
+    }
+
+    fn service_with(ports: &[u16], ingress: Value) -> Change {
+        let ports: Vec<Value> = ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+        put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "envoy", "namespace": "ours"},
+            "spec": {"type": "LoadBalancer", "ports": ports}, "status": {"loadBalancer": {"ingress": ingress}}}))
+    }
+
+    /// An engine whose shared fleet is reached where its Service is, with a class of that fleet.
+    fn shared() -> Engine {
+        let settings = Settings {
+            fleet: Fleet::Shared,
+            envoys: Some(ObjectName::new("ours", "envoy")),
+            ..Settings::new("c", Vec::new())
+        };
+        let mut engine = Engine::new(settings);
+        let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": "g"}, "spec": {"controllerName": "c"}});
+        engine.apply(vec![put(class)], SystemTime::UNIX_EPOCH);
+        engine
+    }
+
+    /// `Programmed` of an object and of each of its listeners, those that are false with their reasons and texts.
+    fn programmed(engine: &Engine, kind: Kind, name: &str) -> (String, Vec<String>) {
+        let of = |conditions: &[Condition]| {
+            let found =
+                conditions.iter().find(|condition| condition.kind == ConditionType::Programmed).expect("it has one");
+            match found.status {
+                Status::True => "True".to_owned(),
+                _ => format!("{:?}: {}", found.reason, found.message),
+            }
+        };
+        let status = engine.status(&ObjectKey::new(kind, ObjectName::new("a", name))).expect("it has a status");
+        let (conditions, listeners) = match &status.body {
+            StatusBody::Gateway(status) => (&status.conditions, &status.listeners),
+            StatusBody::ListenerSet(status) => (&status.conditions, &status.listeners),
+            other => panic!("{other:?}"),
+        };
+        (of(conditions), listeners.iter().map(|listener| of(&listener.conditions)).collect())
+    }
+
+    #[test]
+    fn a_port_that_the_service_of_the_fleet_does_not_have_is_told() {
+        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        let listener = |port: u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
+        let gateway = |name: &str, ports: &[u16]| {
+            put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": {"name": name, "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                    "allowedListeners": {"namespaces": {"from": "Same"}},
+                    "listeners": ports.iter().map(|port| listener(*port)).collect::<Vec<_>>()}}))
+        };
+        let set = put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+            "metadata": {"name": "more", "namespace": "a"}, "spec": {"parentRef": {"name": "edge"},
+                "listeners": [listener(8082)]}}));
+        let at = || json!([{"ip": "192.0.2.7"}]);
+        engine.apply(
+            vec![service_with(&[80], at()), gateway("edge", &[80, 8080]), gateway("odd", &[8083, 8081]), set],
+            now,
+        );
+        let lacks =
+            |port: u16| format!("Pending: Service ours/envoy has no port {port}: add it, or use one that it has");
+        assert_eq!(
+            programmed(&engine, Kind::Gateway, "edge"),
+            ("True".to_owned(), vec!["True".to_owned(), lacks(8080)]),
+            "something of it is served"
+        );
+        let both = "Pending: Service ours/envoy has no ports 8081, 8083: add them, or use those that it has".to_owned();
+        assert_eq!(programmed(&engine, Kind::Gateway, "odd"), (both, vec![lacks(8083), lacks(8081)]));
+        assert_eq!(programmed(&engine, Kind::ListenerSet, "more"), (lacks(8082), vec![lacks(8082)]));
+
+        // They are added, one by one, and one goes.
+        engine.apply(vec![service_with(&[80, 8080, 8082, 8083], at())], now);
+        assert_eq!(programmed(&engine, Kind::Gateway, "edge").1, ["True", "True"]);
+        assert_eq!(
+            programmed(&engine, Kind::Gateway, "odd"),
+            ("True".to_owned(), vec!["True".to_owned(), lacks(8081)])
+        );
+        assert_eq!(programmed(&engine, Kind::ListenerSet, "more").0, "True");
+        engine.apply(vec![service_with(&[8080, 8082], at())], now);
+        assert_eq!(programmed(&engine, Kind::Gateway, "edge").1, [lacks(80), "True".to_owned()]);
+    }
+
+    fn told(engine: &Engine) -> (Vec<String>, String) {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
+        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body) else {
+            panic!("a Gateway has a status")
+        };
+        let programmed =
+            status.conditions.iter().find(|condition| condition.kind == ConditionType::Programmed).expect("it has one");
+        (status.addresses.iter().map(ToString::to_string).collect(), format!("{:?}", programmed.reason))
+    }
+
+    #[test]
+    fn the_shared_fleet_is_reached_where_its_service_is() {
+        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        engine.apply(
+            vec![
+                put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                    "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                        "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}})),
+                service(json!([])),
+            ],
+            now,
+        );
+        assert_eq!(told(&engine), (vec![], "AddressNotAssigned".to_owned()));
+        engine.apply(vec![service(json!([{"ip": "192.0.2.7"}, {"hostname": "lb.example.net"}]))], now);
+        assert_eq!(told(&engine), (vec!["192.0.2.7".to_owned(), "lb.example.net".to_owned()], "Programmed".to_owned()));
+        engine.apply(vec![service(json!([{"ip": "192.0.2.8"}]))], now);
+        assert_eq!(told(&engine).0, ["192.0.2.8"]);
+    }
+}

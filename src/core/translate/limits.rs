@@ -1,0 +1,340 @@
+//! Limits of routes, and of what a namespace has altogether: what is beyond them is not served, and told.
+
+use std::sync::Arc;
+
+use super::engine::{Dirty, Engine};
+use super::key::{ParentKey, RouteKey};
+use super::parent::Parent;
+use super::quota::{Member, Quota};
+use super::resolve::Resolved;
+use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
+use crate::limits::Limits;
+use crate::model::{ObjectName, Reason, Retry, clipped};
+use crate::store::targets;
+
+/// Why a rule cannot be matched, as a sentence without the rule's name. `regexes` counts those of the rules before it.
+pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) -> Option<String> {
+    if let Some(why) = &rule.unmatched {
+        return Some(why.to_string());
+    }
+    let of = &rule.regexes;
+    if of.longest > limits.max_regex_length {
+        let (found, most) = (of.longest, limits.max_regex_length);
+        return Some(format!("a regular expression has {found} bytes, --max-regex-length is {most}"));
+    }
+    if of.largest > limits.max_regex_size {
+        let (found, most) = (of.largest, limits.max_regex_size);
+        let text =
+            format!("a regular expression has about {found} instructions when compiled, --max-regex-size is {most}");
+        return Some(text + ": repeat less, or match in the backend");
+    }
+    if of.count > 0 && regexes.saturating_add(of.count) > limits.max_regexes_per_route {
+        let most = limits.max_regexes_per_route;
+        return Some(format!("with its regular expressions the route has more than --max-regexes-per-route, {most}"));
+    }
+    *regexes += of.count;
+    None
+}
+
+/// Whether what a rule does to requests is within limits.
+pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupported> {
+    let refuse = |text: String| Err(Unsupported::Value(text));
+    let own = rule.filters.as_ref().ok().and_then(Option::as_deref);
+    let of_backends = rule.backends.iter().filter_map(|backend| backend.filters.as_ref().ok()?.as_deref());
+    for filters in own.into_iter().chain(of_backends) {
+        if filters.mirrors.len() > limits.max_mirrors_per_rule {
+            let (found, most) = (filters.mirrors.len(), limits.max_mirrors_per_rule);
+            return refuse(format!("{found} filters of type RequestMirror, --max-mirrors-per-rule is {most}"));
+        }
+        let edits = [&filters.request_headers, &filters.response_headers];
+        let mut values = edits.into_iter().flat_map(|edits| edits.set.iter().chain(&edits.add));
+        if let Some((name, value)) = values.find(|(_, value)| value.len() > limits.max_header_value_length) {
+            let (found, most) = (value.len(), limits.max_header_value_length);
+            return refuse(format!(
+                "the value of header {name} has {found} bytes, --max-header-value-length is {most}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The retries of a rule, at most as many as are allowed, and a word where they are fewer than it asks for:
+/// `retry.attempts` is the most that may be made.
+pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Option<String>) {
+    let Some(asked) = rule.retry.as_deref() else { return (None, None) };
+    let (found, most) = (asked.attempts, limits.max_retry_attempts);
+    let text = || format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts");
+    (Some(Retry { attempts: found.min(most), ..asked.clone() }), (found > most).then(text))
+}
+
+/// Why a route as a whole is more than one may be.
+pub(super) fn too_large(route: &Route, limits: &Limits) -> Option<String> {
+    let Extent { matches, bytes, regexes: _ } = route.extent();
+    if matches > limits.max_matches_per_route {
+        let most = limits.max_matches_per_route;
+        return Some(format!("{matches} matches, counted for each hostname, --max-matches-per-route is {most}"));
+    }
+    let kib = bytes.div_ceil(1024);
+    (kib > limits.max_route_kib).then(|| {
+        let most = limits.max_route_kib;
+        format!("{kib} KiB of texts, counted for each hostname and match, --max-route-kib is {most}")
+    })
+}
+
+/// Which objects of a namespace have what they ask for.
+pub(super) struct Quotas {
+    /// Routes, their matches and their bytes.
+    routes: Quota<Arc<str>, RouteKey, 3>,
+    /// Regular expressions of routes that have some.
+    regexes: Quota<Arc<str>, RouteKey, 1>,
+    /// Listeners and ports of Gateways and ListenerSets.
+    parents: Quota<Arc<str>, ParentKey, 2>,
+    /// Endpoints of each Service.
+    of_service: Quota<ObjectName, ObjectName, 1>,
+    /// Endpoints of each namespace.
+    of_namespace: Quota<Arc<str>, ObjectName, 1>,
+}
+
+impl Quotas {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let bytes = limits.max_routes_kib_per_namespace.saturating_mul(1024);
+        let routes = [limits.max_routes_per_namespace, limits.max_matches_per_namespace, bytes];
+        Self {
+            routes: Quota::new(routes),
+            regexes: Quota::new([limits.max_regexes_per_namespace]),
+            parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace]),
+            of_service: Quota::new([limits.max_endpoints_per_service]),
+            of_namespace: Quota::new([limits.max_endpoints_per_namespace]),
+        }
+    }
+
+    /// Whether the endpoints of a slice are served.
+    pub(super) fn serves(&self, slice: &EndpointSlice) -> bool {
+        self.has_endpoints(&slice.meta.name)
+    }
+
+    fn has_endpoints(&self, slice: &ObjectName) -> bool {
+        self.of_service.has(slice) && self.of_namespace.has(slice)
+    }
+}
+
+impl Engine {
+    /// Takes down how much an object asks for that was put or deleted, and marks whose share that changes.
+    pub(super) fn note_extent(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+        match key.kind {
+            Kind::EndpointSlice => self.note_slice(&key.name, dirty),
+            _ => {
+                if let Some(route) = RouteKey::of(key) {
+                    self.note_route(route, dirty);
+                }
+            }
+        }
+    }
+
+    fn note_route(&mut self, key: RouteKey, dirty: &mut Dirty) {
+        let (mut route, mut regexes) = (None, None);
+        if let Some(there) = self.store.route(&key) {
+            let (group, created, extent) = (key.name.namespace.clone(), there.meta.created, there.extent());
+            if extent.regexes > 0 {
+                regexes = Some(Member { group: group.clone(), created, weight: [extent.regexes] });
+            }
+            route = Some(Member { group, created, weight: [1, extent.matches, extent.bytes] });
+        }
+        dirty.routes.extend(self.quotas.routes.set(&key, route));
+        dirty.routes.extend(self.quotas.regexes.set(&key, regexes));
+    }
+
+    fn note_slice(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        let (mut of_service, mut of_namespace) = (None, None);
+        if let Some(slice) = self.store.slice(name)
+            && let Some(service) = &slice.service
+        {
+            let weight = [slice.addresses.len() as u64 * slice.ports.len() as u64];
+            let created = slice.meta.created;
+            of_service = Some(Member { group: service.clone(), created, weight });
+            of_namespace = Some(Member { group: name.namespace.clone(), created, weight });
+        }
+        let was_served = self.quotas.has_endpoints(name);
+        let before = self.quotas.of_service.group(name).cloned();
+        let mut moved = self.quotas.of_service.set(name, of_service);
+        moved.extend(self.quotas.of_namespace.set(name, of_namespace));
+        let others = moved.iter().filter_map(|slice| self.store.service_of_slice(slice));
+        let mut services: Vec<ObjectName> = others.collect();
+        if !was_served || !self.quotas.has_endpoints(name) {
+            services.extend(before.into_iter().chain(self.store.service_of_slice(name)));
+        }
+        for service in services {
+            self.touch_endpoints(&service, dirty);
+            dirty.routes.extend(self.store.routes_by_service.of(&service).cloned());
+        }
+    }
+
+    /// Whether all endpoints of a Service are served.
+    fn is_whole(&self, service: &ObjectName) -> bool {
+        self.store.slices(service).all(|slice| self.quotas.serves(slice))
+    }
+
+    /// A route as far as its namespace's share goes.
+    pub(super) fn of_namespace(&self, key: &RouteKey, route: &Route, mut resolved: Resolved) -> Resolved {
+        let (limits, namespace) = (&self.settings.limits, &key.name.namespace);
+        let beyond = if !self.quotas.routes.has(key) {
+            Some(format!(
+                "--max-routes-per-namespace {}, --max-matches-per-namespace {}, --max-routes-kib-per-namespace {}",
+                limits.max_routes_per_namespace, limits.max_matches_per_namespace, limits.max_routes_kib_per_namespace
+            ))
+        } else if !self.quotas.regexes.has(key) {
+            Some(format!("--max-regexes-per-namespace {}", limits.max_regexes_per_namespace))
+        } else {
+            None
+        };
+        if let Some(limits) = beyond {
+            let text = format!("the routes of namespace {namespace} up to this one, the oldest first, exceed {limits}");
+            resolved.invalid = Some((Reason::LimitReached, text));
+            return resolved;
+        }
+        let mut cut: Vec<String> =
+            targets(route).filter(|service| !self.is_whole(service)).map(|service| service.to_string()).collect();
+        cut.sort();
+        cut.dedup();
+        if resolved.invalid.is_none() && !cut.is_empty() {
+            let text = format!(
+                "Service {}: only its oldest endpoints are used, --max-endpoints-per-service is {} and \
+                 --max-endpoints-per-namespace {}",
+                cut.join(", "),
+                limits.max_endpoints_per_service,
+                limits.max_endpoints_per_namespace
+            );
+            resolved.partial = Some(clipped(match resolved.partial {
+                Some(before) => format!("{before}; {text}"),
+                None => text,
+            }));
+        }
+        resolved
+    }
+
+    /// A Gateway or ListenerSet as far as its namespace's share goes; marks whose share it changes.
+    pub(super) fn within_limits(&mut self, key: &ParentKey, new: Option<Parent>, dirty: &mut Dirty) -> Option<Parent> {
+        let member = new.as_ref().map(|parent| {
+            let mut ports: Vec<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            let weight = [parent.listeners.len() as u64, ports.len() as u64];
+            Member { group: key.name().namespace.clone(), created: parent.created, weight }
+        });
+        dirty.parents.extend(self.quotas.parents.set(key, member));
+        let mut new = new?;
+        if new.accepted.is_ok() && !self.quotas.parents.has(key) {
+            let limits = &self.settings.limits;
+            let text = format!(
+                "the Gateways and ListenerSets of namespace {} up to this one, the oldest first, exceed \
+                 --max-listeners-per-namespace {}, --max-ports-per-namespace {}",
+                key.name().namespace,
+                limits.max_listeners_per_namespace,
+                limits.max_ports_per_namespace
+            );
+            new.accepted = Err((Reason::LimitReached, text));
+        }
+        Some(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+    use crate::store::Store;
+    use crate::translate::resolve::resolve;
+
+    /// What a route with these rules and hostnames is told: why it is invalid, and what of it is left out.
+    fn told(rules: &Value, hostnames: usize, limits: &Limits) -> (Option<Reason>, String) {
+        let names: Vec<String> = (0..hostnames).map(|index| format!("h{index}.example.org")).collect();
+        let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"namespace": "a", "name": "r"},
+            "spec": {"parentRefs": [{"name": "g"}], "hostnames": names, "rules": rules}});
+        let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
+        let resolved = resolve(&route, &Store::default(), limits);
+        let (reason, text) = resolved.invalid.unzip();
+        (reason, text.or(resolved.partial).unwrap_or_default())
+    }
+
+    fn regex(text: &str) -> Value {
+        json!({"matches": [{"path": {"type": "RegularExpression", "value": text}}]})
+    }
+
+    #[test]
+    fn retries_beyond_the_limit_are_fewer_and_told() {
+        let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"namespace": "a", "name": "r"}, "spec": {"parentRefs": [{"name": "g"}],
+                "rules": [{"retry": {"attempts": 11}}, {"retry": {"attempts": 10}}]}});
+        let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
+        let resolved = resolve(&route, &Store::default(), &Limits::default());
+        let attempts: Vec<_> = resolved.rules.iter().map(|rule| rule.rule.retry.as_ref().map(|r| r.attempts)).collect();
+        assert_eq!(attempts, [Some(10), Some(10)]);
+        assert_eq!((resolved.invalid, resolved.partial), (None, None));
+        let note = resolved.note.expect("it is told");
+        assert_eq!(note, "rule 0: retry.attempts is 11, of which 10 are made: --max-retry-attempts");
+    }
+
+    #[test]
+    fn what_one_rule_asks_for_too_much_is_told_with_limit_and_value() {
+        let header = json!({"type": "ResponseHeaderModifier",
+            "responseHeaderModifier": {"set": [{"name": "x-a", "value": "a".repeat(11)}]}});
+        let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "b", "port": 80}}});
+        let limits = Limits { max_header_value_length: 10, ..Limits::default() };
+        for (rule, expected) in [
+            (regex(&format!("/{}", "a".repeat(1024))), "has 1025 bytes, --max-regex-length is 1024"),
+            (regex("/(ab){1000}"), "--max-regex-size is 2000"),
+            (
+                json!({"filters": [mirror, mirror, mirror]}),
+                "3 filters of type RequestMirror, --max-mirrors-per-rule is 2",
+            ),
+            (json!({"filters": [header]}), "header x-a has 11 bytes, --max-header-value-length is 10"),
+            (
+                json!({"backendRefs": [{"name": "b", "port": 80, "filters": [header]}]}),
+                "--max-header-value-length is 10",
+            ),
+        ] {
+            let (reason, text) = told(&json!([rule]), 1, &limits);
+            assert_eq!(reason, Some(Reason::UnsupportedValue), "{text}");
+            assert!(text.contains(expected), "{text}");
+            // The route's other rules are served.
+            let (reason, text) = told(&json!([rule, {"name": "good"}]), 1, &limits);
+            assert!(reason.is_none() && text.starts_with("Dropped Rule: ") && text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn regular_expressions_of_a_route_are_counted_over_its_rules() {
+        let limits = Limits { max_regexes_per_route: 2, ..Limits::default() };
+        let (reason, text) = told(&json!([regex("/a"), regex("/b"), regex("/c"), {"name": "good"}]), 1, &limits);
+        assert!(reason.is_none() && text.contains("rule 2: ") && !text.contains("rule 1: "), "{text}");
+        // Patterns of origins are compiled for each match.
+        let cors = json!({"type": "CORS", "cors": {"allowOrigins": ["https://*.a.org"]}});
+        let matches = json!([{"path": {"value": "/a"}}, {"path": {"value": "/b"}}, {"path": {"value": "/c"}}]);
+        let (reason, text) = told(&json!([{"matches": matches, "filters": [cors]}]), 1, &limits);
+        assert_eq!(reason, Some(Reason::UnsupportedValue), "{text}");
+    }
+
+    #[test]
+    fn what_a_route_is_in_envoy_is_counted_for_each_hostname() {
+        let matches: Vec<Value> = (0..64).map(|index| json!({"path": {"value": format!("/{index}")}})).collect();
+        let rules = json!([{"matches": matches}, {"matches": matches}]);
+        assert_eq!(told(&rules, 8, &Limits::default()).0, None);
+        let (reason, text) = told(&rules, 9, &Limits::default());
+        assert!(reason == Some(Reason::LimitReached) && text.contains("1152 matches"), "{text}");
+        let value = "a".repeat(4096);
+        let set: Vec<Value> = (0..16).map(|index| json!({"name": format!("x-{index}"), "value": value})).collect();
+        let filter = json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": set}});
+        let (reason, text) = told(&json!([{"matches": matches, "filters": [filter]}]), 1, &Limits::default());
+        assert!(reason == Some(Reason::LimitReached) && text.contains("--max-route-kib is 1024"), "{text}");
+    }
+
+    #[test]
+    fn messages_stay_short_whatever_is_written() {
+        let bad = regex(&format!("/{}**", "a".repeat(1000)));
+        let (_, text) = told(&Value::Array(vec![bad; 16]), 1, &Limits::default());
+        assert!(text.len() <= 4096, "{}", text.len());
+    }
+}

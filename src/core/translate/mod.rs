@@ -1,0 +1,69 @@
+//! Translation: from the objects we have seen to what Envoy is to serve and what each object's status says.
+//!
+//! In: [`Change`]s. Out: a [`Delta`] of [`Resource`]s and [`ObjectStatus`]es, with work proportional to the change.
+//! Nothing here does I/O, keeps time or logs: the time is an argument.
+
+mod admission;
+mod allowed_hostnames;
+mod attach;
+mod blame;
+mod certificate;
+mod challenge;
+mod claims;
+mod compile;
+#[cfg(test)]
+mod confluence;
+mod counters;
+mod deadline;
+mod delta;
+mod denied;
+mod document;
+mod emit;
+mod endpoints;
+mod engine;
+mod explain;
+mod exposure;
+mod features;
+mod fleet;
+mod frontend_state;
+mod key;
+mod limits;
+mod ownership;
+mod parent;
+mod policy;
+mod precedence;
+mod quota;
+mod report;
+mod resolve;
+mod sans;
+mod secret_names;
+mod settle;
+mod slashes;
+mod sni_matcher;
+mod solver;
+mod spoken;
+mod status;
+mod tables;
+mod tls_options;
+mod wishes;
+
+pub use blame::Blame;
+pub use certificate::Served;
+pub use challenge::{Asked, ChallengeAnswer};
+pub use claims::Family;
+pub use counters::Counters;
+pub use delta::{Change, Delta, Resource, ResourceKey};
+pub use denied::EndpointPolicy;
+pub use document::{parent_ref, status_document};
+pub use engine::{Engine, Settings};
+pub use explain::{Explanation, Host, Link, Question};
+pub use exposure::{ServiceIntent, ServiceWish};
+pub use fleet::{Fleet, GatewayExposure, Precedence};
+pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
+pub use ownership::{ListenersOf, Ownable, Ownership, Recording};
+pub use parent::{Parent, ParentListener, Protocol};
+pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
+pub use status::{
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
+};
+pub use tls_options::{ISSUER, OPTIONS as TLS_OPTIONS, SELF_SIGNED, VALUES as TLS_VALUES};

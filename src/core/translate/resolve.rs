@@ -1,0 +1,238 @@
+//! The rules of a route with everything they refer to looked up.
+
+use std::sync::{Arc, LazyLock};
+
+use super::emit::fingerprint;
+use super::key::Verdict;
+use super::limits;
+use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
+use crate::limits::Limits;
+use crate::model::{
+    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, Reason, Rewrite, Rule, ServicePort, Target,
+    WeightedTarget, clipped,
+};
+use crate::store::Store;
+
+/// A route's rules, ready to be served under any hostname.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolved {
+    /// Its rules in order; those that cannot be matched at all are left out.
+    pub(super) rules: Vec<ResolvedRule>,
+    /// Whether all references resolve.
+    pub(super) references: Verdict,
+    /// Why some rules or hostnames are not served as written, while others are.
+    pub(super) partial: Option<String>,
+    /// What of it is done otherwise than it is written, within what the specification leaves open.
+    pub(super) note: Option<String>,
+    /// Why nothing of it can be served.
+    pub(super) invalid: Option<(Reason, String)>,
+}
+
+/// What is kept of a [`Resolved`]: its rules are resolved again where they are served.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolution {
+    rules: u64,
+    pub(super) references: Verdict,
+    pub(super) partial: Option<Box<str>>,
+    pub(super) note: Option<Box<str>>,
+    pub(super) invalid: Option<Box<(Reason, String)>>,
+}
+
+impl Resolution {
+    pub(super) fn of(resolved: Resolved) -> Self {
+        Self {
+            rules: fingerprint(&resolved.rules),
+            references: resolved.references,
+            partial: resolved.partial.map(Box::from),
+            note: resolved.note.map(Box::from),
+            invalid: resolved.invalid.map(Box::new),
+        }
+    }
+}
+
+/// A rule with its place in the route.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub(super) struct ResolvedRule {
+    /// Its index in the route.
+    pub(super) index: usize,
+    /// For stats: its name, or its index.
+    pub(super) name: Arc<str>,
+    /// Its matches.
+    pub(super) matches: Box<[Match]>,
+    /// What is done. A redirect's port is as written.
+    pub(super) rule: Arc<Rule>,
+}
+
+/// Resolves all rules of a route.
+pub(super) fn resolve(route: &Route, store: &Store, limits: &Limits) -> Resolved {
+    let mut regexes = 0;
+    let mut resolver = Resolver { route, store, references: Ok(()) };
+    let mut rules = Vec::new();
+    let mut problems = route.unreadable.clone();
+    let mut reason = Reason::UnsupportedValue;
+    let mut served = 0;
+    let (mut refused, mut notes) = (Vec::new(), Vec::new());
+    for (index, rule) in route.rules.iter().enumerate() {
+        let label = rule.name.clone().unwrap_or_else(|| index.to_string());
+        match limits::unmatched(rule, &mut regexes, limits) {
+            Some(text) => problems.push(format!("rule {label}: {text}")),
+            None => {
+                let matches = &rule.matches;
+                let filters = limits::allowed(rule, limits).and_then(|()| resolver.filters(rule));
+                let rule = match filters {
+                    Ok(filters) => {
+                        served += 1;
+                        let (retry, fewer) = limits::retries(rule, limits);
+                        notes.extend(fewer.map(|text| format!("rule {label}: {text}")));
+                        Rule { retry, ..resolver.rule(rule, filters) }
+                    }
+                    Err(unsupported) => {
+                        // Requests that would have been changed or stopped by a filter must not pass without it.
+                        let text = match unsupported {
+                            Unsupported::Value(text) => text,
+                            Unsupported::Incompatible(text) => {
+                                reason = Reason::IncompatibleFilters;
+                                text
+                            }
+                        };
+                        problems.push(format!("rule {label}: {text}"));
+                        refused.push(label.clone());
+                        respond(500)
+                    }
+                };
+                let name = format!("{}/{}/{label}", route.kind.kind().as_str().to_lowercase(), route.meta.name);
+                let matches = Box::from(matches.as_slice());
+                rules.push(ResolvedRule { index, name: Arc::from(name), matches, rule: Arc::new(rule) });
+            }
+        }
+    }
+    rules.shrink_to_fit();
+    let invalid = match limits::too_large(route, limits) {
+        Some(text) => Some((Reason::LimitReached, text)),
+        None => (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; ")))),
+    };
+    for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
+        problems.push(error.to_string());
+    }
+    if !refused.is_empty() {
+        problems.push(format!("requests for rule {} are answered 500", refused.join(", ")));
+    }
+    let partial =
+        (invalid.is_none() && !problems.is_empty()).then(|| clipped(format!("Dropped Rule: {}", problems.join("; "))));
+    let note = (invalid.is_none() && !notes.is_empty()).then(|| clipped(notes.join("; ")));
+    Resolved { rules, references: resolver.references, partial, note, invalid }
+}
+
+/// A rule that answers every request with one status.
+pub(super) fn respond(status: u16) -> Rule {
+    Rule {
+        action: Action::Respond(status),
+        request_headers: HeaderEdits::default(),
+        response_headers: HeaderEdits::default(),
+        rewrite: Rewrite::default(),
+        mirrors: Vec::new(),
+        cors: None,
+        timeouts: crate::model::Timeouts::default(),
+        retry: None,
+    }
+}
+
+struct Resolver<'a> {
+    route: &'a Route,
+    store: &'a Store,
+    references: Verdict,
+}
+
+impl Resolver<'_> {
+    /// The filters of a rule, if those of its backends can be carried out as well.
+    fn filters<'r>(&self, rule: &'r RouteRule) -> Result<&'r Filters, Unsupported> {
+        for backend in &rule.backends {
+            backend.filters.as_ref().map_err(Clone::clone)?;
+        }
+        static NONE: LazyLock<Filters> = LazyLock::new(Filters::default);
+        let filters = rule.filters.as_ref().map_err(Clone::clone)?;
+        Ok(filters.as_deref().unwrap_or(&NONE))
+    }
+
+    /// A rule with everything but its retries.
+    fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
+        let action = match &filters.redirect {
+            Some(redirect) => Action::Redirect(redirect.clone()),
+            None => Action::Forward(rule.backends.iter().map(|backend| self.share(backend)).collect()),
+        };
+        let mut mirrors = Vec::new();
+        for (reference, port, fraction) in &filters.mirrors {
+            if let Target::Backend(backend) = self.target(reference, *port, "requestMirror.backendRef") {
+                mirrors.push(Mirror { backend, fraction: *fraction });
+            }
+        }
+        Rule {
+            action,
+            request_headers: filters.request_headers.clone(),
+            response_headers: filters.response_headers.clone(),
+            rewrite: filters.rewrite.clone(),
+            mirrors,
+            cors: filters.cors.clone(),
+            timeouts: rule.timeouts,
+            retry: None,
+        }
+    }
+
+    fn share(&mut self, backend: &BackendRef) -> WeightedTarget {
+        let target = self.target(&backend.target, backend.port, "backendRef");
+        let filters = backend.filters.as_ref().expect("rules with unsupported backend filters are answered 500");
+        let filters = filters.as_deref().cloned().unwrap_or_default();
+        WeightedTarget {
+            target,
+            weight: backend.weight,
+            request_headers: filters.request_headers,
+            response_headers: filters.response_headers,
+            rewrite: filters.rewrite,
+        }
+    }
+
+    fn target(&mut self, reference: &LocalRef, port: Option<u16>, field: &str) -> Target {
+        match self.look_up(reference, port, field) {
+            Ok(id) => Target::Backend(id),
+            Err(error) => {
+                if self.references.is_ok() {
+                    self.references = Err(error);
+                }
+                Target::Invalid
+            }
+        }
+    }
+
+    fn look_up(&self, r: &LocalRef, port: Option<u16>, field: &str) -> Result<BackendId, (Reason, String)> {
+        let name = &r.name;
+        if !r.group.is_empty() || r.kind != "Service" {
+            let text =
+                format!("{field}: {} {name} of group {:?} is not supported, use a core Service", r.kind, r.group);
+            return Err((Reason::InvalidKind, text));
+        }
+        let from = self.route.kind.kind();
+        if !self.store.permits(from, &self.route.meta.name.namespace, "Service", name) {
+            let text =
+                format!("{field}: Service {name} is in another namespace and no ReferenceGrant there permits it");
+            return Err((Reason::RefNotPermitted, text));
+        }
+        let missing = |text: String| (Reason::BackendNotFound, format!("{field}: {text}"));
+        let service = self.store.service(name).ok_or_else(|| missing(format!("Service {name} does not exist")))?;
+        if service.external_name {
+            let text = format!("{field}: Service {name} has type ExternalName, which is not supported");
+            return Err((Reason::UnsupportedValue, text));
+        }
+        let port = port.ok_or_else(|| missing(format!("Service {name} needs a port")))?;
+        let known = service.ports.iter().find(|p| p.port == port).ok_or_else(|| {
+            let ports: Vec<_> = service.ports.iter().map(|p| p.port.to_string()).collect();
+            missing(format!("{:?} port {port}: Service {name} has ports {}", &*name.name, ports.join(", ")))
+        })?;
+        let protocol = match self.route.kind {
+            RouteKind::Http => known.protocol,
+            // Whatever the Service says of itself: gRPC is HTTP/2.
+            RouteKind::Grpc => AppProtocol::H2c,
+            RouteKind::Tls => AppProtocol::Tcp,
+        };
+        Ok(BackendId { port: ServicePort { service: name.clone(), port }, protocol })
+    }
+}

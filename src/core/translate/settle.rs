@@ -1,0 +1,591 @@
+//! Who keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::admission::admitted;
+use super::allowed_hostnames::is_within;
+use super::claims::{Claim, Conflict, Family, Rank};
+use super::engine::{Dirty, Engine};
+use super::fleet::is_shared;
+use super::key::ListenerId;
+#[cfg(test)]
+use super::ownership::ListenersOf;
+use super::ownership::{By, Claimant, Ownable, Ownership, Recording, shared_frontend, well_known};
+use super::parent::Parent;
+use crate::inputs::HOST_LABEL;
+use crate::model::{FrontendId, Hostname, Reason};
+
+impl Engine {
+    /// Sets or removes what a listener claims of a frontend.
+    pub(super) fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
+        self.register_claim(id, &rank, claim.as_ref(), dirty);
+        let recorded = is_shared(&id.gateway).then(|| self.family(id.port));
+        let frontend = self.frontends.entry(id.clone()).or_default();
+        let was_empty = frontend.claims.is_empty();
+        let mut touched = frontend.claims.set(rank, claim);
+        touched.extend(recorded.into_iter().flat_map(|family| frontend.claims.speak(family)));
+        if !frontend.challenges.is_empty() {
+            dirty.tables.insert((id.clone(), None));
+        }
+        if was_empty != frontend.claims.is_empty() {
+            self.bind(&id.gateway, dirty);
+        }
+        dirty.claims.entry(id.clone()).or_default().extend(touched);
+    }
+
+    /// Decides who keeps the touched hostnames of a frontend.
+    pub(super) fn settle(&mut self, id: &FrontendId, hostnames: &BTreeSet<Hostname>, dirty: &mut Dirty) {
+        for hostname in hostnames {
+            self.counters.claims += 1;
+            let Some(frontend) = self.frontends.get(id) else { return };
+            let (winner, losers) = frontend.claims.outcome(hostname, |claim| self.is_entitled(id, claim));
+            let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
+            let losers =
+                losers.into_iter().map(|(loser, reason)| (loser.clone(), self.or_pending(id, hostname, loser, reason)));
+            let losers: Vec<(ListenerId, Reason)> = losers.collect();
+            for (loser, reason) in losers {
+                let is_recorded =
+                    reason == Reason::HostnameConflict && self.is_recorded_elsewhere(id, hostname, &loser);
+                let conflict = Conflict { reason, is_recorded };
+                if self.conflicts.insert(loser.clone(), conflict) != Some(conflict) {
+                    dirty.wishing.insert(loser.parent.clone());
+                    dirty.statuses.insert(loser.parent.object());
+                }
+            }
+            if let Some((listener, _)) = &winner
+                && self.conflicts.remove(listener).is_some()
+            {
+                dirty.wishing.insert(listener.parent.clone());
+                dirty.statuses.insert(listener.parent.object());
+            }
+            let Some(frontend) = self.frontends.get_mut(id) else { return };
+            let before = frontend.winners.get(hostname).cloned();
+            if before == winner {
+                continue;
+            }
+            let overlapping = frontend.set_winner(hostname, winner.clone());
+            dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
+            for (listener, _) in [before, winner].into_iter().flatten() {
+                self.note_gateway(&id.gateway, &listener, dirty);
+                dirty.wishing.insert(listener.parent.clone());
+                dirty.statuses.insert(listener.parent.object());
+            }
+            dirty.units.insert((id.clone(), hostname.clone()));
+            dirty.frontends.insert(id.clone());
+            if !hostname.is_exact() {
+                self.touch_under(id, hostname, dirty);
+            }
+            self.touch_lists(id, dirty);
+        }
+    }
+
+    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
+    pub(super) fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
+        let Some(frontend) = self.frontends.get(id) else { return };
+        let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
+        // Among them names that were kept from whoever had it.
+        let there = frontend.placed.keys().chain(frontend.gate.all().keys()).chain(frontend.beneath.values().flatten());
+        let names = frontend.winners.keys().chain(served).chain(there);
+        dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
+        if let Some((listener, _)) = frontend.winners.get(wide) {
+            dirty.units.extend(self.kept_under(listener, wide).into_iter().map(|name| (id.clone(), name)));
+        }
+        if is_shared(&id.gateway) {
+            // Names of others are kept from it.
+            let wide = Ownable::Hostname(wide.clone());
+            dirty.units.extend(self.register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
+        }
+    }
+}
+
+impl Engine {
+    /// What is to be recorded, or not any more: for whoever keeps the record.
+    pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&Ownership>)> {
+        self.register.proposed().iter().map(|(what, owner)| (what, owner.as_ref()))
+    }
+
+    /// What is to be recorded of something; nothing where the record is right.
+    pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&Ownership>> {
+        self.register.proposed().get(what).map(Option::as_ref)
+    }
+
+    /// Who is recorded to own something.
+    pub fn owner(&self, what: &Ownable) -> Option<&Ownership> {
+        self.register.owner(what)
+    }
+
+    /// What is recorded under a name that people call it by: a hostname among listeners and among routes, wherever they are.
+    pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
+        let Ownable::Hostname(name) = what else {
+            return self.register.owner(what).map(|_| what.clone()).into_iter().collect();
+        };
+        self.register.records().keys().filter(|other| other.hostname() == Some(name)).cloned().collect()
+    }
+
+    /// What is recorded.
+    pub fn record(&self) -> impl Iterator<Item = (&Ownable, &Ownership)> {
+        self.register.records().iter()
+    }
+
+    /// Takes in what is recorded.
+    pub(super) fn take_record(&mut self, what: Ownable, owner: Option<Ownership>, dirty: &mut Dirty) {
+        if owner.is_none() && self.settings.recording == Recording::Here {
+            // Whoever takes it out of the record has it taken out of what is written.
+            dirty.delta.records.insert(what.clone(), None);
+        }
+        if self.register.take(what.clone(), owner) {
+            self.touch_owned(&what, dirty);
+        }
+        dirty.owned.insert(what);
+    }
+
+    /// Decides who owns what may have another owner.
+    pub(super) fn settle_ownership(&mut self, now: SystemTime, dirty: &mut Dirty) {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        dirty.owned.extend(self.register.expired(now.as_secs()).cloned());
+        // Claims that come together: the oldest first.
+        let mut todo: BTreeSet<((i64, Arc<str>), Ownable)> = BTreeSet::new();
+        loop {
+            todo.extend(std::mem::take(&mut dirty.owned).into_iter().map(|what| (self.register.order(&what), what)));
+            let Some((_, what)) = todo.pop_first() else { return };
+            // Who keeps the name of a secret is decided once all certificates are known.
+            if let Ownable::Secret(name) = &what {
+                dirty.secret_names.entry(name.clone()).or_default();
+                continue;
+            }
+            self.counters.owned += 1;
+            let consents = |claimant: &Claimant, what: &Ownable, wide: &Hostname, owner: &Arc<str>| {
+                let Some(name) = what.hostname() else { return false };
+                let is_admitted = match what {
+                    Ownable::Admitted(at, _) => self.admits_below(at, name, wide),
+                    _ => *owner == claimant.through,
+                };
+                is_admitted || self.is_delegated(&claimant.namespace, name, wide)
+            };
+            let owner = self.register.decide(&what, now.as_secs(), &consents);
+            let before = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
+            let Some(told) = self.register.record(&what, owner, dirty.now) else { continue };
+            dirty.delta.records.insert(what.clone(), told);
+            let after = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
+            if before != after {
+                self.touch_owned(&what, dirty);
+            } else if self.settings.recording == Recording::OtherListeners {
+                // Somebody may be told that it is about to have it.
+                self.touch_claims(&what, dirty);
+            }
+        }
+    }
+
+    /// Marks what goes by whose something is.
+    fn touch_owned(&mut self, what: &Ownable, dirty: &mut Dirty) {
+        self.touch_claims(what, dirty);
+        match what {
+            Ownable::Hostname(name) => {
+                for id in self.shared_frontends() {
+                    if self.frontends[&id].is_wide() {
+                        dirty.units.insert((id.clone(), name.clone()));
+                    }
+                    if !name.is_exact() {
+                        self.touch_under(&id, name, dirty);
+                    }
+                }
+                if name.is_wildcard() {
+                    dirty.owned.extend(self.register.below(what).cloned());
+                }
+            }
+            Ownable::Secret(name) => self.touch_secret_name(name, dirty),
+            Ownable::Admitted(at, name) => self.touch_admitted(at, name, dirty),
+            Ownable::Port(port) => {
+                let (id, family) = (shared_frontend(*port), self.family(*port));
+                if let Some(frontend) = self.frontends.get_mut(&id) {
+                    let touched = frontend.claims.speak(family);
+                    dirty.claims.entry(id.clone()).or_default().extend(touched);
+                    dirty.frontends.insert(id);
+                }
+            }
+            Ownable::Socket(ip, port) => self.touch_socket_owners(*ip, *port, dirty),
+        }
+    }
+
+    /// Marks a hostname wherever listeners of the shared fleet claim it.
+    fn touch_claims(&self, what: &Ownable, dirty: &mut Dirty) {
+        self.touch_claimants(what, dirty);
+        let Ownable::Hostname(name) = what else { return };
+        for id in self.shared_frontends() {
+            if self.frontends[&id].claims.claims(name) {
+                dirty.claims.entry(id).or_default().insert(name.clone());
+            }
+        }
+    }
+
+    fn touch_socket_owners(&self, ip: IpAddr, port: u16, dirty: &mut Dirty) {
+        for (_, id) in self.sockets.of(&(ip, port)) {
+            self.touch_frontend(id, dirty);
+        }
+    }
+
+    fn shared_frontends(&self) -> Vec<FrontendId> {
+        let all = self.frontends.range(shared_frontend(0)..).map(|(id, _)| id);
+        all.take_while(|id| is_shared(&id.gateway)).cloned().collect()
+    }
+
+    /// What a port of the shared fleet speaks, if that is known.
+    fn family(&self, port: u16) -> Option<Family> {
+        let recorded = || self.register.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
+        well_known(port).or_else(recorded)
+    }
+
+    /// Notes what a listener of the shared fleet claims now, in place of what it claimed.
+    fn register_claim(&mut self, id: &FrontendId, rank: &Rank, claim: Option<&Claim>, dirty: &mut Dirty) {
+        let old = self.frontends.get(id).and_then(|frontend| frontend.claims.get(rank)).cloned();
+        for (claim, there) in [(old.as_ref(), false), (claim, true)] {
+            let Some(claim) = claim else { continue };
+            let namespace = rank.parent.namespace.clone();
+            let through = rank.gateway.as_ref().map_or_else(|| namespace.clone(), |first| first.1.namespace.clone());
+            let claimant = Claimant {
+                created: if self.settings.believes_creation_times { rank.created } else { 0 },
+                namespace,
+                through,
+                by: By::Listener(claim.listener.clone()),
+                protocol: claim.protocol.family(),
+            };
+            let is_shared = is_shared(&id.gateway);
+            let port = (is_shared && well_known(id.port).is_none()).then_some(Ownable::Port(id.port));
+            let own = is_shared.then(|| Ownable::Hostname(claim.hostname.clone()));
+            let admitted = claim.admitted.clone().map(|at| Ownable::Admitted(at, claim.hostname.clone()));
+            for what in port.into_iter().chain(own).chain(admitted) {
+                self.register.claim(&what, &claimant, there);
+                dirty.owned.insert(what);
+            }
+        }
+    }
+
+    /// Whether the record leaves a hostname of a frontend to whoever claims it.
+    fn is_entitled(&self, id: &FrontendId, claim: &Claim) -> bool {
+        let namespace = &claim.listener.parent.name().namespace;
+        let owner = || self.register.owner(&Ownable::Hostname(claim.hostname.clone()));
+        let has_own = !is_shared(&id.gateway) || owner().is_some_and(|owner| owner.namespace == *namespace);
+        has_own && claim.admitted.as_ref().is_none_or(|at| self.has_admitted(at, &claim.hostname, namespace))
+    }
+
+    /// Whether another namespace than a listener's is recorded as the owner of its hostname.
+    fn is_recorded_elsewhere(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
+        let own = is_shared(&id.gateway).then(|| Ownable::Hostname(hostname.clone()));
+        let at = self.parents.get(&listener.parent).and_then(admitted);
+        let among = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
+        own.into_iter().chain(among).any(|what| {
+            self.register.owner(&what).is_some_and(|owner| owner.namespace != listener.parent.name().namespace)
+        })
+    }
+
+    /// What a loser is told: that it has to wait, where what it needs is about to be recorded as its own.
+    fn or_pending(&self, id: &FrontendId, hostname: &Hostname, loser: &ListenerId, reason: Reason) -> Reason {
+        if self.settings.recording == Recording::Here {
+            return reason;
+        }
+        let (namespace, is_shared) = (&loser.parent.name().namespace, is_shared(&id.gateway));
+        let port = Ownable::Port(id.port);
+        let undecided = || is_shared && self.family(id.port).is_none() && self.record_proposal(&port).is_some();
+        let own = is_shared.then(|| Ownable::Hostname(hostname.clone()));
+        let at = self.parents.get(&loser.parent).and_then(admitted);
+        let admitted = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
+        // What it needs and does not have.
+        let has = |what: &Ownable| self.register.owner(what).is_some_and(|owner| owner.namespace == *namespace);
+        let lacking: Vec<Ownable> = own.into_iter().chain(admitted).filter(|what| !has(what)).collect();
+        let is_awaited =
+            |what: &Ownable| self.register.owner(what).is_none() && self.register.is_about_to_own(what, namespace);
+        let waits = match reason {
+            Reason::ProtocolConflict => undecided(),
+            _ => !lacking.is_empty() && lacking.iter().all(is_awaited),
+        };
+        if waits { Reason::Pending } else { reason }
+    }
+
+    /// Whether the platform gave a namespace a domain of its own below a wildcard, and the name is in it.
+    fn is_delegated(&self, namespace: &str, name: &Hostname, wide: &Hostname) -> bool {
+        let Some(host) = self.store.labels(namespace).get(HOST_LABEL) else { return false };
+        let Ok(domain) = Hostname::parse(&host.to_ascii_lowercase()) else { return false };
+        wide.covers(&domain) && is_within(name, &domain)
+    }
+
+    /// Whether a hostname below a wildcard or catch-all listener of the shared fleet is another namespace's: it is kept
+    /// from that listener on every port.
+    pub(super) fn is_of_another(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
+        if !is_shared(&id.gateway) {
+            return false;
+        }
+        let namespace = &listener.parent.name().namespace;
+        let mut names = std::iter::once(hostname.clone()).chain(hostname.covering()).filter(|name| !name.is_any());
+        names
+            .find_map(|name| {
+                let what = Ownable::Hostname(name);
+                let owner = self.register.owner(&what)?;
+                // Whoever extends a Gateway leaves to it what it does not have itself.
+                Some(owner.namespace != *namespace && !self.register.reaches(&what, &owner.namespace, namespace))
+            })
+            .unwrap_or(false)
+    }
+
+    /// Whether the record names an owner of a hostname itself, not only of a wildcard above it.
+    pub(super) fn is_owned(&self, hostname: &Hostname, listener: &ListenerId) -> bool {
+        let at = self.parents.get(&listener.parent).and_then(admitted);
+        let admitted = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
+        let mut records = admitted.into_iter().chain([Ownable::Hostname(hostname.clone())]);
+        records.any(|what| self.register.owner(&what).is_some())
+    }
+
+    /// Why a listener does not have its hostname although no listener of its namespace goes first; `None` where that is not
+    /// what is wrong.
+    pub(super) fn owned_by_another(&self, parent: &Parent, hostname: &Hostname) -> bool {
+        let namespace = &parent.key.name().namespace;
+        let owner = self.register.owner(&Ownable::Hostname(hostname.clone()));
+        let lacks_own = is_shared(&parent.stand.place) && owner.is_none_or(|owner| owner.namespace != *namespace);
+        lacks_own || admitted(parent).is_some_and(|at| !self.has_admitted(at, hostname, namespace))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::model::ObjectName;
+    use crate::translate::{Change, Fleet, Resource, ResourceKey, Settings, StatusBody};
+
+    const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+    /// Namespaces that share a fleet, seen by one program, at a time that goes on.
+    struct Site {
+        engine: Engine,
+        now: SystemTime,
+    }
+
+    impl Site {
+        fn new(recording: Recording) -> Self {
+            let addresses = vec![IpAddr::from([127, 0, 0, 1])];
+            let settings = Settings { fleet: Fleet::Shared, recording, hold: 3600, ..Settings::new("c", addresses) };
+            let mut site = Self { engine: Engine::new(settings), now: UNIX_EPOCH + Duration::from_secs(1_000_000) };
+            site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
+                "spec": {"controllerName": "c"}}));
+            site
+        }
+
+        fn apply(&mut self, changes: Vec<Change>) {
+            self.now += Duration::from_secs(1);
+            self.engine.apply(changes, self.now);
+        }
+
+        fn put(&mut self, value: Value) {
+            self.apply(vec![put(value)]);
+        }
+
+        /// Records what is proposed, as whoever keeps the record does.
+        fn keep(&mut self) -> usize {
+            let proposals = self.engine.record_proposals();
+            let all: Vec<Change> =
+                proposals.map(|(what, owner)| Change::Recorded(what.clone(), owner.cloned())).collect();
+            let count = all.len();
+            self.apply(all);
+            count
+        }
+
+        /// Who is served under a hostname on a port, by the namespace of its listener.
+        fn served(&self, port: u16, host: &str) -> Option<String> {
+            let winner = self.engine.frontends.get(&shared_frontend(port))?.winners.get(&name(host))?;
+            Some(winner.0.parent.name().namespace.to_string())
+        }
+
+        /// The reason of `Accepted` of a Gateway's first listener.
+        fn told(&self, namespace: &str) -> &'static str {
+            let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
+            let status = self.engine.status(&key).expect("it has a status");
+            let StatusBody::Gateway(status) = status.body else { panic!("a Gateway's") };
+            status.listeners[0].conditions[0].reason.as_str()
+        }
+    }
+
+    fn put(value: Value) -> Change {
+        Change::Put(Object::parse(value).expect("an object"))
+    }
+
+    fn name(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
+    fn gateway(namespace: &str, created: u8, listeners: &[(&str, u16, &str)]) -> Value {
+        let listener = |(index, (protocol, port, host)): (usize, &(&str, u16, &str))| {
+            let mut listener = json!({"name": format!("l{index}"), "protocol": protocol, "port": port});
+            if !host.is_empty() {
+                listener["hostname"] = json!(host);
+            }
+            if *protocol == "TLS" {
+                listener["tls"] = json!({"mode": "Passthrough"});
+            }
+            listener
+        };
+        let listeners: Vec<Value> = listeners.iter().enumerate().map(listener).collect();
+        json!({"apiVersion": GATEWAY, "kind": "Gateway",
+            "metadata": {"name": "edge", "namespace": namespace, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+            "spec": {"gatewayClassName": "g", "listeners": listeners}})
+    }
+
+    fn gone(namespace: &str) -> Change {
+        Change::Delete(ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge")))
+    }
+
+    #[test]
+    fn who_was_first_keeps_a_name_on_every_port_and_for_a_while_after() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("b", 9, &[("TLS", 443, "x.org")]));
+        site.put(gateway("a", 1, &[("TLS", 443, "x.org"), ("HTTP", 80, "x.org"), ("TLS", 443, "y.org")]));
+        assert_eq!((site.served(443, "x.org").as_deref(), site.served(80, "x.org")), (Some("b"), None));
+        assert_eq!((site.told("a"), site.served(443, "y.org").as_deref()), ("HostnameConflict", Some("a")));
+        site.apply(vec![gone("b")]);
+        assert_eq!(site.served(443, "x.org"), None, "it is reserved");
+        site.put(gateway("b", 9, &[("TLS", 443, "x.org")]));
+        assert_eq!(site.served(443, "x.org").as_deref(), Some("b"));
+        site.apply(vec![gone("b")]);
+        site.now += Duration::from_secs(3600);
+        assert!(site.engine.next_deadline().is_some_and(|at| at <= site.now));
+        site.apply(Vec::new());
+        assert_eq!(site.served(443, "x.org").as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn names_that_come_together_are_the_older_objects() {
+        let mut site = Site::new(Recording::Here);
+        let young = gateway("a", 9, &[("TLS", 443, "x.org"), ("TLS", 443, "*.z.org")]);
+        let old = gateway("b", 1, &[("TLS", 443, "x.org"), ("TLS", 443, "y.z.org")]);
+        site.apply(vec![put(young), put(old)]);
+        for (host, owner) in [("x.org", "b"), ("y.z.org", "b"), ("*.z.org", "a")] {
+            assert_eq!(site.served(443, host).as_deref(), Some(owner), "{host}");
+        }
+    }
+
+    #[test]
+    fn what_lies_below_a_wildcard_is_its_owners_unless_it_was_there_or_was_given_away() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("early", 9, &[("TLS", 443, "e.x.org")]));
+        site.put(gateway("wide", 8, &[("TLS", 443, "*.x.org")]));
+        site.put(gateway("late", 1, &[("TLS", 443, "l.x.org"), ("TLS", 443, "*.l.x.org")]));
+        site.put(gateway("team", 1, &[("TLS", 443, "w.team.x.org"), ("TLS", 443, "l.x.org")]));
+        let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
+        site.put(label("x.org"));
+        assert_eq!(site.served(443, "w.team.x.org"), None, "the domain of the wildcard is no domain of its own");
+        site.put(label("team.x.org"));
+        for (host, owner) in
+            [("e.x.org", Some("early")), ("w.team.x.org", Some("team")), ("l.x.org", None), ("*.l.x.org", None)]
+        {
+            assert_eq!(site.served(443, host).as_deref(), owner, "{host}");
+        }
+        site.apply(vec![gone("wide")]);
+        assert_eq!(site.served(443, "l.x.org"), None, "the wildcard is reserved as well");
+        site.now += Duration::from_secs(3600);
+        site.apply(Vec::new());
+        assert_eq!(site.served(443, "l.x.org").as_deref(), Some("late"));
+    }
+
+    #[test]
+    fn listener_sets_that_a_gateway_admits_have_names_below_its_wildcard() {
+        let mut site = Site::new(Recording::Here);
+        let mut wide = gateway("wide", 8, &[("TLS", 443, "*.x.org")]);
+        wide["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
+        site.put(wide);
+        site.put(json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"name": "s", "namespace": "team"},
+            "spec": {"parentRef": {"name": "edge", "namespace": "wide"}, "listeners": [
+                {"name": "l", "protocol": "TLS", "port": 443, "hostname": "t.x.org", "tls": {"mode": "Passthrough"}}]}}));
+        assert_eq!(site.served(443, "t.x.org").as_deref(), Some("team"));
+    }
+
+    #[test]
+    fn a_catch_all_has_nothing_that_somebody_owns() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "")]));
+        site.put(gateway("b", 9, &[("HTTP", 80, "h.org"), ("TLS", 443, "t.org"), ("TLS", 443, "*.w.org")]));
+        let emitted = |site: &mut Site| {
+            let mut anew = Engine::new(site.engine.settings.clone());
+            let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
+                "spec": {"controllerName": "c"}});
+            let any = gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "")]);
+            let own = gateway("b", 9, &[("HTTP", 80, "h.org"), ("TLS", 443, "t.org"), ("TLS", 443, "*.w.org")]);
+            anew.apply(vec![put(class), put(any), put(own)], site.now).resources
+        };
+        let resources = emitted(&mut site);
+        let mut kept = BTreeSet::new();
+        for (key, resource) in resources {
+            if let (ResourceKey::Table(_), Some(Resource::Table(table))) = (key, resource) {
+                let empty = table.virtual_hosts.iter().filter(|host| host.routes.is_empty());
+                kept.extend(empty.map(|host| host.hostname.to_string()));
+            }
+        }
+        assert!(["t.org", "*.w.org"].iter().all(|host| kept.contains(*host)), "{kept:?}");
+    }
+
+    #[test]
+    fn a_port_speaks_what_it_spoke_first_and_well_known_ones_what_everybody_knows() {
+        let mut site = Site::new(Recording::Here);
+        site.put(gateway("b", 9, &[("TLS", 8443, "b.org"), ("TLS", 443, "b.org")]));
+        site.put(gateway("a", 1, &[("HTTP", 8443, "a.org"), ("HTTP", 443, "a.org"), ("TLS", 80, "a.org")]));
+        assert_eq!((site.served(8443, "b.org").as_deref(), site.served(8443, "a.org")), (Some("b"), None));
+        assert_eq!((site.served(443, "b.org").as_deref(), site.served(443, "a.org")), (Some("b"), None));
+        assert_eq!((site.served(80, "a.org"), site.told("a")), (None, "ProtocolConflict"));
+        // Others go on using it so.
+        site.put(gateway("c", 9, &[("TLS", 8443, "c.org")]));
+        site.apply(vec![gone("b")]);
+        assert_eq!(site.served(8443, "c.org").as_deref(), Some("c"));
+        site.apply(vec![gone("c")]);
+        assert_eq!(site.served(8443, "a.org").as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn in_a_cluster_a_name_is_nobodys_until_it_is_recorded_and_every_replica_goes_by_the_record() {
+        let (mut one, mut two) = (Site::new(Recording::OtherListeners), Site::new(Recording::OtherListeners));
+        one.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
+        assert_eq!((one.served(8443, "x.org"), one.told("b")), (None, "Pending"));
+        assert_eq!((one.keep(), one.served(8443, "x.org").as_deref(), one.told("b")), (2, Some("b"), "Accepted"));
+        one.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
+        assert_eq!((one.keep(), one.told("a")), (0, "HostnameConflict"));
+        // Another one sees them in another order.
+        two.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
+        two.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
+        assert_eq!(two.served(8443, "x.org"), None);
+        let record: Vec<Change> =
+            one.engine.record().map(|(what, owner)| Change::Recorded(what.clone(), Some(owner.clone()))).collect();
+        two.apply(record);
+        assert_eq!((two.served(8443, "x.org").as_deref(), two.keep()), (Some("b"), 0));
+        // What is given up is reserved, which is recorded as well, and then free.
+        one.apply(vec![gone("b")]);
+        assert_eq!((one.keep(), one.served(8443, "x.org")), (1, None));
+        one.now += Duration::from_secs(3600);
+        one.apply(Vec::new());
+        assert_eq!((one.keep(), one.served(8443, "x.org").as_deref()), (1, Some("a")));
+    }
+
+    #[test]
+    fn lines_of_the_record_are_read_as_they_were_written() {
+        let owner = Ownership { namespace: "a".into(), since: 7, protocol: Some(Family::Tls), released: Some(9) };
+        for what in [
+            Ownable::Hostname(name("x.org")),
+            Ownable::Hostname(Hostname::any()),
+            Ownable::Port(80),
+            Ownable::Socket([127, 0, 0, 1].into(), 80),
+            Ownable::Secret(name("x.org")),
+            Ownable::Admitted(Arc::new(ListenersOf { namespace: "a".into(), place: "b/edge".into() }), name("x.org")),
+            Ownable::Admitted(Arc::new(ListenersOf { namespace: "a".into(), place: "own".into() }), Hostname::any()),
+        ] {
+            assert_eq!(Ownable::parse(&what.line(Some(&owner))), Ok((what.clone(), Some(owner.clone()))));
+            assert_eq!(Ownable::parse(&what.line(None)), Ok((what, None)));
+        }
+        for line in
+            ["", "{}", r#"{"namespace": "a"}"#, r#"{"hostname": "X", "namespace": "a"}"#, r#"{"port": 1, "x": 2}"#]
+        {
+            assert!(Ownable::parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What ports of the shared fleet speak, by the GatewayParameters of a class.
+
+use super::claims::Family;
+use super::fleet::{Fleet, GatewayExposure};
+use super::key::Verdict;
+use super::parent::Protocol;
+use crate::inputs::SpokenProtocol;
+use crate::model::Reason;
+
+/// Whether a listener asks of its port what is spoken there.
+pub(super) fn check(reach: &GatewayExposure, port: u16, protocol: Option<Protocol>) -> Verdict {
+    let (Some(ports), Some(protocol), Fleet::Shared) = (&reach.ports, protocol, reach.fleet) else { return Ok(()) };
+    let Some(said) = ports.iter().find(|said| said.port == port) else { return Ok(()) };
+    let (spoken, family, instead) = match said.protocol {
+        SpokenProtocol::Http => ("HTTP", Family::Http, "HTTP"),
+        SpokenProtocol::Tls => ("TLS", Family::Tls, "HTTPS or TLS"),
+    };
+    if protocol.family() == family {
+        return Ok(());
+    }
+    let text = format!(
+        "port {port} of the shared fleet speaks {spoken}, by the GatewayParameters of the class: use protocol {instead}, or \
+         another port"
+    );
+    Err((Reason::UnsupportedProtocol, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
+    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::model::ObjectName;
+    use crate::translate::{Change, Engine, Settings, StatusBody};
+
+    const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+    fn put(value: Value) -> Change {
+        Change::Put(Object::parse(value).expect("an object"))
+    }
+
+    fn parameters(name: &str, spec: Value) -> Value {
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "infra", "name": name}, "spec": spec})
+    }
+
+    /// Reason and message of `Accepted` of a Gateway's only listener.
+    fn told(engine: &mut Engine, protocol: &str, port: u16) -> (&'static str, String) {
+        let listener = json!({"name": "l", "protocol": protocol, "port": port});
+        let gateway = json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "a"},
+            "spec": {"gatewayClassName": "g", "listeners": [listener]}});
+        engine.apply(vec![put(gateway)], SystemTime::UNIX_EPOCH);
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
+        let StatusBody::Gateway(status) = engine.status(&key).expect("a status").body else { panic!("a Gateway's") };
+        engine.apply(vec![Change::Delete(key)], SystemTime::UNIX_EPOCH);
+        let condition = &status.listeners[0].conditions[0];
+        (condition.reason.as_str(), condition.message.to_string())
+    }
+
+    fn engine(spec: Value) -> Engine {
+        let mut engine = Engine::new(Settings::new("c", vec![[127, 0, 0, 1].into()]));
+        let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"}, "spec": {
+            "controllerName": "c", "parametersRef": {"group": "gatewright.io", "kind": "GatewayParameters",
+                "namespace": "infra", "name": "p"}}});
+        engine.apply(vec![put(class), put(parameters("p", spec))], SystemTime::UNIX_EPOCH);
+        engine
+    }
+
+    #[test]
+    fn a_listener_asks_of_a_port_what_the_class_says_is_spoken_there() {
+        let ports = json!([{"port": 8443, "protocol": "TLS"}, {"port": 8080, "protocol": "HTTP"}]);
+        let mut shared = engine(json!({"fleet": "Shared", "ports": ports}));
+        for (protocol, port, reason) in [
+            ("HTTP", 8443, "UnsupportedProtocol"),
+            ("HTTPS", 8443, "Accepted"),
+            ("HTTP", 8080, "Accepted"),
+            ("HTTPS", 8080, "UnsupportedProtocol"),
+            ("HTTP", 9000, "Accepted"),
+            ("HTTPS", 9000, "Accepted"),
+        ] {
+            let (found, message) = told(&mut shared, protocol, port);
+            assert_eq!(found, reason, "{protocol} {port}: {message}");
+        }
+        let (_, message) = told(&mut shared, "HTTP", 8443);
+        assert!(message.contains("use protocol HTTPS or TLS, or another port"), "{message}");
+        let mut own = engine(json!({"ports": ports}));
+        assert_eq!(told(&mut own, "HTTP", 8443).0, "Accepted", "addresses of its own");
+    }
+
+    #[test]
+    fn well_known_ports_speak_what_everybody_knows() {
+        for wrong in [
+            json!({"ports": [{"port": 80, "protocol": "TLS"}]}),
+            json!({"ports": [{"port": 443, "protocol": "HTTP"}]}),
+            json!({"ports": [{"port": 0, "protocol": "HTTP"}]}),
+            json!({"ports": [{"port": 8080, "protocol": "UDP"}]}),
+        ] {
+            assert!(Object::parse(parameters("p", wrong.clone())).is_err(), "{wrong}");
+        }
+        assert!(Object::parse(parameters("p", json!({"ports": [{"port": 443, "protocol": "TLS"}]}))).is_ok());
+    }
+}

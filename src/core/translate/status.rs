@@ -1,0 +1,117 @@
+//! Statuses of objects, as they would be written to Kubernetes but for times and acknowledgements.
+
+use std::sync::Arc;
+
+use crate::inputs::ParentRef;
+use crate::model::{Condition, GatewayAddress};
+
+/// The status of one object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectStatus {
+    /// The generation it was made from.
+    pub generation: i64,
+    /// What it says.
+    pub body: StatusBody,
+}
+
+impl ObjectStatus {
+    /// Every condition in it.
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        let own: &[Condition] = match &self.body {
+            StatusBody::Class(status) => &status.conditions,
+            StatusBody::Gateway(status) => &status.conditions,
+            StatusBody::ListenerSet(status) => &status.conditions,
+            StatusBody::Route(_) => &[],
+        };
+        let listeners: &[ListenerStatus] = match &self.body {
+            StatusBody::Gateway(status) => &status.listeners,
+            StatusBody::ListenerSet(status) => &status.listeners,
+            StatusBody::Class(_) | StatusBody::Route(_) => &[],
+        };
+        let parents = match &self.body {
+            StatusBody::Route(status) => status.parents.as_slice(),
+            StatusBody::Class(_) | StatusBody::Gateway(_) | StatusBody::ListenerSet(_) => &[],
+        };
+        let listeners = listeners.iter().flat_map(|listener| &listener.conditions);
+        own.iter().chain(listeners).chain(parents.iter().flat_map(|(_, conditions)| conditions))
+    }
+
+    /// Whether nothing in it needs anybody's attention.
+    pub fn is_good(&self) -> bool {
+        self.conditions().all(Condition::is_good)
+    }
+}
+
+/// The status of a GatewayClass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClassStatus {
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+    /// What its Gateways can be asked for, sorted; nothing while it is not accepted.
+    pub features: Vec<&'static str>,
+}
+
+/// What is kept of a status that was handed out. The status itself is made again when somebody asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reported {
+    pub(super) fingerprint: u64,
+    pub(super) is_good: bool,
+}
+
+/// What a status says, by kind.
+///
+/// `Programmed` is true here when there is something to serve and it was translated; whoever publishes it turns that
+/// into what the connected Envoys have acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StatusBody {
+    /// Of a GatewayClass.
+    Class(ClassStatus),
+    /// Of a Gateway.
+    Gateway(GatewayStatus),
+    /// Of a ListenerSet.
+    ListenerSet(ListenerSetStatus),
+    /// Of a route of any kind.
+    Route(RouteStatus),
+}
+
+/// Of a Gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GatewayStatus {
+    /// The addresses it is served on.
+    pub addresses: Vec<GatewayAddress>,
+    /// How many ListenerSets were accepted.
+    pub attached_listener_sets: usize,
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+    /// Its own listeners, in their order.
+    pub listeners: Vec<ListenerStatus>,
+}
+
+/// Of a ListenerSet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerSetStatus {
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+    /// Its listeners, in their order.
+    pub listeners: Vec<ListenerStatus>,
+}
+
+/// Of a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Kinds it takes: group and kind.
+    pub supported_kinds: Vec<(&'static str, &'static str)>,
+    /// Routes that it accepted.
+    pub attached_routes: usize,
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// Of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RouteStatus {
+    /// One entry for each parentRef to a Gateway of ours, as written.
+    pub parents: Vec<(ParentRef, Vec<Condition>)>,
+}

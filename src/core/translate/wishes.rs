@@ -1,0 +1,364 @@
+//! Which certificates issuers are to make: kept by who asks, so that a change costs what the parent that changed has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::certificate::Served;
+use super::engine::{Dirty, Engine};
+use super::key::ParentKey;
+use super::parent::{Parent, ParentListener};
+use crate::model::{Certificate, Hostname, ObjectName};
+use crate::wanted::WantedCertificate;
+
+/// Wishes by Secret and by who has them. Two Gateways with the same hostname and issuer share a Secret.
+#[derive(Default)]
+pub(super) struct Wished {
+    /// Nearly always one, and sorted.
+    by_secret: BTreeMap<ObjectName, Vec<(ParentKey, WantedCertificate)>>,
+    by_parent: BTreeMap<ParentKey, Vec<ObjectName>>,
+    /// The Secrets of refused listeners of a parent.
+    refused: BTreeMap<ParentKey, BTreeMap<ObjectName, Refused>>,
+}
+
+/// How many listeners with a Secret are refused.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Refused {
+    all: usize,
+    /// Those whose hostname another namespace owns, as recorded.
+    lost: usize,
+}
+
+impl Wished {
+    fn get(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
+        self.by_secret.get(secret).and_then(|all| all.first()).map(|(_, wish)| wish)
+    }
+}
+
+impl Engine {
+    /// The certificate that an issuer is to make for a Secret.
+    pub fn wish(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
+        self.wished.get(secret)
+    }
+
+    /// The certificates that issuers are to make, each with the certificate that is there now.
+    pub fn wishes(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
+        self.parents.keys().flat_map(|parent| self.wishes_of(parent)).collect()
+    }
+
+    /// Whether a listener has its hostname on its port, and the port is its Gateway's. Nothing is ordered for another one: who
+    /// does not own a name gets no certificate for it.
+    fn has_won(&self, parent: &Parent, listener: &ParentListener) -> bool {
+        let id = parent.frontend(listener.port);
+        let Some(frontend) = self.frontends.get(&id) else { return false };
+        let winner = frontend.winners.get(&listener.hostname).map(|(winner, _)| winner);
+        winner == Some(&parent.id(listener)) && self.rival(&id).is_none()
+    }
+
+    /// Whether listeners have a Secret and all of them are refused: nobody is to fill it.
+    pub fn is_refused(&self, secret: &ObjectName) -> bool {
+        let mut having = self.having(secret).peekable();
+        having.peek().is_some() && having.all(|(parent, listener)| !self.is_granted(parent, listener))
+    }
+
+    /// The hostnames of the listeners that have a Secret, where another namespace owns each of them, as recorded: whoever
+    /// put a certificate of ours there is to keep it no longer. None where one listener may still serve it, or where no
+    /// listener of the Secret's own namespace has it.
+    pub fn lost_hostnames(&self, secret: &ObjectName) -> BTreeSet<Hostname> {
+        let mut hostnames = BTreeSet::new();
+        let mut has_own = false;
+        for (parent, listener) in self.having(secret) {
+            if !self.has_lost(parent, listener) {
+                return BTreeSet::new();
+            }
+            has_own |= parent.key.name().namespace == secret.namespace;
+            hostnames.insert(listener.hostname.clone());
+        }
+        if has_own { hostnames } else { BTreeSet::new() }
+    }
+
+    /// Whether the record gives the hostname of a refused listener to another namespace.
+    fn has_lost(&self, parent: &Parent, listener: &ParentListener) -> bool {
+        self.conflicts.get(&parent.id(listener)).is_some_and(|conflict| conflict.is_recorded)
+    }
+
+    /// The listeners that have a Secret: they refer to it, or their issuer puts the certificate there.
+    fn having<'a>(&'a self, secret: &'a ObjectName) -> impl Iterator<Item = (&'a Parent, &'a ParentListener)> {
+        self.parents_by_secret.of(secret).flat_map(move |key| {
+            let parent = self.parents.get(key);
+            let all = parent.into_iter().flat_map(|parent| parent.listeners.iter().map(move |l| (parent, l)));
+            all.filter(move |(_, listener)| self.secrets_of_listener(key, listener).any(|one| one == secret))
+        })
+    }
+
+    /// The Secrets that a listener has.
+    fn secrets_of_listener<'a>(
+        &'a self,
+        key: &ParentKey,
+        listener: &'a ParentListener,
+    ) -> impl Iterator<Item = &'a ObjectName> {
+        let listeners = match key {
+            ParentKey::Gateway(name) => self.store.gateway(name).map(|gateway| &gateway.listeners),
+            ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|set| &set.listeners),
+        };
+        let written = listeners.into_iter().flatten().find(|written| written.name == listener.name);
+        let references = written.and_then(|written| written.tls.as_ref()).into_iter().flat_map(|tls| &tls.certificates);
+        references.map(|reference| &reference.name).chain(listener.served.secret())
+    }
+
+    /// Whether a listener is accepted, with its hostname and port.
+    pub(super) fn is_granted(&self, parent: &Parent, listener: &ParentListener) -> bool {
+        let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
+        served && listener.accepted.is_ok() && self.has_won(parent, listener)
+    }
+
+    /// Notes which Secrets refused listeners of a parent have, and tells those for which that is different.
+    fn settle_refused(&mut self, key: &ParentKey, dirty: &mut Dirty) {
+        let mut now: BTreeMap<ObjectName, Refused> = BTreeMap::new();
+        if let Some(parent) = self.parents.get(key) {
+            for listener in parent.listeners.iter().filter(|listener| !self.is_granted(parent, listener)) {
+                for secret in self.secrets_of_listener(key, listener) {
+                    let refused = now.entry(secret.clone()).or_default();
+                    refused.all += 1;
+                    refused.lost += usize::from(self.has_lost(parent, listener));
+                }
+            }
+            // What is refused elsewhere may be served here.
+            if !self.wished.refused.is_empty() {
+                let all = parent.listeners.iter().flat_map(|listener| self.secrets_of_listener(key, listener));
+                let shared = all.filter(|secret| self.parents_by_secret.of(secret).nth(1).is_some());
+                dirty.delta.standing.extend(shared.cloned());
+            }
+        }
+        let before = match now.is_empty() {
+            true => self.wished.refused.remove(key),
+            false => self.wished.refused.insert(key.clone(), now.clone()),
+        };
+        let before = before.unwrap_or_default();
+        let differs = |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
+        dirty.delta.standing.extend(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
+        dirty.delta.standing.extend(before.into_keys().filter(|secret| !now.contains_key(secret)));
+    }
+
+    fn wishes_of(&self, key: &ParentKey) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
+        let Some(parent) = self.parents.get(key) else { return Vec::new() };
+        let own = parent.listeners.iter().filter(|listener| self.is_granted(parent, listener));
+        own.filter_map(|listener| match &listener.served {
+            Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
+            Served::None | Served::Missing(_) | Served::Certificate(_) | Served::NotAllowed(..) => None,
+        })
+        .collect()
+    }
+
+    /// Notes what a parent wishes for now, and hands out what is different by it.
+    pub(super) fn settle_wishes(&mut self, key: &ParentKey, dirty: &mut Dirty) {
+        self.settle_refused(key, dirty);
+        let now: BTreeMap<ObjectName, WantedCertificate> =
+            self.wishes_of(key).into_iter().map(|(wish, _)| (wish.secret.clone(), wish)).collect();
+        let before = match now.is_empty() {
+            true => self.wished.by_parent.remove(key),
+            false => self.wished.by_parent.insert(key.clone(), now.keys().cloned().collect()),
+        };
+        for secret in before.unwrap_or_default().into_iter().filter(|secret| !now.contains_key(secret)) {
+            self.set_wish(key, secret, None, dirty);
+        }
+        for (secret, wish) in now {
+            self.set_wish(key, secret, Some(wish), dirty);
+        }
+    }
+
+    fn set_wish(&mut self, key: &ParentKey, secret: ObjectName, wish: Option<WantedCertificate>, dirty: &mut Dirty) {
+        let before = self.wished.get(&secret).cloned();
+        let all = self.wished.by_secret.entry(secret.clone()).or_insert_with(|| Vec::with_capacity(1));
+        match (all.binary_search_by(|(parent, _)| parent.cmp(key)), wish) {
+            (Ok(place), Some(wish)) => all[place].1 = wish,
+            (Ok(place), None) => drop(all.remove(place)),
+            (Err(place), Some(wish)) => all.insert(place, (key.clone(), wish)),
+            (Err(_), None) => {}
+        }
+        if all.is_empty() {
+            self.wished.by_secret.remove(&secret);
+        }
+        let after = self.wished.get(&secret).cloned();
+        if before != after {
+            dirty.delta.wishes.insert(secret, after);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::model::Hostname;
+    use crate::translate::certificate::issued_secret_name;
+    use crate::translate::{Asked, ChallengeAnswer, Change, Fleet, IssuerPolicy, Resource, Settings, Unlisted};
+
+    fn put(kind: &str, namespace: &str, created: u32, spec: Value) -> Change {
+        let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "spec": spec,
+            "metadata": {"name": "edge", "namespace": namespace,
+                "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")}});
+        Change::Put(Object::parse(object).expect("an object"))
+    }
+
+    fn listener(port: u16, hostname: &str) -> Value {
+        json!({"name": "l", "port": port, "protocol": "HTTPS", "hostname": hostname,
+            "tls": {"options": {"gatewright.io/issuer": "acme"}}})
+    }
+
+    fn gateway(namespace: &str, created: u32, port: u16, hostname: &str) -> Change {
+        let spec = json!({"gatewayClassName": "edge", "listeners": [listener(port, hostname)],
+            "allowedListeners": {"namespaces": {"from": "All"}}});
+        put("Gateway", namespace, created, spec)
+    }
+
+    fn engine(rules: &[&str]) -> Engine {
+        let mut issuers = IssuerPolicy::new(Unlisted::Nobody);
+        for rule in rules {
+            let rule: crate::translate::IssuerRule = rule.parse().expect("a rule");
+            issuers.allow(&rule.issuer, rule.allow);
+        }
+        let mut engine = Engine::new(Settings { issuers, ..Settings::new("ours", vec![[127, 0, 0, 1].into()]) });
+        engine.apply(vec![put("GatewayClass", "", 0, json!({"controllerName": "ours"}))], SystemTime::UNIX_EPOCH);
+        engine
+    }
+
+    fn wished(engine: &Engine) -> Vec<String> {
+        engine.wishes().iter().map(|(wish, _)| format!("{} in {}", wish.names[0], wish.secret.namespace)).collect()
+    }
+
+    #[test]
+    fn a_certificate_is_wished_for_by_whom_the_issuer_is_allowed_and_who_has_hostname_and_port() {
+        let now = SystemTime::UNIX_EPOCH;
+        let mut engine = engine(&["acme=alice:a.example.org", "acme=mallory:a.example.org,m.example.org"]);
+        engine.apply(vec![gateway("alice", 5, 443, "a.example.org")], now);
+        assert_eq!(wished(&engine), ["a.example.org in alice"]);
+        // The same hostname in a ListenerSet loses it; another hostname is not allowed.
+        let set = |hostname: &str| {
+            let parent = json!({"name": "edge", "namespace": "alice"});
+            put("ListenerSet", "mallory", 1, json!({"parentRef": parent, "listeners": [listener(443, hostname)]}))
+        };
+        for hostname in ["a.example.org", "b.example.org", "*.example.org"] {
+            engine.apply(vec![set(hostname)], now);
+            assert_eq!(wished(&engine), ["a.example.org in alice"], "{hostname}");
+        }
+        engine.apply(vec![set("m.example.org")], now);
+        assert_eq!(wished(&engine), ["a.example.org in alice", "m.example.org in mallory"]);
+        let set = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "edge"));
+        let delta = engine.apply(vec![Change::Delete(set)], now);
+        assert!(delta.wishes.values().all(Option::is_none) && delta.wishes.len() == 1, "{:?}", delta.wishes);
+        // A younger Gateway does not have the port, until the older one goes.
+        engine.apply(vec![gateway("mallory", 9, 443, "m.example.org")], now);
+        assert_eq!(wished(&engine), ["a.example.org in alice"]);
+        let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
+        engine.apply(vec![Change::Delete(alice)], now);
+        assert_eq!(wished(&engine), ["m.example.org in mallory"]);
+    }
+
+    #[test]
+    fn a_secret_is_refused_while_every_listener_that_refers_to_it_is() {
+        let now = SystemTime::UNIX_EPOCH;
+        let refers = |namespace: &str, created: u32, port: u16, hostnames: &[&str]| {
+            let listeners: Vec<Value> = hostnames
+                .iter()
+                .enumerate()
+                .map(|(i, hostname)| {
+                    json!({"name": format!("l{i}"), "port": port, "protocol": "HTTPS", "hostname": hostname,
+                        "tls": {"certificateRefs": [{"name": "tls"}]}})
+                })
+                .collect();
+            put("Gateway", namespace, created, json!({"gatewayClassName": "edge", "listeners": listeners}))
+        };
+        let mut engine = engine(&[]);
+        let secret = ObjectName::new("bob", "tls");
+        let told = |engine: &mut Engine, change: Change| {
+            let told = engine.apply(vec![change], now).standing.contains(&secret);
+            (told, engine.is_refused(&secret))
+        };
+        assert_eq!(told(&mut engine, refers("alice", 1, 443, &["a.example.org"])), (false, false));
+        // Alice has the port.
+        let two = ["b.example.org", "c.example.org"];
+        assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
+        assert_eq!(told(&mut engine, refers("bob", 2, 444, &two)), (true, false));
+        assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
+        let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
+        assert_eq!(told(&mut engine, Change::Delete(alice)), (true, false));
+        // Two listeners for one hostname are both conflicted; a third is not.
+        let twice = ["b.example.org", "b.example.org", "c.example.org"];
+        assert_eq!(told(&mut engine, refers("bob", 2, 443, &twice[..2])), (true, true));
+        assert!(!told(&mut engine, refers("bob", 2, 443, &twice)).1);
+        let bob = ObjectKey::new(Kind::Gateway, ObjectName::new("bob", "edge"));
+        assert_eq!(told(&mut engine, Change::Delete(bob)), (true, false));
+        assert!(engine.wished.refused.is_empty());
+    }
+
+    #[test]
+    fn a_secret_is_lost_once_the_record_gives_each_of_its_hostnames_to_another_namespace() {
+        let now = SystemTime::UNIX_EPOCH;
+        let settings = Settings { fleet: Fleet::Shared, ..Settings::new("ours", vec![[127, 0, 0, 1].into()]) };
+        let mut engine = Engine::new(settings);
+        engine.apply(vec![put("GatewayClass", "", 0, json!({"controllerName": "ours"}))], now);
+        let shop = Hostname::parse("shop.example.org").expect("a hostname");
+        let has = |namespace: &str, created: u32, listeners: Value| {
+            put("Gateway", namespace, created, json!({"gatewayClassName": "edge", "listeners": listeners}))
+        };
+        let refers = |name: &str, hostname: &str| {
+            json!({"name": name, "port": 443, "protocol": "HTTPS", "hostname": hostname,
+                "tls": {"certificateRefs": [{"name": "tls"}]}})
+        };
+        let told = |engine: &mut Engine, change: Change, secret: &ObjectName| {
+            let told = engine.apply(vec![change], now).standing.contains(secret);
+            (told, engine.lost_hostnames(secret).into_iter().collect::<Vec<_>>())
+        };
+        let tls = ObjectName::new("bob", "tls");
+        engine.apply(vec![has("alice", 5, json!([refers("l", "shop.example.org")]))], now);
+        // Alice's is the younger one, and on record.
+        let lost = has("bob", 1, json!([refers("l", "shop.example.org")]));
+        assert_eq!(told(&mut engine, lost, &tls), (true, vec![shop.clone()]));
+        let both = has("bob", 1, json!([refers("l", "shop.example.org"), refers("m", "m.example.org")]));
+        assert_eq!(told(&mut engine, both, &tls).1, [], "one of them is served");
+        assert_eq!(engine.lost_hostnames(&ObjectName::new("alice", "tls")), BTreeSet::new());
+        // What an issuer fills.
+        let issued = has("bob", 1, json!([listener(443, "shop.example.org")]));
+        assert_eq!(told(&mut engine, issued, &tls).1, [], "nobody refers to it any more");
+        let secret = ObjectName::new("bob", issued_secret_name("acme", &shop));
+        assert_eq!(engine.lost_hostnames(&secret), BTreeSet::from([shop]));
+        // Alice goes, and bob has it.
+        let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
+        assert_eq!(told(&mut engine, Change::Delete(alice), &secret), (true, vec![]));
+        assert!(engine.wish(&secret).is_some());
+        // Two listeners of one namespace: that is no matter of the record.
+        let twice = json!([refers("l", "m.example.org"), refers("m", "m.example.org")]);
+        assert_eq!(told(&mut engine, has("bob", 1, twice), &tls), (true, vec![]));
+        assert!(engine.is_refused(&tls));
+    }
+
+    #[test]
+    fn challenges_are_answered_where_who_asked_has_the_host() {
+        let now = SystemTime::UNIX_EPOCH;
+        let mut engine = engine(&["acme=*:*"]);
+        engine.apply(vec![gateway("alice", 5, 443, "a.example.org"), gateway("mallory", 6, 444, "a.example.org")], now);
+        let told = |engine: &mut Engine, namespace: &str, thumbprint: &str| {
+            let hostname = Hostname::parse("a.example.org").expect("a hostname");
+            let answer = ChallengeAnswer { port: 80, thumbprint: thumbprint.into() };
+            let asked = Asked { hostname, namespace: namespace.into() };
+            let delta = engine.apply(vec![Change::Challenge(asked, Some(answer))], now);
+            let tables = delta.resources.into_values().filter_map(|resource| match resource {
+                Some(Resource::Table(table)) if !table.challenges.is_empty() => {
+                    Some(format!("{} {}", table.id.frontend, table.challenges[0].thumbprint))
+                }
+                _ => None,
+            });
+            tables.collect::<Vec<_>>()
+        };
+        assert_eq!(told(&mut engine, "mallory", "hers"), ["mallory/edge:80 hers"]);
+        assert_eq!(told(&mut engine, "alice", "alices"), ["alice/edge:80 alices"]);
+        assert_eq!(told(&mut engine, "zoe", "zoes"), Vec::<String>::new());
+        let host = Hostname::parse("a.example.org").expect("a hostname");
+        assert_eq!(engine.addresses_of(&host, Some("zoes")).len(), 0);
+        assert_eq!(engine.addresses_of(&host, Some("alices")).len(), 1);
+    }
+}

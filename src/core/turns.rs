@@ -1,0 +1,411 @@
+//! The work queue of changes, with a fair turn for each namespace: one that changes much delays another's change by no more
+//! than a bounded batch. Pure.
+//!
+//! ```text
+//! changes ==> one queue for each namespace ==> a batch: some of each in turn ==> pipeline
+//! ```
+//!
+//! What waits is there once: a newer version of an object takes the place of the one that waits. So the queue is never longer
+//! than what there is, however often it is written. A namespace has one batch of its changes under way at Envoys at a time:
+//! Envoys take updates one after the other as well.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::inputs::{Kind, Object, ObjectKey};
+use crate::model::ObjectName;
+use crate::translate::{Asked, Change, Ownable};
+
+/// The weight of a batch: as many changes of small objects.
+const BATCH: u64 = 64;
+/// The weight of what one namespace has in a batch before the next one's turn.
+const SHARE: u64 = 8;
+/// So long a namespace waits at most for Envoys to acknowledge its last batch.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Changes that wait.
+#[derive(Default)]
+pub struct Turns {
+    waiting: HashMap<Subject, Waiting>,
+    /// What waits of each namespace, in order of arrival. An entry whose number is another than that of what waits is void.
+    queues: BTreeMap<Arc<str>, VecDeque<(u64, Subject)>>,
+    /// Whose turn is next.
+    order: VecDeque<Arc<str>>,
+    /// Numbers of what waits.
+    numbers: BTreeSet<u64>,
+    /// The number of what comes next.
+    next: u64,
+    /// Namespaces whose last batch is under way: as which publication, and since when.
+    under_way: BTreeMap<Arc<str>, (u64, Instant)>,
+}
+
+/// What waits of one subject.
+struct Waiting {
+    number: u64,
+    namespace: Arc<str>,
+    /// The newest version; before it, that the object was deleted, if it was.
+    changes: Vec<Change>,
+}
+
+/// What a change is about. The last change of a subject is the one that counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    Object(ObjectKey),
+    Challenge(Asked),
+    TlsChallenges,
+    Trouble(ObjectName),
+    Awaited(ObjectName),
+    Unexposed(ObjectName),
+    Recorded(Ownable),
+}
+
+impl Subject {
+    fn of(change: &Change) -> Self {
+        match change {
+            Change::Put(object) => Subject::Object(object.key()),
+            Change::Delete(key) => Subject::Object(key.clone()),
+            Change::Challenge(asked, _) => Subject::Challenge(asked.clone()),
+            Change::TlsChallenges(_) => Subject::TlsChallenges,
+            Change::Trouble(secret, _) => Subject::Trouble(secret.clone()),
+            Change::Awaited(secret, _) => Subject::Awaited(secret.clone()),
+            Change::Unexposed(gateway, _) => Subject::Unexposed(gateway.clone()),
+            Change::Recorded(what, _) => Subject::Recorded(what.clone()),
+        }
+    }
+
+    /// Whose turn it is; the empty name stands for what belongs to no namespace.
+    fn namespace(&self, change: &Change) -> Arc<str> {
+        match (self, change) {
+            (Subject::Object(key), _) if key.kind == Kind::Namespace => key.name.name.clone(),
+            (Subject::Object(key), _) => key.name.namespace.clone(),
+            (Subject::Challenge(asked), _) => asked.namespace.clone(),
+            (Subject::Trouble(name) | Subject::Awaited(name) | Subject::Unexposed(name), _) => name.namespace.clone(),
+            (_, Change::Recorded(_, Some(owner))) => owner.namespace.clone(),
+            (Subject::TlsChallenges | Subject::Recorded(_), _) => "".into(),
+        }
+    }
+}
+
+impl Turns {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether a version of an object waits.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
+        self.waiting.contains_key(&Subject::Object(key.clone()))
+    }
+
+    /// How many objects and facts wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes in changes. What is new comes before what goes, so that nothing is missing in between.
+    pub fn push(&mut self, changes: Vec<Change>) {
+        let mut gone = BTreeSet::new();
+        for change in changes {
+            match change {
+                Change::Delete(key) if !self.waiting.contains_key(&Subject::Object(key.clone())) => {
+                    gone.insert(key);
+                }
+                Change::Put(object) => {
+                    let key = object.key();
+                    if gone.remove(&key) {
+                        self.add(Change::Delete(key));
+                    }
+                    self.add(Change::Put(object));
+                }
+                change => self.add(change),
+            }
+        }
+        for key in gone {
+            self.add(Change::Delete(key));
+        }
+    }
+
+    fn add(&mut self, change: Change) {
+        let subject = Subject::of(&change);
+        if let Some(waiting) = self.waiting.get_mut(&subject) {
+            waiting.supersede(change);
+            return;
+        }
+        let (number, namespace) = (self.next, subject.namespace(&change));
+        self.next += 1;
+        self.numbers.insert(number);
+        let queue = self.queues.entry(namespace.clone()).or_default();
+        if queue.is_empty() {
+            self.order.push_back(namespace.clone());
+        }
+        queue.push_back((number, subject.clone()));
+        self.waiting.insert(subject, Waiting { number, namespace, changes: vec![change] });
+    }
+
+    /// Everything that waits, in order of arrival.
+    pub fn into_changes(self) -> Vec<Change> {
+        let mut waiting: Vec<Waiting> = self.waiting.into_values().collect();
+        waiting.sort_by_key(|waiting| waiting.number);
+        waiting.into_iter().flat_map(|waiting| waiting.changes).collect()
+    }
+
+    /// Changes that cannot wait, with what has to be known before them: they take the place of what waits of the same
+    /// subjects.
+    #[must_use]
+    pub fn overtaking(&mut self, changes: Vec<Change>) -> Vec<Change> {
+        if self.waiting.is_empty() {
+            return changes;
+        }
+        let mut all = Vec::with_capacity(changes.len());
+        for change in changes {
+            match self.waiting.remove(&Subject::of(&change)) {
+                Some(mut waiting) => {
+                    self.numbers.remove(&waiting.number);
+                    waiting.supersede(change);
+                    all.append(&mut waiting.changes);
+                }
+                None => all.push(change),
+            }
+        }
+        all
+    }
+
+    /// The number of what comes next: see [`Turns::has_taken`].
+    pub fn mark(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether everything has been taken that came before a mark.
+    pub fn has_taken(&self, mark: u64) -> bool {
+        self.numbers.first().is_none_or(|first| *first >= mark)
+    }
+
+    /// The next batch, of namespaces of which nothing is under way; empty when all that wait have to. `acknowledged` is the
+    /// publication that all Envoys have.
+    #[must_use]
+    pub fn take(&mut self, acknowledged: u64, now: Instant) -> Batch {
+        self.under_way.retain(|_, (publication, since)| *publication > acknowledged && now < *since + PATIENCE);
+        let (mut batch, mut left, mut held) = (Batch::default(), BATCH, VecDeque::new());
+        while left > 0
+            && let Some(namespace) = self.order.pop_front()
+        {
+            if self.under_way.contains_key(&namespace) {
+                held.push_back(namespace);
+                continue;
+            }
+            let mut share = SHARE.min(left);
+            let queue = self.queues.get_mut(&namespace).expect("a namespace in the order has a queue");
+            while share > 0
+                && let Some((number, subject)) = queue.pop_front()
+            {
+                let Some(waiting) = self.waiting.get(&subject).filter(|waiting| waiting.number == number) else {
+                    continue;
+                };
+                let weight: u64 = waiting.changes.iter().map(weight).sum();
+                share = share.saturating_sub(weight);
+                left = left.saturating_sub(weight);
+                self.numbers.remove(&number);
+                let waiting = self.waiting.remove(&subject).expect("it was there");
+                batch.changes.extend(waiting.changes);
+                batch.namespaces.insert(waiting.namespace);
+            }
+            if queue.is_empty() {
+                self.queues.remove(&namespace);
+            } else {
+                self.order.push_back(namespace);
+            }
+        }
+        // Who has to wait keeps its place before those who had their turn.
+        held.append(&mut self.order);
+        self.order = held;
+        batch
+    }
+
+    /// Notes that what came of a batch is under way, as this publication.
+    pub fn published(&mut self, namespaces: BTreeSet<Arc<str>>, publication: u64, now: Instant) {
+        self.under_way.extend(namespaces.into_iter().map(|namespace| (namespace, (publication, now))));
+    }
+
+    /// When there is something to take at the latest, if nothing more is acknowledged until then; `None` when nothing waits.
+    pub fn due(&self, acknowledged: u64, now: Instant) -> Option<Instant> {
+        let until = |namespace: &Arc<str>| match self.under_way.get(namespace) {
+            Some((publication, since)) if *publication > acknowledged => *since + PATIENCE,
+            _ => now,
+        };
+        let waiting = self.order.iter().filter(|_| !self.waiting.is_empty());
+        waiting.map(until).min()
+    }
+}
+
+/// Changes that are taken in together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The changes.
+    pub changes: Vec<Change>,
+    /// Whose they are.
+    pub namespaces: BTreeSet<Arc<str>>,
+}
+
+impl Waiting {
+    /// A newer change takes the place of what waits. That an object was deleted before it came again is told as well: who
+    /// asks whether it was there before is to know.
+    fn supersede(&mut self, change: Change) {
+        let comes_again = matches!(change, Change::Put(_)) && matches!(self.changes[0], Change::Delete(_));
+        self.changes.truncate(usize::from(comes_again));
+        self.changes.push(change);
+    }
+}
+
+/// What a change costs, in changes of small objects.
+fn weight(change: &Change) -> u64 {
+    1 + match change {
+        Change::Put(Object::Route(route)) => route.extent().matches / 16,
+        Change::Put(Object::Gateway(gateway)) => gateway.listeners.len() as u64 / 8,
+        Change::Put(Object::ListenerSet(set)) => set.listeners.len() as u64 / 8,
+        Change::Put(Object::EndpointSlice(slice)) => (slice.addresses.len() * slice.ports.len()) as u64 / 64,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A route of a namespace, in a version of its own.
+    fn route(namespace: &str, name: &str, version: u32) -> Change {
+        Change::Put(
+            Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+                "metadata": {"name": name, "namespace": namespace, "generation": version},
+                "spec": {"parentRefs": [{"name": "edge", "namespace": "infra"}], "hostnames": ["a.example.org"]}}))
+            .expect("a route"),
+        )
+    }
+
+    fn gone(change: &Change) -> Change {
+        Change::Delete(change.key().expect("an object"))
+    }
+
+    fn flood(version: u32) -> Vec<Change> {
+        (0..500).map(|number| route("mallory", &format!("r{number:03}"), version)).collect()
+    }
+
+    fn names(batch: &Batch) -> Vec<String> {
+        batch.changes.iter().map(|change| change.key().expect("an object").name.to_string()).collect()
+    }
+
+    /// What alice changes is in the next batch, however much of mallory's came before it, and however often.
+    #[test]
+    fn a_change_waits_for_no_more_than_a_share_of_each_other_namespace() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        turns.push(flood(1));
+        assert_eq!(turns.take(0, now).changes.len(), 64, "a bounded batch");
+        turns.push(flood(2));
+        turns.push(vec![route("alice", "web", 1)]);
+        turns.push(flood(3));
+        let batch = turns.take(0, now);
+        let place = names(&batch).iter().position(|name| name == "alice/web");
+        assert_eq!((place, batch.changes.len()), (Some(8), 64));
+        assert_eq!(turns.len(), 500 - 63, "versions that were never taken in are not counted");
+    }
+
+    #[test]
+    fn many_who_change_much_have_one_share_each_before_anybody_has_two() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        for number in 0..100 {
+            turns.push(
+                (0..20).map(|route_number| route(&format!("m{number}"), &format!("r{route_number}"), 1)).collect(),
+            );
+        }
+        turns.push(vec![route("alice", "web", 1)]);
+        let mut before = 0;
+        loop {
+            let batch = turns.take(0, now);
+            match names(&batch).iter().position(|name| name == "alice/web") {
+                Some(place) => break before += place,
+                None => before += batch.changes.len(),
+            }
+        }
+        assert_eq!(before, 800);
+    }
+
+    #[test]
+    fn the_newest_version_takes_the_place_of_the_one_that_waits() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        let (old, new) = (route("a", "one", 1), route("a", "one", 2));
+        turns.push(vec![old.clone(), route("a", "two", 1)]);
+        turns.push(vec![new.clone()]);
+        assert_eq!(turns.take(0, now).changes, [new.clone(), route("a", "two", 1)], "in the place of the first");
+        turns.push(vec![new.clone(), gone(&new)]);
+        assert_eq!(turns.take(0, now).changes, [gone(&new)]);
+        turns.push(vec![gone(&new)]);
+        turns.push(vec![old.clone()]);
+        turns.push(vec![new.clone()]);
+        assert_eq!(turns.take(0, now).changes, [gone(&new), new], "it was away meanwhile");
+        assert!(turns.is_empty() && turns.due(0, now).is_none());
+    }
+
+    #[test]
+    fn what_cannot_wait_is_newer_than_what_waits() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        let (old, new) = (route("a", "one", 1), route("a", "one", 2));
+        turns.push(vec![old.clone(), route("a", "two", 1)]);
+        let mark = turns.mark();
+        assert_eq!(turns.overtaking(vec![new.clone()]), std::slice::from_ref(&new));
+        turns.push(vec![new.clone()]);
+        assert!(!turns.has_taken(mark));
+        assert_eq!(turns.take(0, now).changes, [route("a", "two", 1), new.clone()], "once, where it came last");
+        assert!(turns.has_taken(mark) && turns.is_empty());
+        turns.push(vec![gone(&new)]);
+        assert_eq!(turns.overtaking(vec![old.clone()]), [gone(&new), old.clone()]);
+        assert_eq!(turns.overtaking(vec![old.clone()]), [old]);
+    }
+
+    #[test]
+    fn a_namespace_waits_until_envoys_have_its_last_batch_and_not_for_ever() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        turns.push(flood(1));
+        let first = turns.take(0, now);
+        turns.published(first.namespaces, 1, now);
+        turns.push(vec![route("alice", "web", 1)]);
+        let second = turns.take(0, now);
+        assert_eq!(names(&second), ["alice/web"], "a neighbour goes on");
+        turns.published(second.namespaces, 2, now);
+        assert_eq!((turns.take(0, now).changes.len(), turns.due(0, now)), (0, Some(now + PATIENCE)));
+        assert_eq!(turns.due(1, now), Some(now), "acknowledged");
+        let third = turns.take(1, now);
+        assert_eq!(third.changes.len(), 64);
+        turns.published(third.namespaces, 3, now);
+        assert!(turns.take(1, now).changes.is_empty());
+        assert_eq!(turns.take(1, now + PATIENCE).changes.len(), 64, "an Envoy that hangs");
+    }
+
+    #[test]
+    fn a_large_object_is_as_many_small_ones() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        let matches: Vec<_> = (0..64).map(|number| json!({"path": {"value": format!("/{number}")}})).collect();
+        let large = |name: &str| {
+            Change::Put(
+                Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+                    "metadata": {"name": name, "namespace": "mallory"},
+                    "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["a.org", "b.org"],
+                        "rules": [{"matches": matches}, {"matches": matches}]}}))
+                .expect("a route"),
+            )
+        };
+        turns.push((0..20).map(|number| large(&format!("r{number}"))).collect());
+        assert_eq!(turns.take(0, now).changes.len(), 4);
+    }
+
+    #[test]
+    fn what_is_new_comes_before_what_goes() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        let (old, new) = (route("a", "old", 1), route("a", "new", 1));
+        turns.push(vec![gone(&old), new.clone()]);
+        assert_eq!(turns.take(0, now).changes, [new.clone(), gone(&old)]);
+        turns.push(vec![gone(&old), old.clone(), new.clone()]);
+        assert_eq!(turns.take(0, now).changes, [gone(&old), old, new], "it came again");
+    }
+}

@@ -1,0 +1,53 @@
+//! Our model as Envoy v3 resources.
+//!
+//! In: [`gatewright_core::model`]. Out: protobuf messages of `envoy-types`, a bootstrap, and both as readable text
+//! ([`render`]).
+//! Pure: no client, task, clock or log ever appears here.
+//!
+//! The layout keeps a constant number of filter chains and looks everything per host up by name: the certificate by
+//! SNI (`on_demand_secret`), the routes by host (scoped routes), the chain by SNI (a domain matcher in the listener).
+//!
+//! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries up. Nothing made here
+//! holds more than one entry in any map, so equal values encode to equal bytes.
+
+mod bootstrap;
+mod chain;
+mod cluster;
+mod connection_manager;
+mod constraints;
+mod cors;
+mod descriptors;
+mod domain;
+mod edge;
+mod gate;
+mod headers;
+mod limits;
+mod listener;
+mod misdirected;
+mod name;
+mod path;
+mod proto;
+mod readiness;
+mod render;
+mod request_match;
+mod retry;
+mod route;
+mod scope;
+mod secret;
+mod table;
+mod virtual_host;
+
+#[cfg(test)]
+mod testdata;
+
+pub use bootstrap::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static, keys_files};
+pub use cluster::{REFUSED, cluster, cluster_within, endpoints};
+pub use constraints::check;
+pub use domain::{DomainMatcher, ServerNameMatcher};
+pub use edge::Edge;
+pub use listener::{listener, listener_within};
+pub use name::ResourceName;
+pub use render::{RenderError, render, render_any};
+pub use scope::scope;
+pub use secret::secret;
+pub use table::table;

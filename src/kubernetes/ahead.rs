@@ -1,0 +1,148 @@
+//! EndpointSlices that came before the pods that they name. Pure.
+//!
+//! Pods and slices are watched apart, and an endpoint counts only where its pod is known. A slice that overtook its pods would
+//! take endpoints away for a moment: it waits for them, and the version before it is used meanwhile. A slice that names pods
+//! which never come waits no longer than [`PATIENCE`], unless pods are not watched now: then nobody can tell.
+//!
+//! `is_whole` says whether all pods are known that there are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use gatewright_core::inputs::EndpointSlice;
+use gatewright_core::model::ObjectName;
+use gatewright_core::store::Store;
+
+/// How long a slice waits, while pods are watched.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Slices that wait for pods, each with when it is used without them.
+#[derive(Default)]
+pub(super) struct Ahead(BTreeMap<ObjectName, (Instant, EndpointSlice)>);
+
+impl Ahead {
+    /// A slice came. Returns it unless it has to wait.
+    pub(super) fn take(
+        &mut self,
+        slice: EndpointSlice,
+        store: &Store,
+        is_whole: bool,
+        now: Instant,
+    ) -> Option<EndpointSlice> {
+        let name = slice.meta.name.clone();
+        // One that waits already, and is written again and again, is used all the same.
+        let until = self.0.remove(&name).map_or(now + PATIENCE, |(until, _)| until);
+        if is_whole && until <= now || are_known(&slice, store) {
+            return Some(slice);
+        }
+        self.0.insert(name, (until, slice));
+        None
+    }
+
+    /// A slice is gone.
+    pub(super) fn forget(&mut self, name: &ObjectName) {
+        self.0.remove(name);
+    }
+
+    /// The slices that need not wait any longer.
+    pub(super) fn release(&mut self, store: &Store, is_whole: bool, now: Instant) -> Vec<EndpointSlice> {
+        let is_ready = |_: &ObjectName, (until, slice): &mut (Instant, EndpointSlice)| {
+            is_whole && *until <= now || are_known(slice, store)
+        };
+        self.0.extract_if(.., is_ready).map(|(_, (_, slice))| slice).collect()
+    }
+
+    /// When the next one need not wait any longer.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.values().map(|(until, _)| *until).min()
+    }
+}
+
+/// Whether the pods that a slice names are where it says, but for those of which the version before said the same.
+fn are_known(slice: &EndpointSlice, store: &Store) -> bool {
+    let before = store.slice(&slice.meta.name);
+    let was_there = |endpoint| before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok());
+    slice.pods.iter().all(|endpoint| was_there(endpoint) || store.is_of_its_pod(slice, endpoint.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::json;
+
+    use super::*;
+    use gatewright_core::inputs::{Located, Object};
+    use gatewright_core::translate::{Change, Engine, Settings};
+
+    fn slice(endpoints: &[(&str, &str)]) -> EndpointSlice {
+        let endpoint = |(address, pod): &(&str, &str)| {
+            json!({"addresses": [address],
+            "targetRef": {"kind": "Pod", "namespace": "a", "name": pod}})
+        };
+        let object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "web-1", "namespace": "a"}, "ports": [{"port": 80}],
+            "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()});
+        match Object::parse(object).expect("a slice") {
+            Object::EndpointSlice(slice) => slice,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What is known of a cluster.
+    struct Known(Engine);
+
+    impl Known {
+        fn new() -> Self {
+            Self(Engine::new(Settings { envoys: Some(ObjectName::new("ours", "envoy")), ..Settings::new("c", vec![]) }))
+        }
+
+        fn put(&mut self, object: Object) {
+            self.0.apply(vec![Change::Put(object)], SystemTime::UNIX_EPOCH);
+        }
+
+        fn pod(&mut self, name: &str, address: &str) {
+            let addresses = [address.parse().expect("an address")].into();
+            self.put(Object::Pod(Located { name: ObjectName::new("a", name), addresses }));
+        }
+    }
+
+    #[test]
+    fn a_slice_waits_for_its_pods_and_not_for_ever() {
+        let (mut known, mut ahead, now) = (Known::new(), Ahead::default(), Instant::now());
+        let (first, both) = (slice(&[("10.0.0.1", "one")]), slice(&[("10.0.0.1", "one"), ("10.0.0.2", "two")]));
+        assert_eq!(ahead.take(first.clone(), known.0.store(), true, now), None);
+        assert_eq!(ahead.release(known.0.store(), true, now), []);
+        known.pod("one", "10.0.0.2");
+        assert_eq!(ahead.release(known.0.store(), true, now), [], "it is elsewhere");
+        known.pod("one", "10.0.0.1");
+        assert_eq!(ahead.release(known.0.store(), true, now), std::slice::from_ref(&first));
+        assert_eq!(ahead.take(first.clone(), known.0.store(), true, now), Some(first.clone()), "all is known");
+        known.put(Object::EndpointSlice(first.clone()));
+
+        assert_eq!(ahead.take(both.clone(), known.0.store(), true, now), None);
+        let late = ahead.next().expect("it waits");
+        // Written again and again it waits no longer.
+        assert_eq!(ahead.take(both.clone(), known.0.store(), true, now + PATIENCE / 2), None);
+        assert_eq!(ahead.next(), Some(late));
+        assert_eq!(ahead.release(known.0.store(), false, late), [], "nobody knows whether there are more pods");
+        assert_eq!(ahead.release(known.0.store(), true, late), std::slice::from_ref(&both));
+        known.put(Object::EndpointSlice(both.clone()));
+        assert_eq!(ahead.take(first.clone(), known.0.store(), true, late), Some(first), "nothing is new in it");
+        assert_eq!((ahead.take(both.clone(), known.0.store(), true, late), ahead.next()), (Some(both), None));
+    }
+
+    #[test]
+    fn a_newer_slice_without_the_pod_ends_the_wait_and_a_deleted_one_as_well() {
+        let (known, mut ahead, now) = (Known::new(), Ahead::default(), Instant::now());
+        let store = known.0.store();
+        let (waits, empty) = (slice(&[("10.0.0.1", "one")]), slice(&[]));
+        assert_eq!(ahead.take(waits.clone(), store, true, now), None);
+        assert_eq!((ahead.take(empty.clone(), store, true, now), ahead.next()), (Some(empty), None));
+        assert_eq!(ahead.take(waits.clone(), store, true, now), None);
+        ahead.forget(&waits.meta.name);
+        assert_eq!(ahead.release(store, true, now + PATIENCE), []);
+    }
+}

@@ -1,0 +1,165 @@
+//! Keeps us from fighting: what another changes back again and again is put right ever more rarely. Pure.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The first edit of another is put right at once.
+const FREE: u32 = 2;
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(600);
+/// What stays so long, and twice as long as the other ever took to change it back, is no fight any more.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// What was written how often.
+#[derive(Debug)]
+pub struct WriteConflictBackoff<K>(BTreeMap<K, Written>);
+
+impl<K> Default for WriteConflictBackoff<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+#[derive(Debug)]
+struct Written {
+    content: u64,
+    times: u32,
+    at: Instant,
+    /// Whether the other changed it back since, and how long that took at most.
+    undone: bool,
+    slowest: Duration,
+}
+
+impl<K: Ord + Clone> WriteConflictBackoff<K> {
+    /// When a document may be written; `None` is now. The same document, but for times and versions, written before
+    /// means that somebody else changed it since.
+    pub fn not_before(&self, key: &K, document: &Value, now: Instant) -> Option<Instant> {
+        let written =
+            self.0.get(key).filter(|written| written.content == content(document) && written.times >= FREE)?;
+        let pause = (FIRST * 2_u32.saturating_pow((written.times - FREE).min(16))).min(LONGEST);
+        Some(written.at + pause).filter(|at| *at > now)
+    }
+
+    /// What was written is not there any more.
+    pub fn undone(&mut self, key: &K, document: &Value, now: Instant) {
+        if let Some(written) =
+            self.0.get_mut(key).filter(|written| !written.undone && written.content == content(document))
+        {
+            written.undone = true;
+            written.slowest = written.slowest.max(now.saturating_duration_since(written.at));
+        }
+    }
+
+    /// A document was written.
+    pub fn wrote(&mut self, key: &K, document: &Value, now: Instant) {
+        let content = content(document);
+        let new = Written { content, times: 0, at: now, undone: false, slowest: Duration::ZERO };
+        let entry = self.0.entry(key.clone()).or_insert(new);
+        if entry.content != content || now.duration_since(entry.at) > LONGEST * 2 {
+            (entry.times, entry.slowest) = (0, Duration::ZERO);
+        }
+        *entry = Written { content, times: entry.times + 1, at: now, undone: false, slowest: entry.slowest };
+    }
+
+    /// A document was not written after all.
+    pub fn failed(&mut self, key: &K) {
+        if let Some(written) = self.0.get_mut(key) {
+            written.times = written.times.saturating_sub(1);
+        }
+    }
+
+    /// How often the same was written to an object in a row.
+    pub fn times(&self, key: &K) -> u32 {
+        self.0.get(key).map_or(0, |written| written.times)
+    }
+
+    /// From when on it is no fight any more, if nobody changes it until then.
+    pub fn over(&self, key: &K) -> Option<Instant> {
+        let written = self.0.get(key)?;
+        Some(written.at + (written.slowest * 2).clamp(QUIET, LONGEST))
+    }
+
+    /// An object is gone.
+    pub fn forget(&mut self, key: &K) {
+        self.0.remove(key);
+    }
+}
+
+/// A hash of a document without what differs between two writings of the same.
+fn content(document: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (_, part) in document.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
+        walk(part, &mut hasher);
+    }
+    hasher.finish()
+}
+
+fn walk(value: &Value, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| *name != "lastTransitionTime") {
+                name.hash(hasher);
+                walk(value, hasher);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| walk(item, hasher)),
+        other => other.to_string().hash(hasher),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use gatewright_core::inputs::{Kind, ObjectKey};
+    use gatewright_core::model::ObjectName;
+
+    #[test]
+    fn what_another_undoes_is_written_ever_more_rarely_and_something_new_at_once() {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
+        let document = |text: &str, time: &str| {
+            json!({"metadata": {"resourceVersion": time}, "status": {"conditions": [
+            {"message": text, "lastTransitionTime": time}]}})
+        };
+        let mut damper = WriteConflictBackoff::default();
+        let mut now = Instant::now();
+        let mut pauses = Vec::new();
+        for round in 0..6 {
+            let document = document("m", &round.to_string());
+            if let Some(at) = damper.not_before(&key, &document, now) {
+                pauses.push(at.duration_since(now).as_secs());
+                now = at;
+            }
+            damper.wrote(&key, &document, now);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8]);
+        assert_eq!(damper.times(&key), 6);
+        assert_eq!(damper.not_before(&key, &document("other", "9"), now), None);
+        damper.wrote(&key, &document("other", "9"), now);
+        assert_eq!(damper.times(&key), 1);
+    }
+
+    #[test]
+    fn a_fight_is_over_soon_after_the_other_stops() {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
+        let document = json!({"spec": {"a": 1}});
+        for (reaction, quiet) in
+            [(Duration::from_millis(50), QUIET), (Duration::from_secs(60), Duration::from_secs(120))]
+        {
+            let (mut damper, mut now) = (WriteConflictBackoff::default(), Instant::now());
+            for _ in 0..8 {
+                damper.wrote(&key, &document, now);
+                damper.undone(&key, &document, now + reaction);
+                // It is looked at again and again until its time has come.
+                damper.undone(&key, &document, now + Duration::from_secs(500));
+                now += Duration::from_secs(500);
+            }
+            damper.wrote(&key, &document, now);
+            assert_eq!(damper.over(&key), Some(now + quiet), "the other needs {reaction:?}");
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! Which authority signs for Envoys and for us, whom both trust, and how that changes without cutting anybody off.
+//!
+//! An authority is replaced in two steps, and the time between them is the *overlap*, in which every Envoy gets what was
+//! written before (the kubelet brings a changed Secret within about two minutes):
+//!
+//! ```text
+//! settled --replace--> announced --overlap--> switched --overlap--> settled
+//! signs:        old              old                  new           new
+//! trusted:      old              old, new             new, old      new
+//! ```
+//!
+//! Replicas that run go on with what they have in memory until the holder of the Lease has written the next step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use x509_parser::pem::Pem;
+use xds::{Authority, Pair, TlsError};
+
+use super::{bytes, text};
+
+/// When the present step began. A Secret without it was not written by us, or by an earlier version.
+pub(super) const SINCE: &str = "gatewright.io/trust-since";
+/// What an operator asks for: `gracefully` or `at-once`.
+pub const REPLACE: &str = "gatewright.io/replace";
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long an authority of ours lasts.
+const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+/// What is left of it when it is replaced: more than a certificate of an Envoy lasts.
+const RENEW: Duration = Duration::from_secs(120 * 24 * 3600);
+
+/// How an authority is to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replace {
+    /// In steps, so that nobody is cut off.
+    Gracefully,
+    /// Now: nobody may trust the old one any longer. Envoys wait for their new certificate, and serve on.
+    AtOnce,
+}
+
+/// A certificate that others are trusted by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Root {
+    pem: String,
+    der: Vec<u8>,
+    ends: SystemTime,
+}
+
+impl Root {
+    fn of(authority: &Authority) -> Option<Self> {
+        roots(authority.certificate()).pop()
+    }
+}
+
+/// The certificates of a PEM text. What cannot be read is none.
+pub(super) fn roots(bundle: &str) -> Vec<Root> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let texts = bundle.split_inclusive(END).filter_map(|text| text.find("-----BEGIN").map(|start| &text[start..]));
+    let root = |text: &str| {
+        let pem = Pem::iter_from_buffer(text.as_bytes()).next()?.ok()?;
+        let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
+        let ends = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(ends).ok()?);
+        Some(Root { pem: format!("{text}\n"), der: pem.contents, ends })
+    };
+    texts.filter_map(root).collect()
+}
+
+/// An authority with its root.
+#[derive(Clone, Debug)]
+struct Known {
+    authority: Arc<Authority>,
+    root: Root,
+}
+
+impl Known {
+    fn load(pair: &Pair) -> Result<Self, String> {
+        let authority = Authority::load(pair).map_err(|error| error.to_string())?;
+        let root = Root::of(&authority).ok_or("its certificate cannot be read")?;
+        Ok(Self { authority: Arc::new(authority), root })
+    }
+
+    fn make(now: SystemTime) -> Result<Self, TlsError> {
+        // A name of its own: Envoy looks for the issuer of a certificate by name.
+        let at = Timestamp::try_from(now).unwrap_or_default();
+        let authority = Authority::new(&format!("gatewright xDS {at}"), LIFE, now)?;
+        let root = Root::of(&authority).expect("a certificate that was just made can be read");
+        Ok(Self { authority: Arc::new(authority), root })
+    }
+}
+
+/// Who signs, and who is trusted.
+#[derive(Clone, Debug)]
+pub struct CaRotation {
+    signer: Known,
+    /// Will sign.
+    next: Option<Known>,
+    /// Signed before.
+    older: Vec<Root>,
+    since: SystemTime,
+}
+
+/// What the Secret of the authority holds.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    trust: CaRotation,
+    /// Whether we wrote it.
+    recorded: bool,
+    asked: Option<Replace>,
+}
+
+/// What the holder of the Lease makes of it.
+#[derive(Debug)]
+pub(super) struct Decision {
+    /// What is to hold.
+    pub trust: CaRotation,
+    /// Whether the Secret has to say so first.
+    pub write: bool,
+}
+
+impl CaRotation {
+    fn settled(signer: Known, since: SystemTime) -> Self {
+        Self { signer, next: None, older: Vec::new(), since }
+    }
+
+    fn announced(&self, next: Known, now: SystemTime) -> Self {
+        Self { next: Some(next), since: now, ..self.clone() }
+    }
+
+    /// The authority that signs now.
+    pub fn signer(&self) -> &Authority {
+        &self.signer.authority
+    }
+
+    /// How long the authority that signs lasts from now on.
+    pub fn left(&self, now: SystemTime) -> Duration {
+        self.signer.root.ends.duration_since(now).unwrap_or_default()
+    }
+
+    /// Everybody who is trusted, as PEM; who signs comes first.
+    pub fn bundle(&self) -> String {
+        let known = [Some(&self.signer.root), self.next.as_ref().map(|next| &next.root)];
+        known.into_iter().flatten().chain(&self.older).map(|root| root.pem.as_str()).collect()
+    }
+
+    /// What this step is called.
+    pub fn step(&self) -> &'static str {
+        match (&self.next, self.older.is_empty()) {
+            (Some(_), _) => "announced: another authority is trusted and signs soon",
+            (None, false) => "switched: another authority signs, the one before is trusted for a while",
+            (None, true) => "settled: one authority signs and is trusted",
+        }
+    }
+
+    /// Whether both say the same.
+    pub fn same(&self, other: &CaRotation) -> bool {
+        let next = |trust: &CaRotation| trust.next.as_ref().map(|next| next.root.der.clone());
+        self.signer.root.der == other.signer.root.der && next(self) == next(other) && self.older == other.older
+    }
+
+    fn has(&self, root: &Root) -> bool {
+        self.signer.root.der == root.der || self.next.as_ref().is_some_and(|next| next.root.der == root.der)
+    }
+
+    /// What the Secret says of it, and its annotation.
+    pub fn written(&self) -> (BTreeMap<&'static str, Vec<u8>>, (&'static str, String)) {
+        let pair = self.signer.authority.pair();
+        let mut data = BTreeMap::from([
+            ("tls.crt", pair.certificate.into_bytes()),
+            ("tls.key", pair.key.into_bytes()),
+            ("ca.crt", self.bundle().into_bytes()),
+        ]);
+        if let Some(next) = &self.next {
+            let pair = next.authority.pair();
+            data.insert("next.crt", pair.certificate.into_bytes());
+            data.insert("next.key", pair.key.into_bytes());
+        }
+        (data, (SINCE, Timestamp::try_from(self.since).unwrap_or_default().to_string()))
+    }
+
+    /// The next step, where it is time.
+    fn advanced(self, now: SystemTime, overlap: Duration) -> Result<Self, TlsError> {
+        // A clock that was put back makes it last longer.
+        let over = now.duration_since(self.since).unwrap_or_default() >= overlap;
+        let mut trust = if self.left(now).is_zero() {
+            match self.next {
+                Some(next) if next.root.ends > now => {
+                    CaRotation { older: self.older, ..CaRotation::settled(next, now) }
+                }
+                _ => CaRotation::settled(Known::make(now)?, now),
+            }
+        } else if over && let Some(next) = self.next {
+            let mut older = self.older;
+            older.push(self.signer.root);
+            CaRotation { older, ..CaRotation::settled(next, now) }
+        } else if self.next.is_none() && over && !self.older.is_empty() {
+            CaRotation::settled(self.signer, now)
+        } else if self.next.is_none() && self.left(now) < RENEW {
+            self.announced(Known::make(now)?, now)
+        } else {
+            self
+        };
+        let older = std::mem::take(&mut trust.older);
+        trust.older = older.into_iter().filter(|root| root.ends > now && !trust.has(root)).collect();
+        Ok(trust)
+    }
+}
+
+/// Reads the Secret of the authority.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read(secret: &Secret) -> Result<Found, String> {
+    let pair =
+        |certificate: &str, key: &str| Some(Pair { certificate: text(secret, certificate)?, key: text(secret, key)? });
+    let signer = Known::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
+    let next = pair("next.crt", "next.key").map(|pair| Known::load(&pair)).transpose()?;
+    let annotation = |name: &str| secret.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+    let since = annotation(SINCE).and_then(|text| text.parse::<Timestamp>().ok());
+    let asked = match annotation(REPLACE) {
+        None => None,
+        Some("gracefully") => Some(Replace::Gracefully),
+        Some("at-once") => Some(Replace::AtOnce),
+        Some(other) => return Err(format!("annotation {REPLACE}: expected gracefully or at-once, found {other:?}")),
+    };
+    let mut trust = CaRotation { signer, next, older: Vec::new(), since: SystemTime::UNIX_EPOCH };
+    if let Some(since) = since {
+        trust.since = since.into();
+        trust.older = roots(&text(secret, "ca.crt").unwrap_or_default());
+        trust.older = trust.older.iter().filter(|root| !trust.has(root)).cloned().collect();
+    }
+    Ok(Found { trust, recorded: since.is_some(), asked })
+}
+
+/// What is to hold from now on, for the holder of the Lease: `known` is what held so far, `envoys` whom Envoys trust.
+///
+/// # Errors
+/// When an authority cannot be made.
+pub(super) fn decide(
+    found: Option<Found>,
+    known: Option<&CaRotation>,
+    envoys: &[Root],
+    now: SystemTime,
+    overlap: Duration,
+) -> Result<Decision, TlsError> {
+    let known = known.filter(|known| !known.left(now).is_zero());
+    // Those of a time that nobody remembers are trusted for one more overlap.
+    let after = |signer: Known| {
+        let older = envoys.iter().filter(|root| root.der != signer.root.der && root.ends > now).cloned().collect();
+        CaRotation { older, ..CaRotation::settled(signer, now) }
+    };
+    let Some(Found { trust: held, recorded, asked }) = found else {
+        let made = Known::make(now)?;
+        let trust = known.map_or_else(|| after(made.clone()), |known| known.announced(made.clone(), now));
+        return Ok(Decision { trust, write: true });
+    };
+    let wanted = match (asked, known) {
+        (Some(Replace::AtOnce), _) => CaRotation::settled(Known::make(now)?, now),
+        (_, Some(known)) if !recorded && known.signer.root.der != held.signer.root.der => {
+            known.announced(held.signer.clone(), now)
+        }
+        (_, _) if !recorded => after(held.signer.clone()),
+        (Some(Replace::Gracefully), _) if held.next.is_none() => held.announced(Known::make(now)?, now),
+        (_, _) => held.clone().advanced(now, overlap)?,
+    };
+    let write = !recorded || asked.is_some() || !wanted.same(&held);
+    Ok(Decision { trust: wanted, write })
+}
+
+/// What holds for a replica that does not write: what was written by one that does. What somebody else put there is taken
+/// only where nothing is known.
+pub(super) fn follow(found: Option<Found>, known: Option<&CaRotation>) -> Option<CaRotation> {
+    match (found, known) {
+        (Some(found), known) if found.recorded || known.is_none() => Some(found.trust),
+        (_, known) => known.cloned(),
+    }
+}
+
+/// A certificate for an Envoy with what it trusts, where those it has will not do: they are to be of who signs now, and to
+/// last. A new bundle alone leaves the certificate as it is.
+///
+/// # Errors
+/// When it cannot be made.
+pub(super) fn renewed(
+    held: Option<&Secret>,
+    trust: &CaRotation,
+    identity: &str,
+    now: SystemTime,
+) -> Result<Option<BTreeMap<&'static str, Vec<u8>>>, TlsError> {
+    // Not beyond who signs: one whose authority ends sooner is as good as another that would be made now.
+    let life = (90 * DAY).min(trust.left(now));
+    let renew = life / 3;
+    let bundle = trust.bundle();
+    let pair = held.and_then(|held| {
+        let pair = Pair { certificate: text(held, "tls.crt")?, key: text(held, "tls.key")? };
+        let parsed =
+            gatewright_core::inputs::parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes()).ok()?;
+        let lasts = parsed.not_after > now + renew && trust.signer().issued_client(&pair.certificate, now);
+        lasts.then_some(pair)
+    });
+    if pair.is_some() && held.and_then(|held| bytes(held, "ca.crt")) == Some(bundle.as_bytes()) {
+        return Ok(None);
+    }
+    let pair = match pair {
+        Some(pair) => pair,
+        None => trust.signer().issue_client(identity, life, now)?,
+    };
+    let data = [("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", bundle)];
+    Ok(Some(data.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+    use kube::api::ObjectMeta;
+
+    use super::*;
+
+    const OVERLAP: Duration = Duration::from_secs(3600);
+    const FLEET: &str = "spiffe://test/fleet";
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000)
+    }
+
+    fn secret(data: BTreeMap<&'static str, Vec<u8>>, annotations: &[(&str, &str)]) -> Secret {
+        let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Secret {
+            metadata: ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() },
+            data: Some(data.into_iter().map(|(name, value)| (name.to_owned(), ByteString(value))).collect()),
+            ..Secret::default()
+        }
+    }
+
+    /// As the next reader finds it.
+    fn kept(trust: &CaRotation, more: &[(&str, &str)]) -> Found {
+        let (data, (name, value)) = trust.written();
+        let mut annotations = vec![(name, value.as_str())];
+        annotations.extend(more);
+        read(&secret(data, &annotations)).expect("what was written can be read")
+    }
+
+    fn decided(found: Option<Found>, known: Option<&CaRotation>, at: SystemTime) -> Decision {
+        decide(found, known, &[], at, OVERLAP).expect("decided")
+    }
+
+    fn first() -> CaRotation {
+        let made = decided(None, None, now());
+        assert!(made.write);
+        made.trust
+    }
+
+    #[test]
+    fn what_is_settled_stays_and_is_not_written_again() {
+        let trust = first();
+        let later = now() + LIFE - RENEW - DAY;
+        let decision = decided(Some(kept(&trust, &[])), Some(&trust), later);
+        assert!(!decision.write && decision.trust.same(&trust));
+    }
+
+    #[test]
+    fn an_authority_that_was_deleted_is_replaced_in_steps() {
+        let old = first();
+        let announced = decided(None, Some(&old), now()).trust;
+        assert_eq!(announced.signer.root, old.signer.root, "it signs on");
+        assert_eq!(roots(&announced.bundle()).len(), 2, "both are trusted");
+
+        let early = decided(Some(kept(&announced, &[])), Some(&announced), now() + OVERLAP - Duration::from_secs(1));
+        assert!(!early.write && early.trust.same(&announced));
+        let switched = decided(Some(kept(&announced, &[])), Some(&announced), now() + OVERLAP);
+        assert!(switched.write);
+        let switched = switched.trust;
+        assert_eq!(Some(&switched.signer.root), announced.next.as_ref().map(|next| &next.root));
+        assert!(switched.older.contains(&old.signer.root));
+        let (data, _) = switched.written();
+        let key = old.signer().pair().key;
+        assert!(data.values().all(|value| !String::from_utf8_lossy(value).contains(&key)), "the old key is gone");
+
+        let settled = decided(Some(kept(&switched, &[])), Some(&switched), now() + 2 * OVERLAP).trust;
+        assert_eq!(roots(&settled.bundle()), [switched.signer.root]);
+    }
+
+    #[test]
+    fn one_that_nears_its_end_is_replaced_before_and_one_that_is_over_at_once() {
+        let old = first();
+        let due = now() + LIFE - RENEW + DAY;
+        let decision = decided(Some(kept(&old, &[])), Some(&old), due);
+        assert!(decision.write && decision.trust.next.is_some());
+        assert!(decision.trust.left(due) > 2 * OVERLAP + 90 * DAY, "a certificate of an Envoy ends before it");
+        let late = decided(Some(kept(&old, &[])), None, now() + LIFE + DAY);
+        assert!(late.write && !late.trust.has(&old.signer.root) && late.trust.older.is_empty());
+    }
+
+    #[test]
+    fn what_an_operator_asks_for_is_done() {
+        let old = first();
+        let graceful = decided(Some(kept(&old, &[(REPLACE, "gracefully")])), Some(&old), now());
+        assert!(graceful.write && graceful.trust.next.is_some() && graceful.trust.has(&old.signer.root));
+        // Asked for again while it goes on: nothing begins anew, and the request is taken away.
+        let again = decided(Some(kept(&graceful.trust, &[(REPLACE, "gracefully")])), Some(&old), now());
+        assert!(again.write && again.trust.same(&graceful.trust));
+        let at_once = decided(Some(kept(&graceful.trust, &[(REPLACE, "at-once")])), Some(&old), now());
+        assert!(at_once.write);
+        assert_eq!(roots(&at_once.trust.bundle()).len(), 1);
+        assert!(!at_once.trust.has(&old.signer.root) && !graceful.trust.same(&at_once.trust));
+        let (data, _) = old.written();
+        let error = read(&secret(data, &[(REPLACE, "now")])).expect_err("another word");
+        assert!(error.contains("expected gracefully or at-once"), "{error}");
+    }
+
+    #[test]
+    fn an_authority_that_somebody_put_there_is_announced_first() {
+        let (old, theirs) = (first(), Known::make(now()).expect("made"));
+        let put = CaRotation::settled(theirs.clone(), now());
+        let (mut data, _) = put.written();
+        data.remove("ca.crt");
+        let found = read(&secret(data, &[])).expect("an authority");
+        let decision = decided(Some(found.clone()), Some(&old), now());
+        assert_eq!(decision.trust.signer.root, old.signer.root);
+        assert_eq!(decision.trust.next.as_ref().map(|next| &next.root), Some(&theirs.root));
+        // Who does not write waits for who does; who knows nothing takes what there is.
+        assert!(follow(Some(found.clone()), Some(&old)).is_some_and(|trust| trust.same(&old)));
+        assert!(follow(Some(found.clone()), None).is_some_and(|trust| trust.signer.root == theirs.root));
+        assert!(follow(Some(kept(&put, &[])), Some(&old)).is_some_and(|trust| trust.same(&put)));
+        assert!(follow(None, Some(&old)).is_some_and(|trust| trust.same(&old)) && follow(None, None).is_none());
+        // After a start of everybody, whom Envoys trust is trusted for an overlap.
+        let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP).expect("decided").trust;
+        assert_eq!((after.signer.root, after.older), (theirs.root, vec![old.signer.root]));
+    }
+
+    /// Of an operator's authority: certificates that cannot last are not made anew at each look.
+    #[test]
+    fn a_certificate_of_an_authority_that_ends_soon_is_kept() {
+        let authority = Authority::new("short", 20 * DAY, now()).expect("made");
+        let root = Root::of(&authority).expect("readable");
+        let trust = CaRotation::settled(Known { authority: Arc::new(authority), root }, now());
+        let made = renewed(None, &trust, FLEET, now()).expect("made").expect("none is held");
+        let held = secret(made, &[]);
+        for days in [0, 1, 10, 19] {
+            let again = renewed(Some(&held), &trust, FLEET, now() + days * DAY).expect("made");
+            assert_eq!(again, None, "after {days} days");
+        }
+    }
+
+    #[test]
+    fn an_envoy_has_a_certificate_of_who_signs_that_lasts_and_everybody_who_is_trusted() {
+        let old = first();
+        let made = |held: Option<&Secret>, trust: &CaRotation, at| renewed(held, trust, FLEET, at).expect("made");
+        let held = secret(made(None, &old, now()).expect("none is held"), &[]);
+        assert_eq!(made(Some(&held), &old, now()), None);
+        assert!(made(Some(&held), &old, now() + 60 * DAY).is_some(), "its last month has begun");
+
+        let announced = decided(None, Some(&old), now()).trust;
+        let told = made(Some(&held), &announced, now()).expect("another bundle");
+        assert_eq!(Some(told["tls.crt"].as_slice()), bytes(&held, "tls.crt"), "the same certificate");
+        let switched = announced.clone().advanced(now() + OVERLAP, OVERLAP).expect("advanced");
+        let told = made(Some(&secret(told, &[])), &switched, now() + OVERLAP).expect("another signs");
+        let leaf = String::from_utf8(told["tls.crt"].clone()).expect("text");
+        assert!(switched.signer().issued_client(&leaf, now() + OVERLAP));
+        assert!(!old.signer().issued_client(&leaf, now() + OVERLAP));
+    }
+}

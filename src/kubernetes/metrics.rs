@@ -1,0 +1,129 @@
+//! What a replica says of itself to Prometheus, read at one moment. No name of an object becomes a label.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use gatewright_control::metrics::gauge;
+
+/// Figures of one kind of writes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writes {
+    /// Those that were begun, by what they do.
+    pub(super) begun: BTreeMap<&'static str, u64>,
+    /// Those that failed, by class.
+    pub(super) failed: BTreeMap<&'static str, u64>,
+}
+
+/// The metrics of a replica, with nothing counted: their names and what they say.
+pub fn described() -> Box<dyn Collector> {
+    Box::new(MetricsSnapshot::default())
+}
+
+/// Figures about a cluster.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MetricsSnapshot {
+    /// Kinds that are watched, with their states.
+    pub(super) kinds: Vec<(&'static str, &'static str)>,
+    /// Statuses written, and why some were not.
+    pub(super) statuses: (u64, BTreeMap<&'static str, u64>),
+    /// Statuses that wait or are being written.
+    pub(super) pending: usize,
+    /// What is written for TenantGateways.
+    pub(super) tenants: Writes,
+    /// Objects of TenantGateways that cannot be written.
+    pub(super) troubles: usize,
+    /// What is written for Gateways of the dedicated fleet: Services and slices.
+    pub(super) services: Writes,
+    /// Gateways whose Services cannot be as they are to be.
+    pub(super) service_troubles: usize,
+    /// Whether this replica writes.
+    pub(super) leads: bool,
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, count: u64) -> fmt::Result {
+    ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+}
+
+fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    label: &str,
+    counts: &BTreeMap<&'static str, u64>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (value, count) in counts {
+        ConstCounter::new(*count).encode(family.encode_family(&[(label, *value)])?)?;
+    }
+    Ok(())
+}
+
+impl Collector for MetricsSnapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let to = &mut encoder;
+        let mut kinds = to.encode_descriptor("kind", "Kinds that are watched, by state", None, MetricType::Gauge)?;
+        for (kind, state) in &self.kinds {
+            ConstGauge::new(1_i64).encode(kinds.encode_family(&[("kind", *kind), ("state", *state)])?)?;
+        }
+        let (written, failed) = &self.statuses;
+        counter(to, "status_writes", "Statuses written", *written)?;
+        counters(to, "write_failures", "Writes that failed, by class", "class", failed)?;
+        gauge(to, "writes_pending", "Statuses that wait or are being written", self.pending)?;
+        counters(to, "tenant_writes", "What was written for TenantGateways", "kind", &self.tenants.begun)?;
+        let help = "Writes for TenantGateways that failed, by class";
+        counters(to, "tenant_write_failures", help, "class", &self.tenants.failed)?;
+        gauge(to, "tenant_troubles", "Objects of TenantGateways that cannot be written", self.troubles)?;
+        let help = "Services and slices of Gateways written, by what was done";
+        counters(to, "service_writes", help, "action", &self.services.begun)?;
+        let help = "Writes of Services and slices of Gateways that failed, by class";
+        counters(to, "service_write_failures", help, "class", &self.services.failed)?;
+        let help = "Gateways whose Services cannot be made or changed as they are to be";
+        gauge(to, "service_troubles", help, self.service_troubles)?;
+        gauge(to, "leader", "Whether this replica writes", usize::from(self.leads))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_control::metrics::{Program, text};
+
+    #[test]
+    fn figures_are_told_beside_the_programs() {
+        let tenants = Writes { begun: BTreeMap::from([("label", 4)]), failed: BTreeMap::from([("conflict", 5)]) };
+        let figures = MetricsSnapshot {
+            kinds: vec![("Gateway", "complete")],
+            statuses: (2, BTreeMap::from([("refused", 3)])),
+            pending: 1,
+            tenants,
+            troubles: 6,
+            services: Writes { begun: BTreeMap::from([("apply", 7)]), failed: BTreeMap::from([("refused", 8)]) },
+            service_troubles: 9,
+            leads: true,
+        };
+        let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(figures)]);
+        for line in [
+            "# TYPE gatewright_kind gauge",
+            "gatewright_kind{kind=\"Gateway\",state=\"complete\"} 1",
+            "# HELP gatewright_status_writes Statuses written",
+            "gatewright_status_writes_total 2",
+            "gatewright_write_failures_total{class=\"refused\"} 3",
+            "gatewright_writes_pending 1",
+            "gatewright_tenant_writes_total{kind=\"label\"} 4",
+            "gatewright_tenant_write_failures_total{class=\"conflict\"} 5",
+            "gatewright_tenant_troubles 6",
+            "gatewright_service_writes_total{action=\"apply\"} 7",
+            "gatewright_service_write_failures_total{class=\"refused\"} 8",
+            "gatewright_service_troubles 9",
+            "gatewright_leader 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Which kinds an API server does not serve. One that has just started serves them one after the other, so that what one
+//! answer lacks the next may have. Pure.
+
+use std::collections::BTreeMap;
+
+use gatewright_core::inputs::Kind;
+
+/// How often in a row a kind has to be lacking that was not seen yet.
+const NEW: u32 = 2;
+/// The same, of a kind that is being watched.
+const WATCHED: u32 = 4;
+
+/// How often in a row kinds were lacking.
+#[derive(Debug, Default)]
+pub(super) struct MissingKinds(BTreeMap<Kind, (u32, u32)>);
+
+impl MissingKinds {
+    /// A server lacks a kind. `ready` is whether it had said before that it has come up: a kube-apiserver does so when the
+    /// definitions that it had are in its discovery (`/readyz`: crd-informer-synced, start-apiextensions-controllers).
+    /// Returns whether the kind is not served.
+    pub(super) fn lacks(&mut self, kind: Kind, is_watched: bool, ready: bool) -> bool {
+        let enough = if is_watched { WATCHED } else { NEW };
+        let (times, enough) = self.0.entry(kind).or_insert((0, enough));
+        // One that was believed once is believed until the kind is there.
+        if ready && *times < *enough {
+            *times += 1;
+        }
+        times >= enough
+    }
+
+    /// It is served.
+    pub(super) fn has(&mut self, kind: Kind) {
+        self.0.remove(&kind);
+    }
+
+    /// Whether there is a kind of which it is not known yet: the server is to be asked again soon.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.0.values().any(|(times, enough)| times < enough)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_absent_when_a_server_that_is_up_lacks_it_again_and_again() {
+        let mut absence = MissingKinds::default();
+        for _ in 0..9 {
+            assert!(!absence.lacks(Kind::Gateway, false, false), "a server that comes up says nothing");
+        }
+        assert!(absence.is_unsure());
+        assert!(!absence.lacks(Kind::Gateway, false, true));
+        assert!(absence.lacks(Kind::Gateway, false, true));
+        assert!(!absence.is_unsure());
+        assert!(
+            absence.lacks(Kind::Gateway, false, false),
+            "it is known, and a restart of the server does not change it"
+        );
+        absence.has(Kind::Gateway);
+        assert!(!absence.lacks(Kind::Gateway, true, true));
+    }
+
+    #[test]
+    fn a_kind_that_was_watched_is_given_up_more_slowly() {
+        let mut absence = MissingKinds::default();
+        let lacks: Vec<bool> = (0..5).map(|time| absence.lacks(Kind::Gateway, time == 0, true)).collect();
+        assert_eq!(lacks, [false, false, false, true, true]);
+    }
+}

@@ -1,0 +1,503 @@
+//! What one replica knows of a cluster, and what it does about it. One task owns it.
+
+mod bodies;
+mod certificates;
+mod claims;
+mod exposure;
+mod leading;
+mod metrics;
+mod slices;
+mod statuses;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::time::{Instant, SystemTime};
+
+use kube::Client;
+use tracing::{debug, info, warn};
+
+use super::ahead::Ahead;
+use super::body::{Bodies, Body};
+use super::claims::{Claims, Ended as RecordEnded, Entry};
+use super::conflict_backoff::WriteConflictBackoff;
+use super::issuance::{self, Issuance};
+use super::lease::Term;
+use super::observed::ObservedObject;
+use super::replicas::{Record, Replica, Replicas, Told};
+use super::secret_refs::{SecretAction, SecretRefs};
+use super::services::{self, Services};
+use super::status_writer::{Done, StatusWriter};
+use super::tenants::{self, Decided, EventRecorder, Tenants};
+use super::watch::{ObjectUpdate, WatchEvent};
+use super::watch_sync::WatchSync;
+use gatewright_control::ControlPlane;
+use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::model::ObjectName;
+use gatewright_core::pipeline::Outcome;
+use gatewright_core::tenancy;
+use gatewright_core::translate::{Change, Ownable};
+use gatewright_core::turns::Turns;
+use turns::Afterwards;
+
+/// The kinds that are watched.
+pub const KINDS: [Kind; 17] = [
+    Kind::Namespace,
+    Kind::TenantGateway,
+    Kind::GatewayClass,
+    Kind::GatewayParameters,
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HTTPRoute,
+    Kind::GRPCRoute,
+    Kind::TLSRoute,
+    Kind::ReferenceGrant,
+    Kind::Service,
+    Kind::Node,
+    // Endpoints are compared with them.
+    Kind::Pod,
+    Kind::EndpointSlice,
+    Kind::Secret,
+    Kind::Issuer,
+    Kind::Certificate,
+];
+
+/// The kinds that are watched where somebody else carries out TenantGateways.
+pub fn kinds_without_tenants() -> Vec<Kind> {
+    let of_tenants = [Kind::TenantGateway, Kind::Issuer, Kind::Certificate];
+    KINDS.into_iter().filter(|kind| !of_tenants.contains(kind)).collect()
+}
+
+/// The cluster, as we see it.
+pub struct KubernetesRuntime {
+    controller: String,
+    live: ControlPlane,
+    view: WatchSync,
+    secrets: SecretRefs,
+    seen: BTreeMap<ObjectKey, Box<ObservedObject>>,
+    unreadable: BTreeMap<ObjectKey, String>,
+    writer: StatusWriter,
+    /// What TenantGateways lead to.
+    tenants: Tenants,
+    recorder: EventRecorder,
+    services: Services,
+    issuance: Issuance,
+    /// Who claimed a hostname first, where that counts.
+    claims: Option<Claims>,
+    /// What was claimed when we began and has no owner yet.
+    undecided: Option<BTreeSet<Ownable>>,
+    /// Secrets for which something else may be wished, and whose bodies are being fetched.
+    wished: BTreeSet<ObjectName>,
+    /// Secrets with credentials that are used.
+    credentials: BTreeSet<ObjectName>,
+    replicas: Replicas,
+    conflict_backoff: WriteConflictBackoff<ObjectKey>,
+    bodies: Bodies,
+    /// Objects that refer to a Secret whose body is on its way: its listener is not broken by a new version of its Gateway
+    /// that comes a moment sooner.
+    deferred: BTreeMap<ObjectKey, Object>,
+    /// EndpointSlices that wait for pods.
+    ahead: Ahead,
+    /// Changes that wait for the first complete view.
+    early: Vec<Change>,
+    /// Changes that wait for their turn, and what waits until they have had it.
+    turns: Turns,
+    afterwards: VecDeque<(u64, Afterwards)>,
+    /// Whose the objects are that stand under derived names, as long as tenancy has not been told.
+    known: Vec<tenancy::Change>,
+    serving: bool,
+    /// Until when each status may wait for Envoys.
+    held: BTreeMap<ObjectKey, Instant>,
+    /// How many Envoys were connected, since when, and when we began.
+    counted: (usize, Instant),
+    started: Instant,
+    /// Whether we hold the Lease since everything was compared.
+    leading: bool,
+    writes: u64,
+    failures: BTreeMap<&'static str, u64>,
+}
+
+impl KubernetesRuntime {
+    /// Nothing seen yet.
+    pub fn new(client: Client, controller: &str, replica: Replica, live: ControlPlane, issuance: Issuance) -> Self {
+        let now = Instant::now();
+        Self {
+            writer: StatusWriter::new(client.clone()),
+            tenants: Tenants::new(client.clone()),
+            recorder: EventRecorder::new(client.clone()),
+            services: Services::new(client.clone()),
+            issuance,
+            claims: None,
+            undecided: None,
+            wished: BTreeSet::new(),
+            credentials: BTreeSet::new(),
+            replicas: Replicas::new(client.clone(), replica),
+            bodies: Bodies::new(client),
+            controller: controller.to_owned(),
+            live,
+            view: WatchSync::new(&KINDS),
+            secrets: SecretRefs::default(),
+            seen: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            conflict_backoff: WriteConflictBackoff::default(),
+            deferred: BTreeMap::new(),
+            ahead: Ahead::default(),
+            early: Vec::new(),
+            turns: Turns::default(),
+            afterwards: VecDeque::new(),
+            known: Vec::new(),
+            serving: false,
+            held: BTreeMap::new(),
+            counted: (0, now),
+            started: now,
+            leading: false,
+            writes: 0,
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// Watches these kinds only.
+    pub fn watching(mut self, kinds: &[Kind]) -> Self {
+        self.view = WatchSync::new(kinds);
+        self
+    }
+
+    /// What is served.
+    pub fn live(&mut self) -> &mut ControlPlane {
+        &mut self.live
+    }
+
+    /// Whether the first complete view is there, and is served.
+    pub fn serving(&self) -> bool {
+        self.serving
+    }
+
+    /// Whether the API server has told anything since the start.
+    pub fn hears(&self) -> bool {
+        self.view.is_heard()
+    }
+
+    /// Whether Envoys can be told what to serve. Without Gateways and routes there is nothing, and they keep what they have:
+    /// definitions that are not there may be on their way back.
+    pub fn knows_gateways(&mut self) -> bool {
+        self.serving
+            && self.knows_owners()
+            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
+    }
+
+    /// Takes in what a watch tells.
+    pub fn take_in(&mut self, news: WatchEvent, term: Term) {
+        let (kind, line) = match news {
+            WatchEvent::Changed(updates) => {
+                self.change(updates, term);
+                self.begin(term);
+                return;
+            }
+            WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Whole(kind), term),
+            WatchEvent::Trouble(kind, text) => (kind, self.view_not_whole(kind).trouble(kind, text)),
+            WatchEvent::Missing(kind) => (kind, self.view_not_whole(kind).missing(kind)),
+            WatchEvent::Listing(kind) => (kind, self.view_not_whole(kind).listing(kind)),
+            WatchEvent::Ignored(kinds) => {
+                for line in self.view.ignored(kinds) {
+                    info!("{line}");
+                }
+                return;
+            }
+        };
+        self.take_state(kind, line, term);
+    }
+
+    /// Takes in that more or less is known of a kind, if it is different from before.
+    fn take_state(&mut self, kind: Kind, line: Option<String>, term: Term) {
+        if let Some(line) = line {
+            info!("{line}");
+            if kind == Kind::ListenerSet {
+                self.known.push(tenancy::Change::ListenerSets(!self.view.is_missing(kind)));
+                self.apply(Vec::new(), term);
+            }
+            if self.serving {
+                self.look_at_kind(kind, term);
+            }
+        }
+        self.begin(term);
+    }
+
+    fn change(&mut self, updates: Vec<ObjectUpdate>, term: Term) {
+        let mut changes = Vec::with_capacity(updates.len());
+        let (mut steps, mut forgotten): (Vec<SecretAction>, Vec<ObjectName>) = (Vec::new(), Vec::new());
+        for update in updates {
+            match update {
+                ObjectUpdate::Put(object, seen) => {
+                    let key = object.key();
+                    self.unreadable.remove(&key);
+                    steps.extend(self.secrets.put(&object));
+                    if let Some(seen) = seen {
+                        self.see(key.clone(), seen, term);
+                    }
+                    let fetched_soon = |step: &SecretAction| matches!(step, SecretAction::Fetch(_));
+                    if self.secrets.refers(&key, self.bodies.awaited()) || steps.iter().any(fetched_soon) {
+                        self.deferred.insert(key, *object);
+                    } else {
+                        self.deferred.remove(&key);
+                        changes.extend(self.in_step(*object));
+                    }
+                }
+                ObjectUpdate::LiveObject(derived, held, existing) => {
+                    self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
+                    self.tenants.see(derived, held);
+                }
+                ObjectUpdate::Secret(name, version, ours) => steps.extend(self.secrets.there(name, version, ours)),
+                ObjectUpdate::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
+                ObjectUpdate::Delete(key) => {
+                    steps.extend(self.secrets.delete(&key));
+                    self.forget(&key);
+                    changes.push(Change::Delete(key));
+                }
+                ObjectUpdate::Unreadable(key, why) => {
+                    if self.unreadable.get(&key) != Some(&why) {
+                        warn!("{key} is passed over: {why}");
+                    }
+                    // What it said before does not hold any more.
+                    steps.extend(self.secrets.delete(&key));
+                    self.forget(&key);
+                    changes.push(Change::Delete(key.clone()));
+                    self.unreadable.insert(key, why);
+                }
+            }
+        }
+        for step in steps {
+            match step {
+                SecretAction::Fetch(name) => self.fetch(name),
+                SecretAction::Forget(name) => forgotten.push(name),
+            }
+        }
+        changes.extend(self.all_ready());
+        self.known.extend(self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Keyed(secret, ours)));
+        self.queue(changes, term);
+        for name in forgotten {
+            self.bodies.forget(&name);
+            self.view.fetched(&name.to_string());
+            self.in_turn(Afterwards::Forget(name), term);
+        }
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        if let Some(derived) = tenants::derived(key) {
+            self.known.push(tenancy::Change::Existing(derived, None));
+        }
+        self.tenants.forget(key);
+        if key.kind == Kind::EndpointSlice {
+            self.ahead.forget(&key.name);
+        }
+        self.unreadable.remove(key);
+        self.deferred.remove(key);
+        self.seen.remove(key);
+        self.held.remove(key);
+        self.writer.drop(key);
+        self.conflict_backoff.forget(key);
+    }
+
+    fn see(&mut self, key: ObjectKey, seen: Box<ObservedObject>, term: Term) {
+        let old = self.seen.insert(key.clone(), seen);
+        // Somebody wrote to it, maybe over what we wrote.
+        if self.leads(term) && self.serving && old.as_ref() != self.seen.get(&key) {
+            self.tenants.look_at(&key, self.live.pipeline().tenancy());
+            if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
+                self.writer.want(key, Instant::now());
+            }
+        }
+    }
+
+    /// Waits for what we asked the API server to do.
+    pub async fn next(&mut self) -> Ended {
+        let due = self.due();
+        tokio::select! {
+            fetched = self.bodies.next() => Ended(Request::Fetch(fetched)),
+            written = self.writer.next() => Ended(Request::Write(written)),
+            written = self.tenants.next() => Ended(Request::Tenants(written)),
+            ended = self.services.next() => Ended(Request::Service(ended)),
+            told = self.issuance.next() => Ended(Request::Issued(told)),
+            () = self.replicas.next() => Ended(Request::Record),
+            () = Self::until(due) => Ended(Request::Turn),
+            () = Self::until_one_is_late(&self.ahead, self.view.is_whole(Kind::Pod)) => Ended(Request::Slices),
+            ended = Self::next_claim(self.claims.as_mut()) => Ended(Request::Claims(ended)),
+        }
+    }
+
+    /// Takes in how it ended.
+    pub fn take_ended(&mut self, ended: Ended, term: Term) {
+        match ended.0 {
+            Request::Fetch(fetched) => self.take_body(fetched, term),
+            Request::Write(written) => self.take_written(written),
+            Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
+            Request::Tenants(None) => {}
+            Request::Service(ended) => self.take_service(ended, term),
+            Request::Issued(told) => self.take_issued(told, term),
+            Request::Record => {}
+            Request::Slices => self.catch_up(term),
+            Request::Turn => self.take_turn(term),
+            Request::Claims(ended) => {
+                let changes = self.claims.as_mut().map(|claims| claims.take_ended(ended)).unwrap_or_default();
+                self.take_records(changes, term);
+            }
+        }
+    }
+
+    /// Begins to serve when the view is complete.
+    fn begin(&mut self, term: Term) {
+        if self.serving || !self.view.is_complete() || !self.knows_claims() {
+            return;
+        }
+        self.serving = true;
+        let early = std::mem::take(&mut self.early);
+        info!("the view is complete: {} objects", early.len());
+        self.apply(early, term);
+        self.note_undecided();
+        if self.leads(term) {
+            self.look_at_everything();
+        }
+    }
+
+    /// Applies changes at once, or keeps them until the view is complete.
+    pub fn apply(&mut self, changes: Vec<Change>, term: Term) {
+        if !self.serving {
+            self.early.extend(changes);
+            return;
+        }
+        let changes = self.turns.overtaking(changes);
+        // Services are compared with what is wanted once the store has them.
+        for change in &changes {
+            match change {
+                Change::Put(object) => self.services.see(object),
+                Change::Delete(key) => self.services.gone(key),
+                _ => {}
+            }
+        }
+        let secrets = certificates::secrets_of(&changes);
+        let known = std::mem::take(&mut self.known);
+        let (mut decided, may_write) = (None, self.leads(term));
+        let record = &mut |outcome: &Outcome| {
+            decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
+            Ok::<_, Infallible>(())
+        };
+        let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
+            Ok(lines) => lines,
+            Err(never) => match never {},
+        };
+        for line in lines {
+            // A cluster is full of changes that lead to nothing.
+            if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
+        }
+        if let Some((decided, owned)) = decided {
+            self.tenants.take_in(&decided, self.live.pipeline().tenancy());
+            if let Some(claims) = &mut self.claims {
+                claims.ask(decided.records.into_iter().map(Entry::Tenants));
+                claims.ask(owned.into_keys().map(Entry::Addresses));
+            }
+            self.want(decided.claims);
+        }
+        self.services.take_in(self.live.take_services());
+        self.certify(secrets, term);
+        self.settle(term);
+    }
+
+    /// Does what time asks for: certificates begin and cease to be valid.
+    pub fn tend(&mut self, term: Term) {
+        if let Some(line) = self.live.tend(self.started.elapsed()) {
+            info!("{line}");
+        }
+        self.look_at_credentials();
+        if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
+            self.apply(Vec::new(), term);
+        }
+    }
+
+    /// Takes in how many names Envoys of this replica asked for that nobody has.
+    pub fn asked_in_vain(&mut self, total: u64) {
+        if let Some(line) = self.live.asked_in_vain(total, self.started.elapsed()) {
+            warn!("{line}");
+        }
+    }
+
+    /// Takes in what another replica says of its Envoys.
+    pub fn take_told(&mut self, told: Told, term: Term) {
+        self.replicas.take_in(told);
+        self.settle(term);
+    }
+
+    /// Looks at what Envoys said since the last time.
+    pub fn settle(&mut self, term: Term) {
+        let own = self.live.own_progress();
+        let names = own.nodes.iter().map(|node| node.node.clone()).collect();
+        let nodes = self.replicas.nodes(&names, |state| self.live.generation_of(state));
+        let refused = self.replicas.refused(self.live.view());
+        self.live.set_others(nodes, refused);
+        // Whoever writes statuses knows its own Envoys.
+        if !self.leads(term) && self.serving {
+            let (state, since) = self.live.state();
+            self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
+        }
+        for line in self.live.settled(self.started.elapsed()) {
+            info!("{line}");
+        }
+        let connected = self.live.connected();
+        if connected != self.counted.0 {
+            self.counted = (connected, Instant::now());
+        }
+        let touched = self.live.take_touched();
+        if self.leads(term) && self.serving {
+            self.want(touched);
+        }
+    }
+
+    fn want(&mut self, keys: BTreeSet<ObjectKey>) {
+        let now = Instant::now();
+        for key in keys {
+            self.writer.want(key, now);
+        }
+    }
+
+    /// Begins the writes whose turn has come.
+    pub fn write(&mut self, term: Term) {
+        let may_write = self.leads(term) && self.serving;
+        let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
+        if let Some(claims) = &mut self.claims {
+            claims.write(self.live.pipeline(), may_write, Self::known_records(known.view));
+        }
+        self.tenants.write(known, may_write);
+        self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
+        self.write_services(may_write, term);
+        self.write_statuses(may_write);
+    }
+
+    /// Ends what is being written.
+    pub async fn stop(self) {
+        self.bodies.stop().await;
+        self.writer.stop().await;
+        self.tenants.stop().await;
+        self.recorder.stop().await;
+        self.services.stop().await;
+        self.issuance.stop().await;
+        self.replicas.stop().await;
+        if let Some(claims) = self.claims {
+            claims.stop().await;
+        }
+    }
+}
+
+/// What we asked for has ended, or a write's turn has come.
+pub struct Ended(Request);
+
+enum Request {
+    Fetch(Option<(ObjectName, Body)>),
+    Write(Option<Done>),
+    Tenants(Option<tenants::Written>),
+    Service(services::Ended),
+    Issued(issuance::Told),
+    Record,
+    Slices,
+    Turn,
+    Claims(RecordEnded),
+}

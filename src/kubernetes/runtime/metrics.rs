@@ -1,0 +1,29 @@
+//! What a replica tells Prometheus of a cluster.
+
+use prometheus_client::collector::Collector;
+
+use super::super::lease::{Term, leads};
+use super::super::metrics::MetricsSnapshot;
+use super::KubernetesRuntime;
+
+impl KubernetesRuntime {
+    /// The metrics and `others`, in the text format of Prometheus.
+    pub fn metrics(&self, term: Term, others: Vec<Box<dyn Collector>>) -> String {
+        let (tenants, troubles) = self.tenants.figures();
+        let (services, service_troubles) = self.services.figures();
+        let figures = MetricsSnapshot {
+            kinds: self.view.states().collect(),
+            statuses: (self.writes, self.failures.clone()),
+            pending: self.writer.pending(),
+            tenants,
+            troubles,
+            services,
+            service_troubles,
+            leads: leads(term),
+        };
+        let manager =
+            self.issuance.manager().borrow().as_ref().map(|manager| Box::new(manager.figures()) as Box<dyn Collector>);
+        let own = manager.into_iter().chain([Box::new(figures) as Box<dyn Collector>]);
+        self.live.metrics(own.chain(others).collect())
+    }
+}

@@ -1,0 +1,50 @@
+//! EndpointSlices, which wait for the pods that they name.
+
+use tokio::time::{Instant, sleep_until};
+
+use super::KubernetesRuntime;
+use crate::ahead::Ahead;
+use crate::lease::Term;
+use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::model::ObjectName;
+use gatewright_core::translate::Change;
+
+impl KubernetesRuntime {
+    /// The change that an object is, unless it changes nothing, or is a slice that waits.
+    pub(super) fn in_step(&mut self, object: Object) -> Option<Change> {
+        let store = self.live.engine().store();
+        match object {
+            // The status of a pod changes often, and its addresses do not.
+            Object::Pod(pod) if self.serving && store.pod(&pod.name) == Some(&pod) && !self.waits(&pod.name) => None,
+            Object::EndpointSlice(slice) if self.serving && !store.is_home(&slice.meta.name.namespace) => {
+                let slice = self.ahead.take(slice, store, self.view.is_whole(Kind::Pod), Instant::now())?;
+                Some(Change::Put(Object::EndpointSlice(slice)))
+            }
+            object => Some(Change::Put(object)),
+        }
+    }
+
+    fn waits(&self, pod: &ObjectName) -> bool {
+        self.turns.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
+    }
+
+    /// Takes in the slices that need not wait any longer.
+    pub(super) fn catch_up(&mut self, term: Term) {
+        if self.ahead.next().is_none() {
+            return;
+        }
+        let is_whole = self.view.is_whole(Kind::Pod);
+        let ready = self.ahead.release(self.live.engine().store(), is_whole, Instant::now());
+        if !ready.is_empty() {
+            self.apply(ready.into_iter().map(|slice| Change::Put(Object::EndpointSlice(slice))).collect(), term);
+        }
+    }
+
+    /// Waits until a slice need not wait any longer; for ever while not all pods are known.
+    pub(super) async fn until_one_is_late(ahead: &Ahead, is_whole: bool) {
+        match ahead.next().filter(|_| is_whole) {
+            Some(late) => sleep_until(late).await,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Writes statuses: what is said of each object, and when its time has come.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tracing::warn;
+
+use super::super::failure::Failure;
+use super::super::observed::{ObservedObject, newer};
+use super::super::request::resource;
+use super::super::status::{self, StatusOwner};
+use super::super::status_writer::Done;
+use super::KubernetesRuntime;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::statuses::{claims, refused};
+use gatewright_core::tenancy::ClaimKey;
+
+/// How long a status waits for Envoys that are connected to acknowledge, so that it is written once.
+const BEHIND: Duration = Duration::from_secs(2);
+/// How long after the start it waits for Envoys to find us.
+const ABSENT: Duration = Duration::from_secs(10);
+/// How long it waits, in the first time after the start, for the number of Envoys to settle.
+const COUNTING: Duration = Duration::from_secs(2);
+/// How long what a route is told of its claims waits for what the controller of its Gateway says, which comes first.
+const OTHERS: Duration = Duration::from_millis(700);
+/// The time after the start in which Envoys come back.
+const FIRST: Duration = Duration::from_secs(30);
+
+enum Decision {
+    Nothing,
+    Later(Instant),
+    /// What to write now, and when there may be more to say: nothing need come that asks for it.
+    Write(Value, Option<Instant>),
+}
+
+impl KubernetesRuntime {
+    /// Begins the writes of statuses whose turn has come. Those of replicas that may not write are forgotten.
+    pub(super) fn write_statuses(&mut self, may_write: bool) {
+        while let Some(key) = self.writer.take(Instant::now()) {
+            if !may_write {
+                self.writer.nothing(&key);
+                continue;
+            }
+            match self.decide(&key) {
+                Decision::Nothing => {
+                    self.held.remove(&key);
+                    self.writer.nothing(&key);
+                }
+                Decision::Later(at) => {
+                    self.writer.nothing(&key);
+                    self.writer.want(key, at);
+                }
+                Decision::Write(document, more) => {
+                    match more {
+                        Some(at) => self.writer.want(key.clone(), at),
+                        None => drop(self.held.remove(&key)),
+                    }
+                    let Some(seen) = self.seen.get(&key) else {
+                        self.writer.nothing(&key);
+                        continue;
+                    };
+                    let resource = resource(key.kind, &seen.api_version);
+                    if ClaimKey::of(&key).is_some() {
+                        self.recorder.note(&key, &seen.uid, &seen.status(), &document["status"], &["Accepted"]);
+                    }
+                    self.conflict_backoff.wrote(&key, &document, Instant::now());
+                    if self.conflict_backoff.times(&key) == 5 {
+                        warn!("{key}: somebody changes the status that we write back again and again");
+                    }
+                    self.writes += 1;
+                    self.writer.apply(key, &resource, document);
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self, key: &ObjectKey) -> Decision {
+        // What is known of a kind that is not whole may be of yesterday; it is looked at again when changes come.
+        let seen = self.seen.get(key).filter(|_| self.view.is_whole(key.kind));
+        let Some(seen) = seen else { return Decision::Nothing };
+        let now = Instant::now();
+        self.live.look_at(key);
+        let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
+        let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let tenancy = self.live.pipeline().tenancy();
+        if let Some(status) = &mut said {
+            refused(tenancy, key, status);
+        }
+        let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
+        let mut us = StatusOwner { controller: &self.controller, claims, alone: false };
+        let current = seen.status();
+        let waits = status::waits(&current, &us).then(|| *self.held.entry(key.clone()).or_insert(now + OTHERS));
+        us.alone = waits.is_some_and(|until| until <= now);
+        let more = waits.filter(|_| !us.alone);
+        let Some(document) = status::patch(key, said.as_ref(), seen, &current, &us, &time) else {
+            return more.map_or(Decision::Nothing, Decision::Later);
+        };
+        if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
+            && let Some(at) = self.patience(key, now)
+        {
+            return Decision::Later(at);
+        }
+        match self.conflict_backoff.not_before(key, &document, now) {
+            Some(at) => Decision::Later(at),
+            None => Decision::Write(document, more),
+        }
+    }
+
+    /// Until when the status of a Gateway waits for Envoys; `None` when it has waited enough.
+    fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
+        let (acknowledged, connected) = self.live.acknowledgement(key);
+        let young = now.duration_since(self.started) < FIRST;
+        let until = if connected == 0 {
+            self.counted.1.max(self.started) + ABSENT
+        } else if young && now < self.counted.1 + COUNTING {
+            self.counted.1 + COUNTING
+        } else if acknowledged < connected {
+            *self.held.entry(key.clone()).or_insert(now + BEHIND)
+        } else {
+            return None;
+        };
+        (now < until).then_some(until)
+    }
+
+    /// Takes in how a write of a status ended.
+    pub(super) fn take_written(&mut self, done: Option<Done>) {
+        let Some(Done { key, outcome }) = done else { return };
+        self.recorder.written(&key, outcome.is_ok());
+        match outcome {
+            Ok(object) => {
+                if let Some(seen) = self.seen.get_mut(&key) {
+                    let new = ObservedObject::new(&seen.api_version, &object);
+                    // What the watch brought meanwhile is newer.
+                    if newer(&new.version, &seen.version) {
+                        **seen = new;
+                        // The watch will bring nothing new: what depends on it is looked at now.
+                        self.tenants.look_at(&key, self.live.pipeline().tenancy());
+                    }
+                }
+            }
+            Err(failure) => {
+                self.conflict_backoff.failed(&key);
+                *self.failures.entry(failure.class()).or_default() += 1;
+                if !matches!(failure, Failure::Conflict | Failure::Gone) {
+                    warn!("writing the status of {key}: {failure}");
+                }
+            }
+        }
+    }
+}

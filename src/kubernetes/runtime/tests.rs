@@ -1,0 +1,215 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper::{Request as Asked, Response};
+use kube::client::Body as KubeBody;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant as Clock, timeout};
+use xds::Cache;
+
+use super::*;
+use crate::claims::Told as Recorded;
+use crate::issuance::IssuanceConfig;
+use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
+use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER};
+use gatewright_core::translate::{Fleet, Settings};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const CONTROLLER: &str = "example.org/c";
+
+/// A replica over a server that takes everything, and what that was asked.
+struct Site {
+    cluster: KubernetesRuntime,
+    asked: Arc<Mutex<Vec<String>>>,
+    term: Term,
+}
+
+impl Site {
+    fn new(tenancy: tenancy::Settings) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = asked.clone();
+        let service = tower::service_fn(move |request: Asked<KubeBody>| {
+            notes.lock().expect("nobody panics").push(format!("{} {}", request.method(), request.uri().path()));
+            let bytes = json!({"kind": "Status", "metadata": {}}).to_string().into_bytes();
+            async move { Ok::<_, Infallible>(Response::new(KubeBody::from(bytes))) }
+        });
+        let client = Client::new(service, "default");
+        let envoys = Some(ObjectName::new("ours", "envoy"));
+        let settings = Settings { fleet: Fleet::Shared, envoys, ..Settings::new(CONTROLLER, Vec::new()) };
+        let live = ControlPlane::in_cluster(settings, tenancy, Cache::new(), xds::View::new("shared"));
+        let denied = acme::DeniedNetworks::default();
+        let issuers = TenantIssuers { installed: BTreeMap::new(), http_port: 80, authorities: denied.clone(), denied };
+        let authority = AuthorityLimits::default();
+        let issuance_config =
+            IssuanceConfig { namespace: "ours".into(), issuers, authority, at_once: 1, places: mpsc::channel(1).0 };
+        let issuance = Issuance::new(client.clone(), issuance_config, watch::channel(None).1);
+        let replica = Replica { namespace: "ours".into(), identity: "one".into(), pod: None };
+        let cluster = KubernetesRuntime::new(client.clone(), CONTROLLER, replica, live, issuance);
+        let term = Some(Clock::now() + Duration::from_secs(3600));
+        Self { cluster: cluster.recording(Claims::new(client, "ours")), asked, term }
+    }
+
+    /// An object comes, as a watch tells of it.
+    fn put(&mut self, mut value: Value) {
+        let api_version = Arc::from(value["apiVersion"].as_str().expect("it says what it is"));
+        value["metadata"]["resourceVersion"] = json!("1");
+        let whole: DynamicObject = serde_json::from_value(value.clone()).expect("an object");
+        if value["kind"] != "Service" {
+            value.as_object_mut().expect("fields").remove("status");
+        }
+        let object = Object::parse_admitted(value).expect("it can be read");
+        let update = ObjectUpdate::Put(Box::new(object), Some(Box::new(ObservedObject::new(&api_version, &whole))));
+        self.tell(vec![update]);
+    }
+
+    /// A watch tells of changes, which have their turns.
+    fn tell(&mut self, updates: Vec<ObjectUpdate>) {
+        self.cluster.take_in(WatchEvent::Changed(updates), self.term);
+        while self.cluster.is_behind() {
+            self.cluster.take_turn(self.term);
+        }
+        self.cluster.write(self.term);
+    }
+
+    fn complete(&mut self, kind: Kind) {
+        self.cluster.take_in(WatchEvent::Complete(kind), self.term);
+        self.cluster.write(self.term);
+    }
+
+    fn all_is_seen(&mut self) {
+        self.cluster.take_claims(Recorded::Complete, self.term);
+        for kind in KINDS {
+            self.complete(kind);
+        }
+        assert!(self.cluster.serving());
+    }
+
+    /// Goes on until the server is asked this.
+    async fn until_asked(&mut self, wanted: &str) {
+        let asked = self.asked.clone();
+        let is_asked = || asked.lock().expect("nobody panics").iter().any(|asked| asked.starts_with(wanted));
+        while !is_asked() {
+            let next = timeout(Duration::from_secs(20), self.cluster.next()).await;
+            let ended = next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
+            self.cluster.take_ended(ended, self.term);
+            self.cluster.write(self.term);
+        }
+    }
+}
+
+/// A Gateway of the shared fleet that was of the dedicated one, and a route that was ours: a process that is started anew
+/// under the same name has the Lease before it has seen anything.
+#[tokio::test]
+async fn what_an_earlier_run_left_is_found_also_by_who_had_the_lease_before_the_view() {
+    let mut site = Site::new(tenancy::Settings::default());
+    site.cluster.lead(site.term);
+    site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
+        "spec": {"controllerName": CONTROLLER}}));
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "a", "uid": "2"},
+        "spec": {"gatewayClassName": "g", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
+    );
+    site.put(
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "edge-g", "uid": "3",
+        "labels": {MANAGED_BY: MANAGER}, "annotations": {EXPOSES: "edge"}, "ownerReferences": [{
+            "apiVersion": GATEWAY, "kind": "Gateway", "name": "edge", "uid": "2", "controller": true}]},
+        "spec": {"type": "ClusterIP", "ports": [{"name": "p80", "port": 80, "targetPort": 20_001}]}}),
+    );
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": "left", "uid": "4"},
+        "spec": {"parentRefs": [{"name": "another"}], "rules": [{}]},
+        "status": {"parents": [{"controllerName": CONTROLLER, "parentRef": {"name": "edge"}, "conditions": []}]}}),
+    );
+    site.all_is_seen();
+    site.until_asked("DELETE /api/v1/namespaces/a/services/edge-g").await;
+    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status").await;
+    site.cluster.stop().await;
+}
+
+fn tenant(site: &mut Site) {
+    let labels = json!({"namespace.cozystack.io/host": "a.org", "namespace.cozystack.io/gateway": "tenant-a"});
+    site.put(json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "tenant-a", "uid": "1", "labels": labels}}));
+    site.put(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+        "metadata": {"namespace": "tenant-a", "name": "cozystack", "uid": "2"}, "spec": {"apex": "a.org"}}));
+}
+
+fn route(site: &mut Site, host: &str) {
+    site.put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute",
+        "metadata": {"namespace": "tenant-a", "name": host, "uid": host},
+        "spec": {"parentRefs": [{"name": "cozystack"}], "hostnames": [host], "rules": [{}]}}));
+}
+
+#[tokio::test]
+async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
+    let recorded = tenancy::Settings { claims: tenancy::Precedence::Recorded, ..tenancy::Settings::default() };
+    let mut site = Site::new(recorded);
+    tenant(&mut site);
+    site.all_is_seen();
+    site.cluster.lead(site.term);
+    site.cluster.take_in(WatchEvent::Trouble(Kind::TLSRoute, "it is away".into()), site.term);
+    route(&mut site, "x.a.org");
+    site.complete(Kind::TLSRoute);
+    site.until_asked("POST /api/v1/namespaces/ours/configmaps").await;
+    site.cluster.stop().await;
+}
+
+#[tokio::test]
+async fn no_claim_is_forgotten_while_routes_are_not_known() {
+    let recorded = tenancy::Settings { claims: tenancy::Precedence::Recorded, ..tenancy::Settings::default() };
+    let mut site = Site::new(recorded);
+    tenant(&mut site);
+    let held: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(json!({
+        "metadata": {"name": "gatewright-claims-c0", "resourceVersion": "1"}, "data": {"x.a.org": "1 tenant-a"}}))
+    .expect("a ConfigMap");
+    site.cluster.take_claims(Recorded::There(Box::new(held)), site.term);
+    site.cluster.take_in(WatchEvent::Missing(Kind::HTTPRoute), site.term);
+    site.cluster.take_claims(Recorded::Complete, site.term);
+    for kind in KINDS.into_iter().filter(|kind| *kind != Kind::HTTPRoute) {
+        site.complete(kind);
+    }
+    assert!(site.cluster.serving());
+    site.cluster.lead(site.term);
+    site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
+        "spec": {"controllerName": CONTROLLER}}));
+    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/g/status").await;
+    let asked = site.asked.lock().expect("nobody panics").clone();
+    assert!(asked.iter().all(|asked| !asked.contains("configmaps")), "{asked:?}");
+    // Once it is known that there is none, the name is free.
+    site.complete(Kind::HTTPRoute);
+    site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0").await;
+    site.cluster.stop().await;
+}
+
+#[tokio::test]
+async fn credentials_that_went_are_used_no_more() {
+    let mut site = Site::new(tenancy::Settings::default());
+    site.all_is_seen();
+    tenant(&mut site);
+    let provider = json!({"provider": "rfc2136", "rfc2136": {"nameserver": "192.0.2.1:53", "tsigKeyName": "k",
+        "tsigAlgorithm": "HMACSHA256", "tsigSecretSecretRef": {"name": "dns", "key": "token"}}});
+    site.put(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+        "metadata": {"namespace": "tenant-a", "name": "cozystack", "uid": "2", "generation": 2,
+            "annotations": {"gatewright.io/issuer": "acme"}},
+        "spec": {"apex": "a.org", "certMode": "dns01", "dns01": provider}}));
+    let name = ObjectName::new("tenant-a", "dns");
+    assert!(site.cluster.credentials.contains(&name));
+    let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"namespace": "tenant-a", "name": "dns"}, "data": {"token": "c2VjcmV0"}});
+    let there = || Box::new(Object::parse_admitted(value.clone()).expect("a Secret"));
+    for (body, held) in [
+        (Body::There(there()), true),
+        (Body::Refused("it is away".into()), true),
+        (Body::Gone, false),
+        (Body::Gone, false),
+        (Body::There(there()), true),
+    ] {
+        let what = format!("{body:?}");
+        site.cluster.take_body(Some((name.clone(), body)), site.term);
+        assert_eq!(site.cluster.live.engine().store().secret(&name).is_some(), held, "{what}");
+        assert!(site.cluster.credentials.contains(&name), "it is asked for again");
+    }
+    site.cluster.stop().await;
+}

@@ -1,0 +1,107 @@
+//! Writes: what waits is asked for when its turn comes, so that only the newest is written, a few at a time.
+
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::api::{ApiResource, Patch, PatchParams};
+use kube::core::DynamicObject;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::FIELD_MANAGER;
+use super::failure::Failure;
+use super::request::{api, ended_or_due, in_time};
+use super::work_queue::WorkQueue;
+use gatewright_core::inputs::ObjectKey;
+
+/// Writes at the same time. The API server's fairness gives a controller about as many seats.
+const AT_ONCE: usize = 8;
+/// How long after one write the next waits while objects are being written as fast as they may: what serves goes before
+/// what tells of it.
+const BEHIND_OBJECTS: Duration = Duration::from_millis(100);
+
+/// How a write ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Of which object.
+    pub key: ObjectKey,
+    /// The object as it is now, or why it was not written.
+    pub outcome: Result<Box<DynamicObject>, Failure>,
+}
+
+/// Writes statuses.
+pub struct StatusWriter {
+    client: Client,
+    queue: WorkQueue<ObjectKey>,
+    tasks: JoinSet<Done>,
+    /// How many may be written at the same time.
+    room: usize,
+    /// When the last one was begun.
+    begun: Instant,
+}
+
+impl StatusWriter {
+    /// Nothing to write yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, queue: WorkQueue::default(), tasks: JoinSet::new(), room: AT_ONCE, begun: Instant::now() }
+    }
+
+    /// Whether objects are being written as fast as they may. A few statuses are all the same: a burst may take minutes.
+    pub fn yield_to_objects(&mut self, busy: bool, now: Instant) {
+        let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
+        self.room = if busy { usize::from(turn) } else { AT_ONCE };
+    }
+
+    /// The status of an object is to be looked at, at `at` or before.
+    pub fn want(&mut self, key: ObjectKey, at: Instant) {
+        self.queue.want(key, at);
+    }
+
+    /// An object is gone.
+    pub fn drop(&mut self, key: &ObjectKey) {
+        self.queue.drop(key);
+    }
+
+    /// The next object whose turn it is, while there is room. [`StatusWriter::apply`] or [`StatusWriter::nothing`] must follow.
+    pub fn take(&mut self, now: Instant) -> Option<ObjectKey> {
+        if self.tasks.len() >= self.room { None } else { self.queue.take(now) }
+    }
+
+    /// There was nothing to write.
+    pub fn nothing(&mut self, key: &ObjectKey) {
+        self.queue.done(key);
+    }
+
+    /// Applies a status document.
+    pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
+        let api = api(self.client.clone(), &key, resource);
+        self.begun = Instant::now();
+        self.tasks.spawn(async move {
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            let patch = Patch::Apply(&document);
+            let outcome = in_time(api.patch_status(&key.name.name, &params, &patch)).await.map(Box::new);
+            Done { key, outcome }
+        });
+    }
+
+    /// Waits until a write has ended; `None` when the next object's turn has come.
+    pub async fn next(&mut self) -> Option<Done> {
+        let due = self.queue.next().filter(|_| self.tasks.len() < self.room);
+        let done = ended_or_due(&mut self.tasks, due).await?;
+        match &done.outcome {
+            Ok(_) => self.queue.done(&done.key),
+            Err(failure) => self.queue.failed(&done.key, Instant::now(), |failures| failure.pause(failures)),
+        }
+        Some(done)
+    }
+
+    /// How many wait or run.
+    pub fn pending(&self) -> usize {
+        self.queue.waiting() + self.queue.running()
+    }
+
+    /// Ends what is being written. Nothing more is begun.
+    pub async fn stop(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,191 @@
+//! What changed for the better or worse, as an Event of the API (`events.k8s.io/v1`) on the object that a person looks at.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tracing::debug;
+
+use super::super::FIELD_MANAGER;
+use super::super::request::in_time;
+use gatewright_core::inputs::ObjectKey;
+
+/// The API server takes no longer note (`events.k8s.io/v1`, `note`).
+const NOTE: usize = 1000;
+/// Events on their way at the same time; what comes on top is not told: statuses say it all the same.
+const AT_ONCE: usize = 64;
+
+/// Tells transitions once the status that has them is written.
+pub struct EventRecorder {
+    client: Client,
+    pending: BTreeMap<ObjectKey, (String, Vec<Transition>)>,
+    tasks: JoinSet<()>,
+}
+
+impl EventRecorder {
+    /// Nothing to tell yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, pending: BTreeMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// A status is being written to the object of this UID: `before` is what it says until then.
+    pub fn note(&mut self, key: &ObjectKey, uid: &str, before: &Value, after: &Value, kinds: &[&str]) {
+        let told = transitions(before, after, kinds);
+        if told.is_empty() {
+            self.pending.remove(key);
+        } else {
+            self.pending.insert(key.clone(), (uid.to_owned(), told));
+        }
+    }
+
+    /// It is written, or was not.
+    pub fn written(&mut self, key: &ObjectKey, done: bool) {
+        while self.tasks.try_join_next().is_some() {}
+        let Some((uid, told)) = self.pending.remove(key).filter(|_| done) else { return };
+        for told in told {
+            if self.tasks.len() >= AT_ONCE {
+                debug!("{key}: too many events: {} is not told", told.reason);
+                continue;
+            }
+            let (client, key, uid) = (self.client.clone(), key.clone(), uid.clone());
+            self.tasks.spawn(async move {
+                if let Err(failure) = in_time(tell(client, &key, uid, told)).await {
+                    debug!("{key}: event: {failure}");
+                }
+            });
+        }
+    }
+
+    /// Ends.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// One transition of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Transition {
+    /// Whether it needs somebody's attention.
+    warning: bool,
+    reason: String,
+    note: String,
+}
+
+/// What a status says that it did not say before: conditions of these types whose status or reason changed. A first
+/// status that says that all is well is none.
+fn transitions(before: &Value, after: &Value, kinds: &[&str]) -> Vec<Transition> {
+    let known: Vec<(String, &Value)> = conditions(before);
+    let changed = |(place, condition): &(String, &Value)| {
+        let good = condition["status"] == "True";
+        match known.iter().find(|(known, _)| known == place) {
+            Some((_, old)) => old["status"] != condition["status"] || !good && old["reason"] != condition["reason"],
+            None => !good,
+        }
+    };
+    let all =
+        conditions(after).into_iter().filter(|(_, condition)| kinds.iter().any(|kind| condition["type"] == *kind));
+    let mut told: Vec<Transition> = all
+        .filter(changed)
+        .map(|(_, condition)| Transition {
+            warning: condition["status"] != "True",
+            reason: condition["reason"].as_str().unwrap_or_default().to_owned(),
+            note: condition["message"].as_str().unwrap_or_default().chars().take(NOTE).collect(),
+        })
+        .collect();
+    told.dedup();
+    told
+}
+
+/// The conditions of a status, those of each parent of a route too, with where they stand.
+fn conditions(status: &Value) -> Vec<(String, &Value)> {
+    let mut all = placed("", status);
+    for parent in status["parents"].as_array().into_iter().flatten() {
+        // Defaults that a server fills in are no part of where it stands.
+        let text = |field: &str| parent["parentRef"][field].as_str().unwrap_or_default().to_owned();
+        let place = ["namespace", "name", "sectionName"].map(text).join("/");
+        all.extend(placed(&format!("{} {place} ", parent["controllerName"]), parent));
+    }
+    all
+}
+
+fn placed<'a>(place: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
+    let all = value["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter().map(|condition| (format!("{place}{}", condition["type"]), condition)).collect()
+}
+
+/// Tells a transition of an object of this UID.
+async fn tell(client: Client, key: &ObjectKey, uid: String, told: Transition) -> kube::Result<()> {
+    let namespace = if key.name.namespace.is_empty() { "default" } else { &*key.name.namespace };
+    let now = Timestamp::now();
+    // Names of Events are at most 253 bytes, as everywhere, and may not end with a dot.
+    let head: String = key.name.name.chars().take(200).collect();
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{head}.{:x}", now.as_nanosecond())),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(now)),
+        action: Some("UpdateStatus".to_owned()),
+        reason: Some(told.reason),
+        note: Some(told.note),
+        type_: Some(if told.warning { "Warning" } else { "Normal" }.to_owned()),
+        reporting_controller: Some("gatewright.io/gateway-controller".to_owned()),
+        reporting_instance: Some(format!("{FIELD_MANAGER}-{}", std::process::id())),
+        regarding: Some(ObjectReference {
+            api_version: Some(key.kind.api_version()),
+            kind: Some(key.kind.as_str().to_owned()),
+            name: Some(key.name.name.to_string()),
+            namespace: Some(key.name.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        }),
+        ..Event::default()
+    };
+    Api::namespaced(client, namespace).create(&PostParams::default(), &event).await.map(|_: Event| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(value: &str, reason: &str) -> Value {
+        json!({"conditions": [{"type": "Ready", "status": value, "reason": reason, "message": "m"}]})
+    }
+
+    fn reasons(before: &Value, after: &Value) -> Vec<(bool, String)> {
+        transitions(before, after, &["Ready", "Accepted"]).into_iter().map(|told| (told.warning, told.reason)).collect()
+    }
+
+    #[test]
+    fn a_transition_is_told_once_and_a_good_beginning_is_none() {
+        let (good, bad) = (status("True", "Reconciled"), status("False", "ListenersNotReady"));
+        assert_eq!(reasons(&Value::Null, &good), []);
+        assert_eq!(reasons(&Value::Null, &bad), [(true, "ListenersNotReady".to_owned())]);
+        assert_eq!(reasons(&bad, &good), [(false, "Reconciled".to_owned())]);
+        assert_eq!(reasons(&bad, &bad), []);
+        assert_eq!(reasons(&bad, &status("False", "ReconcileError")), [(true, "ReconcileError".to_owned())]);
+    }
+
+    #[test]
+    fn each_parent_of_a_route_has_its_own() {
+        let parent = |name: &str, value: &str, reason: &str| {
+            let mut entry = status(value, reason);
+            entry["conditions"][0]["type"] = json!("Accepted");
+            entry["parentRef"] = json!({"name": name});
+            entry
+        };
+        let before = json!({"parents": [parent("a", "True", "Accepted")]});
+        let after = json!({"parents": [parent("a", "True", "Accepted"), parent("b", "False", "HostnameConflict")]});
+        assert_eq!(reasons(&before, &after), [(true, "HostnameConflict".to_owned())]);
+        assert_eq!(reasons(&after, &before), []);
+    }
+}

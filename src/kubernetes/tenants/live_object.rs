@@ -1,0 +1,311 @@
+//! What the API server holds of an object that TenantGateways may lead to, and what has to be done about it. Pure.
+//!
+//! Compared is what we applied with what we want: fields of ours that others changed are theirs since, and so missing;
+//! defaults of the schema are nobody's, and so do not show.
+
+use std::collections::BTreeMap;
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::super::compact_json::CompactJson;
+use super::managed_fields;
+use gatewright_core::model::Hostname;
+use gatewright_core::tenancy::Existing;
+
+/// An object under a name that a TenantGateway may lead to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveObject {
+    /// `metadata.uid`
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`
+    pub version: Box<str>,
+    /// Whether it is being deleted.
+    going: bool,
+    /// The UID of its controlling owner; empty where there is none.
+    owner: Box<str>,
+    /// What we applied and still own.
+    ours: LastApplied,
+    /// Who else owns fields of its specification.
+    others: Box<[String]>,
+}
+
+/// What we applied to an object and still own of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum LastApplied {
+    /// We never did.
+    #[default]
+    Nothing,
+    /// This.
+    Json(CompactJson),
+    /// What had this digest when it was compared: nothing else is remembered, since there are many.
+    Wanted(Digest),
+}
+
+type Digest = [u8; 16];
+
+fn digest(wanted: &Value) -> Digest {
+    let hash = Sha256::digest(wanted.to_string().as_bytes());
+    hash[..16].try_into().expect("it has 32 bytes")
+}
+
+/// What has to be done so that an object is as it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ApplyAction {
+    /// Nothing.
+    Nothing,
+    /// Create it, if nothing is there.
+    Create,
+    /// Apply it over what is there.
+    Apply,
+    /// Make the specification ours alone, then apply it.
+    TakeOver,
+    /// Delete it.
+    Delete,
+}
+
+impl LiveObject {
+    /// What there is of an object, and what tenancy wants to know of it.
+    pub fn new(object: &DynamicObject) -> (Self, Existing) {
+        let meta = &object.metadata;
+        let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
+        let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
+        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        let owner = owner.map(|owner| owner.uid.clone()).unwrap_or_default();
+        let ours = managed_fields::ours(managed).map_or(LastApplied::Nothing, |tree| {
+            let whole = json!({
+                "metadata": {"labels": meta.labels, "annotations": meta.annotations,
+                    "ownerReferences": meta.owner_references},
+                "spec": object.data["spec"],
+            });
+            LastApplied::Json(CompactJson::new(&managed_fields::project(&whole, &tree)))
+        });
+        let held = Self {
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            version: meta.resource_version.as_deref().unwrap_or_default().into(),
+            going: meta.deletion_timestamp.is_some(),
+            owner: owner.as_str().into(),
+            ours,
+            others: managed_fields::others(managed).into(),
+        };
+        (held, Existing { owner, hosts: hosts(&object.data["spec"]) })
+    }
+
+    /// The UID of its controlling owner; empty where there is none.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Whether we wrote it.
+    pub fn is_ours(&self) -> bool {
+        self.ours != LastApplied::Nothing
+    }
+
+    /// Who else writes its specification.
+    pub fn others(&self) -> &[String] {
+        &self.others
+    }
+
+    /// What has to be done. `decided` says whether there is a TenantGateway of this UID whose objects are decided: what it
+    /// does not want may go.
+    pub fn step(held: Option<&Self>, wanted: Option<&Value>, decided: &dyn Fn(&str) -> bool) -> ApplyAction {
+        let own = |held: &Self| match wanted {
+            _ if held.owner.is_empty() => false,
+            Some(wanted) => wanted["metadata"]["ownerReferences"][0]["uid"] == *held.owner,
+            None => decided(&held.owner),
+        };
+        match (held, wanted) {
+            (None, None) => ApplyAction::Nothing,
+            (None, Some(_)) => ApplyAction::Create,
+            // It goes, or is somebody else's.
+            (Some(held), _) if held.going || !own(held) => ApplyAction::Nothing,
+            (Some(held), Some(_)) if !held.others.is_empty() => ApplyAction::TakeOver,
+            (Some(held), Some(wanted)) if !held.is(wanted) => ApplyAction::Apply,
+            (Some(_), Some(_)) => ApplyAction::Nothing,
+            // Positive ownership: the right owner, and that we wrote it.
+            (Some(held), None) if held.ours != LastApplied::Nothing => ApplyAction::Delete,
+            (Some(_), None) => ApplyAction::Nothing,
+        }
+    }
+
+    /// Whether both are of the same version of one object.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        (&self.uid, &self.version) == (&other.uid, &other.version)
+    }
+
+    /// It was compared with what is wanted, and nothing is to be done: the digest of that is enough from now on.
+    pub fn settle(&mut self, wanted: &Value) {
+        if matches!(self.ours, LastApplied::Json(_)) && self.is(wanted) {
+            self.ours = LastApplied::Wanted(digest(wanted));
+        }
+    }
+
+    /// Whether what we applied is what is wanted.
+    fn is(&self, wanted: &Value) -> bool {
+        let ours = match &self.ours {
+            LastApplied::Nothing => return false,
+            LastApplied::Json(ours) => ours,
+            LastApplied::Wanted(known) => return *known == digest(wanted),
+        };
+        let there = ours.value();
+        let meta = &wanted["metadata"];
+        let mut wanted = json!({"metadata": {}, "spec": wanted["spec"]});
+        for field in ["labels", "annotations", "ownerReferences"] {
+            if !meta[field].is_null() {
+                wanted["metadata"][field] = meta[field].clone();
+            }
+        }
+        same("", &wanted, &there, true)
+    }
+}
+
+/// Whether two values are the same. `exact` is off inside of lists that are one field to the server: there it filled in
+/// defaults.
+fn same(field: &str, wanted: &Value, there: &Value, exact: bool) -> bool {
+    match (wanted, there) {
+        (Value::Object(wanted), Value::Object(there)) => {
+            wanted.iter().all(|(name, value)| there.get(name).is_some_and(|there| same(name, value, there, exact)))
+                && (!exact || there.keys().all(|name| wanted.contains_key(name)))
+        }
+        (Value::Array(wanted), Value::Array(there)) => {
+            let key = match field {
+                "listeners" => "name",
+                "ownerReferences" => "uid",
+                _ => {
+                    return wanted.len() == there.len()
+                        && wanted.iter().zip(there).all(|(wanted, there)| same("", wanted, there, false));
+                }
+            };
+            let by_key: BTreeMap<&str, &Value> =
+                there.iter().filter_map(|item| Some((item[key].as_str()?, item))).collect();
+            let found = |item: &Value| item[key].as_str().and_then(|key| by_key.get(key).copied());
+            wanted.len() == there.len()
+                && wanted.iter().all(|item| found(item).is_some_and(|there| same("", item, there, exact)))
+        }
+        (wanted, there) => wanted == there,
+    }
+}
+
+/// The hostnames of TLS listeners, by name.
+fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
+    let listeners = spec["listeners"].as_array().into_iter().flatten().filter(|l| l["protocol"] != "HTTP");
+    let host = |listener: &Value| {
+        let hostname = Hostname::parse(listener["hostname"].as_str()?).ok()?;
+        Some((listener["name"].as_str()?.to_owned(), hostname))
+    };
+    listeners.filter_map(host).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "u-1";
+
+    fn wanted() -> Value {
+        json!({"apiVersion": "g/v1", "kind": "Gateway", "metadata": {"name": "g", "namespace": "a", "labels": {"l": "x"},
+            "ownerReferences": [{"uid": OWNER, "controller": true, "kind": "TenantGateway", "name": "g",
+                "apiVersion": "t/v1", "blockOwnerDeletion": true}]},
+            "spec": {"gatewayClassName": "c", "listeners": [
+                {"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.b", "tls": {"certificateRefs": [{"name": "s"}]}},
+                {"name": "b", "port": 80, "protocol": "HTTP"}]}})
+    }
+
+    fn tree(value: &Value, field: &str) -> Value {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (format!("f:{name}"), tree(value, name))).collect()
+            }
+            Value::Array(items) if matches!(field, "listeners" | "ownerReferences") => {
+                let key = if field == "listeners" { "name" } else { "uid" };
+                let item = |item: &Value| (format!("k:{}", json!({key: item[key]})), tree(item, ""));
+                items.iter().map(item).collect()
+            }
+            _ => json!({}),
+        }
+    }
+
+    /// The object as the server has it after we applied `applied`.
+    fn server(applied: &Value) -> Value {
+        let mut there = applied.clone();
+        let owned = json!({"metadata": {"labels": applied["metadata"]["labels"],
+            "ownerReferences": applied["metadata"]["ownerReferences"]}, "spec": applied["spec"]});
+        there["metadata"]["uid"] = json!("u");
+        there["metadata"]["resourceVersion"] = json!("5");
+        there["metadata"]["managedFields"] = json!([{"manager": super::super::super::FIELD_MANAGER,
+            "operation": "Apply", "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": tree(&owned, "")}]);
+        there["spec"]["listeners"][0]["tls"]["certificateRefs"][0]["kind"] = json!("Secret");
+        there["spec"]["listeners"][0]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});
+        there
+    }
+
+    fn held(value: Value) -> LiveObject {
+        LiveObject::new(&serde_json::from_value(value).expect("an object")).0
+    }
+
+    fn step(there: Value, wanted: Option<&Value>, owner: &str) -> ApplyAction {
+        LiveObject::step(Some(&held(there)), wanted, &|uid| uid == owner)
+    }
+
+    #[test]
+    fn what_is_there_with_defaults_and_in_another_order_is_not_written() {
+        let mut there = server(&wanted());
+        there["spec"]["listeners"].as_array_mut().expect("a list").reverse();
+        assert_eq!(step(there, Some(&wanted()), OWNER), ApplyAction::Nothing);
+        assert_eq!(LiveObject::step(None, Some(&wanted()), &|_| true), ApplyAction::Create);
+    }
+
+    #[test]
+    fn what_was_compared_is_remembered_by_its_digest() {
+        let mut there = held(server(&wanted()));
+        let json = there.clone();
+        there.settle(&wanted());
+        assert_ne!(there, json);
+        assert!(there.is_version_of(&json));
+        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true), ApplyAction::Nothing);
+        let mut less = wanted();
+        less["spec"]["listeners"].as_array_mut().expect("a list").pop();
+        assert_eq!(LiveObject::step(Some(&there), Some(&less), &|_| true), ApplyAction::Apply);
+        assert_eq!(LiveObject::step(Some(&there), None, &|_| true), ApplyAction::Delete);
+        // What differs is remembered as it is.
+        let mut other = json.clone();
+        other.settle(&less);
+        assert_eq!(other, json);
+    }
+
+    #[test]
+    fn a_difference_of_ours_is_applied() {
+        let mut less = wanted();
+        less["spec"]["listeners"].as_array_mut().expect("a list").pop();
+        assert_eq!(step(server(&wanted()), Some(&less), OWNER), ApplyAction::Apply);
+        assert_eq!(step(server(&less), Some(&wanted()), OWNER), ApplyAction::Apply);
+        // A field that another changed is no longer among ours.
+        let mut edited = server(&wanted());
+        edited["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+            .as_object_mut()
+            .expect("a tree")
+            .remove("f:gatewayClassName");
+        edited["metadata"]["managedFields"].as_array_mut().expect("a list").push(json!({"manager": "kubectl-edit",
+            "operation": "Update", "apiVersion": "g/v1", "fieldsV1": {"f:spec": {"f:gatewayClassName": {}}}}));
+        let there = held(edited);
+        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true), ApplyAction::TakeOver);
+        assert_eq!(there.others(), ["kubectl-edit"]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_neither_written_nor_deleted() {
+        let mut anew = wanted();
+        anew["metadata"]["ownerReferences"][0]["uid"] = json!("u-2");
+        assert_eq!(step(server(&wanted()), Some(&anew), "u-2"), ApplyAction::Nothing);
+        assert_eq!(step(server(&wanted()), None, "u-2"), ApplyAction::Nothing);
+        let mut by_upstream = server(&wanted());
+        by_upstream["metadata"]["managedFields"][0]["manager"] = json!("cozystack-controller");
+        assert_eq!(step(by_upstream.clone(), None, OWNER), ApplyAction::Nothing, "we never wrote it");
+        assert_eq!(step(by_upstream, Some(&wanted()), OWNER), ApplyAction::TakeOver);
+        assert_eq!(step(server(&wanted()), None, OWNER), ApplyAction::Delete);
+        let mut going = server(&wanted());
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(step(going, Some(&wanted()), OWNER), ApplyAction::Nothing);
+    }
+}

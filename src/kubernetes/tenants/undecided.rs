@@ -1,0 +1,57 @@
+//! Objects that nobody wants and that stay, since the TenantGateway that they belong to cannot be carried out now. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gatewright_core::tenancy::Derived;
+
+/// Such objects, by the UID of their controlling owner.
+#[derive(Default)]
+pub(super) struct Undecided(BTreeMap<Box<str>, BTreeSet<Derived>>);
+
+impl Undecided {
+    /// Takes note of one.
+    pub(super) fn note(&mut self, owner: &str, derived: &Derived) {
+        self.0.entry(owner.into()).or_default().insert(derived.clone());
+    }
+
+    /// One is gone.
+    pub(super) fn forget(&mut self, owner: &str, derived: &Derived) {
+        if let Some(of) = self.0.get_mut(owner) {
+            of.remove(derived);
+            if of.is_empty() {
+                self.0.remove(owner);
+            }
+        }
+    }
+
+    /// Takes out those whose owner is carried out again: they are to be compared once more.
+    pub(super) fn mended(&mut self, decides: impl Fn(&Derived, &str) -> bool) -> Vec<Derived> {
+        let mended = self.0.extract_if(.., |owner, of| of.first().is_some_and(|derived| decides(derived, owner)));
+        let mended: Vec<_> = mended.collect();
+        mended.into_iter().flat_map(|(_, of)| of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gatewright_core::model::ObjectName;
+    use gatewright_core::tenancy::DerivedKind;
+
+    use super::*;
+
+    #[test]
+    fn what_was_undecided_is_looked_at_again_once_its_owner_is_mended() {
+        let of = |name: &str| Derived { kind: DerivedKind::Certificate, name: ObjectName::new("a", name) };
+        let mut undecided = Undecided::default();
+        for (owner, name) in [("one", "x"), ("one", "y"), ("two", "z"), ("one", "gone"), ("three", "gone")] {
+            undecided.note(owner, &of(name));
+        }
+        undecided.forget("one", &of("gone"));
+        undecided.forget("three", &of("gone"));
+        assert_eq!(undecided.mended(|_, _| false), []);
+        assert_eq!(undecided.mended(|_, owner| owner == "one"), [of("x"), of("y")]);
+        assert_eq!(undecided.mended(|_, owner| owner == "one"), []);
+        assert_eq!(undecided.mended(|_, _| true), [of("z")]);
+        assert!(undecided.0.is_empty());
+    }
+}

@@ -1,0 +1,121 @@
+//! How the watch of a kind fares: whether all of it has been seen, and for how long a watch that failed pauses. Pure.
+
+use std::time::Duration;
+
+const SHORTEST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// Where a watch is.
+#[derive(Debug)]
+pub(super) struct WatchBackoff {
+    /// A list has begun, and not ended.
+    listing: bool,
+    /// A list has ended, so that everything was seen once.
+    listed: bool,
+    /// It was told that changes do not come.
+    troubled: bool,
+    pause: Duration,
+}
+
+/// What came at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Came {
+    /// A list has begun, and not ended.
+    pub(super) begun: bool,
+    /// A list has ended.
+    pub(super) ended: bool,
+    /// Objects came or went.
+    pub(super) objects: bool,
+}
+
+impl WatchBackoff {
+    /// Nothing was asked yet.
+    pub(super) fn new() -> Self {
+        Self { listing: false, listed: false, troubled: false, pause: SHORTEST }
+    }
+
+    /// Something came. Returns whether the view is complete by that, which is to be told.
+    pub(super) fn takes(&mut self, came: Came) -> bool {
+        // A list that begins has brought nothing yet: its request may fail as the one before.
+        if came.ended || came.objects {
+            self.pause = SHORTEST;
+        }
+        if came.ended {
+            self.listed = true;
+            self.troubled = false;
+        }
+        self.listing = came.begun || self.listing && !came.ended;
+        came.ended || came.objects && self.goes_on()
+    }
+
+    /// It failed, as every watch does now and then where that is `usual`. Returns how long to wait.
+    pub(super) fn fails(&mut self, usual: bool) -> Duration {
+        self.troubled |= !usual;
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST);
+        pause
+    }
+
+    /// Whether it is to go on where it was interrupted. Nothing may come of one that does, for as long as nothing changes.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.troubled && self.listed && !self.listing
+    }
+
+    /// It goes on. One that does after trouble lost nothing: else the server would have had it list again. Returns whether
+    /// the view is complete again.
+    pub(super) fn goes_on(&mut self) -> bool {
+        let interrupted = self.is_interrupted();
+        if interrupted {
+            self.troubled = false;
+            self.pause = SHORTEST;
+        }
+        interrupted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECTS: Came = Came { begun: false, ended: false, objects: true };
+    const BEGUN: Came = Came { begun: true, ended: false, objects: false };
+    const ENDED: Came = Came { begun: false, ended: true, objects: true };
+
+    #[test]
+    fn a_view_is_complete_when_a_list_ends_or_an_interrupted_watch_goes_on() {
+        let mut course = WatchBackoff::new();
+        assert!(!course.takes(BEGUN) && !course.takes(OBJECTS));
+        assert!(course.takes(ENDED) && !course.takes(OBJECTS), "it is told once");
+        course.fails(true);
+        assert!(!course.is_interrupted() && !course.takes(OBJECTS), "nobody was told that changes do not come");
+        course.fails(false);
+        assert!(course.is_interrupted() && course.goes_on());
+        assert!(!course.is_interrupted() && !course.goes_on());
+        course.fails(false);
+        assert!(course.takes(OBJECTS), "changes come");
+    }
+
+    #[test]
+    fn a_list_that_begins_anew_is_complete_when_it_ends_and_not_sooner() {
+        let mut course = WatchBackoff::new();
+        course.takes(ENDED);
+        for _ in 0..3 {
+            course.fails(false);
+            assert!(!course.takes(BEGUN) && !course.takes(OBJECTS) && !course.goes_on());
+        }
+        assert!(course.takes(ENDED));
+    }
+
+    #[test]
+    fn a_list_that_fails_again_and_again_is_asked_for_ever_more_rarely() {
+        let mut course = WatchBackoff::new();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            course.takes(BEGUN);
+            pauses.push(course.fails(false).as_millis());
+        }
+        assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 12_800, 15_000, 15_000]);
+        course.takes(ENDED);
+        assert_eq!(course.fails(true), SHORTEST);
+    }
+}

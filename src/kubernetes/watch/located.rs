@@ -1,0 +1,144 @@
+//! Pods and nodes as they are read: name and addresses. The rest of a pod, some kilobytes of it, is passed over while it is
+//! parsed, so that a cluster of thousands costs little.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::api::ApiResource;
+use kube::core::DynamicResourceScope;
+use serde::Deserialize;
+
+use gatewright_core::inputs::{Kind, Located, Object};
+use gatewright_core::model::ObjectName;
+
+/// The pods that have their address: one that has ended may have lost it to another.
+pub(super) const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// What is read of a pod or a node.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Raw")]
+pub(super) struct Place {
+    pub(super) metadata: ObjectMeta,
+    addresses: Box<[IpAddr]>,
+}
+
+impl Place {
+    /// The object that it is.
+    pub(super) fn object(self, kind: Kind, name: ObjectName) -> Object {
+        let located = Located { name, addresses: self.addresses };
+        if kind == Kind::Node { Object::Node(located) } else { Object::Pod(located) }
+    }
+}
+
+impl Resource for Place {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        of.group.as_str().into()
+    }
+
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        of.version.as_str().into()
+    }
+
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        of.kind.as_str().into()
+    }
+
+    fn api_version(of: &ApiResource) -> Cow<'_, str> {
+        of.api_version.as_str().into()
+    }
+
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        of.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default)]
+    metadata: RawMeta,
+    #[serde(default)]
+    status: RawStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawStatus {
+    #[serde(rename = "podIPs")]
+    pod_ips: Option<Vec<PodIp>>,
+    addresses: Option<Vec<NodeAddress>>,
+}
+
+#[derive(Deserialize)]
+struct PodIp {
+    ip: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NodeAddress {
+    address: Option<String>,
+}
+
+impl From<Raw> for Place {
+    fn from(raw: Raw) -> Self {
+        let Raw { metadata: RawMeta { name, namespace, resource_version }, status: RawStatus { pod_ips, addresses } } =
+            raw;
+        let of_pod = pod_ips.into_iter().flatten().filter_map(|at| at.ip);
+        // Those of nodes are names as well.
+        let of_node = addresses.into_iter().flatten().filter_map(|at| at.address);
+        let addresses = of_pod.chain(of_node).filter_map(|text| text.parse::<IpAddr>().ok());
+        Self {
+            metadata: ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() },
+            addresses: addresses.map(|ip| ip.to_canonical()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(value: Value) -> (ObjectName, Vec<String>) {
+        let place: Place = serde_json::from_value(value).expect("a pod or a node");
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let name = ObjectName::new(text(&place.metadata.namespace), text(&place.metadata.name));
+        (name, place.addresses.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn name_and_addresses_are_read() {
+        let pod = json!({"metadata": {"name": "web-1", "namespace": "a", "resourceVersion": "7", "labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Running", "hostIP": "192.0.2.1", "podIP": "10.0.0.1",
+                "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}, {"ip": "none"}]}});
+        assert_eq!(read(pod), (ObjectName::new("a", "web-1"), vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()]));
+        let node = json!({"metadata": {"name": "n1"}, "status": {"addresses": [
+            {"type": "InternalIP", "address": "192.0.2.1"}, {"type": "Hostname", "address": "n1"},
+            {"type": "ExternalIP", "address": "203.0.113.1"}], "images": [{"names": ["i"]}]}});
+        let both = vec!["192.0.2.1".to_owned(), "203.0.113.1".to_owned()];
+        assert_eq!(read(node), (ObjectName::new("", "n1"), both));
+        assert_eq!(read(json!({"metadata": {"name": "new"}, "status": {"podIPs": null}})).1, Vec::<String>::new());
+    }
+}

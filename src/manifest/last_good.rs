@@ -1,0 +1,238 @@
+//! The last good text of every manifest, in the private directory: what a file had in it that is broken at the next start,
+//! and what a directory had that is not there.
+//!
+//! One file, for this user alone; a line for each change. It is a copy: when it is damaged or too large, a start has what
+//! the directory has, and nothing is lost but that.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// More than this, in bytes of all texts, is not kept.
+const MOST: u64 = 256 << 20;
+/// So much may be out of date before the file is written anew.
+const STALE: u64 = 16 << 20;
+
+/// Which directory it was: of a file system, and there.
+pub(super) type Identity = (u64, u64);
+
+/// The file.
+pub(super) struct LastGood {
+    path: PathBuf,
+    root: PathBuf,
+    most: u64,
+    /// How much is written, and how much of that counts.
+    size: (u64, u64),
+    lengths: BTreeMap<PathBuf, u64>,
+}
+
+/// What was kept.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Which directory it was.
+    pub(super) identity: Option<Identity>,
+    /// Texts, by path below the directory.
+    pub(super) texts: BTreeMap<PathBuf, Text>,
+}
+
+/// A text, and when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Text {
+    pub(super) at: SystemTime,
+    pub(super) text: String,
+}
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    root: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// Every other line: a file's text, or that it is gone.
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    file: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<std::borrow::Cow<'a, str>>,
+}
+
+impl LastGood {
+    /// What is kept of a directory. Of another one there is nothing.
+    pub(super) fn open(path: &Path, root: &Path) -> (Self, Kept) {
+        let this =
+            Self { path: path.to_owned(), root: root.to_owned(), most: MOST, size: (0, 0), lengths: BTreeMap::new() };
+        let kept = this.load();
+        (this, kept)
+    }
+
+    /// A line that was cut off by a crash, and what follows a damaged one, are left out.
+    fn load(&self) -> Kept {
+        let mut kept = Kept::default();
+        let Ok(file) = File::open(&self.path) else { return kept };
+        if file.metadata().map_or(u64::MAX, |meta| meta.len()) > 2 * (self.most + STALE) {
+            return kept;
+        }
+        let mut lines = BufReader::new(file).lines().map_while(Result::ok);
+        let Some(head) = lines.next().and_then(|line| serde_json::from_str::<Head>(&line).ok()) else { return kept };
+        if head.root != self.root {
+            return kept;
+        }
+        kept.identity = Some((head.device, head.inode));
+        for line in lines {
+            let Ok(Line { file, at, text }) = serde_json::from_str(&line) else { break };
+            match text {
+                Some(text) => {
+                    let at = UNIX_EPOCH + Duration::from_secs(at.unwrap_or_default());
+                    kept.texts.insert(file, Text { at, text: text.into_owned() });
+                }
+                None => {
+                    kept.texts.remove(&file);
+                }
+            }
+        }
+        kept
+    }
+
+    /// Writes everything anew.
+    ///
+    /// # Errors
+    /// When that fails, or it is too much.
+    pub(super) fn replace(&mut self, kept: &Kept) -> io::Result<()> {
+        self.lengths = kept.texts.iter().map(|(file, text)| (file.clone(), text.text.len() as u64)).collect();
+        let all: u64 = self.lengths.values().sum();
+        let (device, inode) = kept.identity.unwrap_or_default();
+        if all > self.most {
+            self.size = (0, all);
+            let _ = fs::remove_file(&self.path);
+            let most = self.most >> 20;
+            return Err(io::Error::other(format!("the manifests are more than {most} MiB, which are not kept")));
+        }
+        crate::replace::replace(&self.path, |file| {
+            let mut put = |line: serde_json::Result<String>| {
+                file.write_all(line?.as_bytes())?;
+                file.write_all(b"\n")
+            };
+            put(serde_json::to_string(&Head { root: self.root.clone(), device, inode }))?;
+            for (name, Text { at, text }) in &kept.texts {
+                put(line(name, Some((*at, text))))?;
+            }
+            Ok(())
+        })?;
+        self.size = (all, all);
+        Ok(())
+    }
+
+    /// A file has this text now, or is gone.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn note(&mut self, file: &Path, text: Option<(SystemTime, &str)>) -> io::Result<()> {
+        let (before, after) =
+            (self.lengths.remove(file).unwrap_or_default(), text.map_or(0, |(_, text)| text.len() as u64));
+        if text.is_some() {
+            self.lengths.insert(file.to_owned(), after);
+        }
+        self.size = (self.size.0 + after, self.size.1 + after - before);
+        if self.size.1 > self.most {
+            // Told when it was first so.
+            let _ = fs::remove_file(&self.path);
+            return Ok(());
+        }
+        let mut out = match OpenOptions::new().append(true).open(&self.path) {
+            // Nothing is kept since it was too much, or could not be written: the next start writes it anew.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        out.write_all((line(file, text)? + "\n").as_bytes())?;
+        out.sync_data()?;
+        if self.size.0 > 2 * self.size.1 + STALE {
+            let kept = self.load();
+            self.replace(&kept)?;
+        }
+        Ok(())
+    }
+}
+
+fn line(file: &Path, text: Option<(SystemTime, &str)>) -> serde_json::Result<String> {
+    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (at, text) = text.unzip();
+    serde_json::to_string(&Line { file: file.to_owned(), at: at.map(seconds), text: text.map(Into::into) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn kept(texts: &[(&str, u64, &str)]) -> Kept {
+        let text = |(name, seconds, text): &(&str, u64, &str)| {
+            (PathBuf::from(name), Text { at: at(*seconds), text: (*text).to_owned() })
+        };
+        Kept { identity: Some((3, 4)), texts: texts.iter().map(text).collect() }
+    }
+
+    #[test]
+    fn what_was_noted_is_there_after_a_restart_for_this_directory_and_this_user_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
+        let (mut book, first) = LastGood::open(&path, root);
+        assert_eq!(first, Kept::default());
+        book.replace(&kept(&[("a.yaml", 1, "a: 1\nb: \"2\"\n"), ("b.yaml", 2, "b")])).expect("written");
+        book.note(Path::new("b.yaml"), None).expect("written");
+        book.note(Path::new("c.yaml"), Some((at(9), "c"))).expect("written");
+        let all = kept(&[("a.yaml", 1, "a: 1\nb: \"2\"\n"), ("c.yaml", 9, "c")]);
+        assert_eq!(LastGood::open(&path, root).1, all);
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(LastGood::open(&path, Path::new("/etc/y")).1, Kept::default());
+
+        // A line that was cut off costs nothing but itself.
+        let text = fs::read_to_string(&path).expect("text");
+        fs::write(&path, text.clone() + "{\"file\": \"d.ya").expect("written");
+        assert_eq!(LastGood::open(&path, root).1, all);
+        for damaged in ["", "nonsense\n", "\0\0\0", &text[..10]] {
+            fs::write(&path, damaged).expect("written");
+            assert_eq!(LastGood::open(&path, root).1, Kept::default(), "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
+        let (mut book, _) = LastGood::open(&path, root);
+        book.most = 10;
+        book.replace(&kept(&[("a.yaml", 1, "12345678")])).expect("written");
+        book.note(Path::new("b.yaml"), Some((at(1), "12345678"))).expect("not kept");
+        assert!(!path.exists());
+        let error = book.replace(&kept(&[("a.yaml", 1, "12345678901")])).expect_err("too much").to_string();
+        assert!(error.contains("not kept"), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn it_is_written_anew_when_most_of_it_is_out_of_date() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
+        let (mut book, _) = LastGood::open(&path, root);
+        book.replace(&kept(&[])).expect("written");
+        let text = "x".repeat(6 << 20);
+        for second in 0..8 {
+            book.note(Path::new("a.yaml"), Some((at(second), &text))).expect("written");
+        }
+        assert!(fs::metadata(&path).expect("there").len() < 40 << 20);
+        assert_eq!(LastGood::open(&path, root).1, kept(&[("a.yaml", 7, &text)]));
+    }
+}

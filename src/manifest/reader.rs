@@ -1,0 +1,592 @@
+//! Reads a directory of manifests, and goes by what was read before where that is not possible: what cannot be read was not
+//! deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::last_good::{Identity, Kept, LastGood, Text};
+use super::scan::{problem, read_text, scan};
+use super::{Folder, Outcome, Parsed, Safety, Stale, parse};
+
+/// A file that does not parse may be half written: it is read again this much later before anybody is told.
+const WRITING: Duration = Duration::from_millis(150);
+/// A file that is gone may come back, as when an editor saves it, or be the first one of a directory that goes: it counts as
+/// deleted this long after the last one that went.
+const GONE: Duration = Duration::from_millis(200);
+/// But so long after the first one at the latest.
+const GONE_AT_MOST: Duration = Duration::from_secs(5);
+/// All files of a directory that go at once count as deleted after so long.
+const EMPTIED: Duration = Duration::from_secs(10);
+
+/// A moment, as clocks of both kinds have it.
+#[derive(Clone, Copy)]
+pub(super) struct Now {
+    pub(super) instant: Instant,
+    pub(super) time: SystemTime,
+}
+
+impl Now {
+    /// Now.
+    pub(super) fn read() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+}
+
+/// A directory, as far as it was read.
+pub(super) struct Reader {
+    root: PathBuf,
+    safety: Safety,
+    folder: Folder,
+    /// Which directory the files were read from.
+    identity: Option<Identity>,
+    /// Whether it can be read.
+    presence: Presence,
+    /// When it could be, last.
+    seen: SystemTime,
+    /// When each file was last read whole, and a hash of what it was then.
+    read: BTreeMap<PathBuf, (SystemTime, u64)>,
+    /// Files that have mistakes.
+    broken: BTreeSet<PathBuf>,
+    /// Directories that cannot be read, and from when that is which is served of them.
+    unread: BTreeMap<PathBuf, SystemTime>,
+    /// Files that did not parse, and when they are read again.
+    doubtful: BTreeMap<PathBuf, Instant>,
+    /// Files that are gone.
+    gone: BTreeSet<PathBuf>,
+    /// When the first and the last of them went.
+    went: Option<(Instant, Instant)>,
+    store: Option<LastGood>,
+    /// What is not in the store yet.
+    unstored: Vec<(PathBuf, Option<Text>)>,
+}
+
+/// Whether the directory can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    /// It can, and is watched.
+    There,
+    /// It cannot.
+    Away,
+    /// It can, and has no manifest any more.
+    Emptied(Instant),
+}
+
+impl Reader {
+    /// Reads a directory, and where it is not there, what is kept of it in the file `store`.
+    ///
+    /// # Errors
+    /// When it is not there, and nothing is kept of it.
+    pub(super) fn open(root: &Path, safety: Safety, store: Option<&Path>, now: Now) -> io::Result<(Self, Outcome)> {
+        let root = std::path::absolute(root)?;
+        let (store, kept) = store.map(|path| LastGood::open(path, &root)).unzip();
+        let mut kept = kept.unwrap_or_default();
+        let is_there = match identity(&root) {
+            Err(error) if kept.texts.is_empty() => return Err(error),
+            identity => identity.is_ok(),
+        };
+        let mut this = Self {
+            safety,
+            folder: Folder::default(),
+            identity: kept.identity,
+            presence: Presence::There,
+            seen: kept.texts.values().map(|text| text.at).max().unwrap_or(now.time),
+            read: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            unread: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            went: None,
+            store,
+            unstored: Vec::new(),
+            root,
+        };
+        let (files, problems) = scan(&this.root, &this.root, safety);
+        let files: BTreeSet<PathBuf> = files.into_iter().collect();
+        let mut all = Outcome::default();
+        let is_away = !is_there || files.is_empty();
+        for (file, text) in std::mem::take(&mut kept.texts) {
+            let path = this.root.join(&file);
+            let is_unread = || problems.iter().any(|problem| path.starts_with(&*problem.path));
+            if is_away || is_unread() || files.contains(&path) && this.is_broken(&path, &text.text) {
+                // Mistakes in it were told when it was written.
+                all.changes.extend(this.folder.put(&path, parse(&path, &text.text)).changes);
+                this.read.insert(path, (text.at, hash(&text.text)));
+                kept.texts.insert(file, text);
+            }
+        }
+        all.append(this.turn(&BTreeSet::from([this.root.clone()]), now, false));
+        if this.presence == Presence::There {
+            this.store_anew(kept, &mut all);
+        }
+        Ok((this, all.settled()))
+    }
+
+    /// Whether a file has mistakes: one that has the text in it that was good has none.
+    fn is_broken(&self, path: &Path, good: &str) -> bool {
+        let is_as_before = fs::read_to_string(path).is_ok_and(|text| text == good);
+        !is_as_before && read_text(&self.root, path, self.safety).is_some_and(|(_, good)| good.is_none())
+    }
+
+    /// Which directory is at a path, if it can be read.
+    pub(super) fn identity(root: &Path) -> Option<Identity> {
+        identity(root).ok()
+    }
+
+    /// The directory.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What is served as it was.
+    pub(super) fn stale(&self) -> Vec<Stale> {
+        let is_served = |place: &Path| self.folder.files().any(|file| file.starts_with(place));
+        let unread = self.unread.iter().filter(|(place, _)| is_served(place));
+        let unread = unread.map(|(path, at)| Stale { path: path.clone(), at: *at });
+        let is_below = |path: &Path| self.unread.keys().any(|place| path.starts_with(place));
+        let broken = self.broken.iter().filter(|path| self.folder.has(path) && !is_below(path));
+        let broken = broken.filter_map(|path| Some(Stale { path: path.clone(), at: self.read.get(path)?.0 }));
+        unread.chain(broken).collect()
+    }
+
+    /// When it has something to do by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let emptied = match self.presence {
+            Presence::Emptied(since) => Some(since + EMPTIED),
+            _ => None,
+        };
+        self.doubtful.values().copied().min().into_iter().chain(self.gone_at()).chain(emptied).min()
+    }
+
+    fn gone_at(&self) -> Option<Instant> {
+        self.went.map(|(first, last)| (last + GONE).min(first + GONE_AT_MOST))
+    }
+
+    /// Which directory is there.
+    pub(super) fn there(&self) -> Option<Identity> {
+        identity(&self.root).ok()
+    }
+
+    /// Looks at what may be different, and does what time asks for. `patient` gives files that do not parse another chance.
+    pub(super) fn turn(&mut self, touched: &BTreeSet<PathBuf>, now: Now, patient: bool) -> Outcome {
+        let mut all = Outcome::default();
+        match identity(&self.root) {
+            Err(error) => {
+                if self.presence != Presence::Away {
+                    self.presence = Presence::Away;
+                    let reason = format!("cannot be read: {error}; what was read of it is served until it is back");
+                    all.append(self.hold(reason));
+                }
+                return all;
+            }
+            Ok(identity) if self.has_nothing() => {
+                let another = self.identity.is_some_and(|known| known != identity);
+                let since = match self.presence {
+                    Presence::Emptied(since) => since,
+                    _ => {
+                        self.presence = Presence::Emptied(now.instant);
+                        let reason = if another {
+                            "is another directory than before, and has no manifests: what was read before is served; \
+                             put an empty file there (empty.yaml) if none is meant"
+                                .to_owned()
+                        } else {
+                            let seconds = EMPTIED.as_secs();
+                            format!("has no manifests any more: what was read before is served for {seconds} s")
+                        };
+                        all.append(self.hold(reason));
+                        now.instant
+                    }
+                };
+                if another || now.instant < since + EMPTIED {
+                    return all;
+                }
+                all.notes.push(format!("{} has no manifests: all of them were deleted", self.root.display()));
+                self.identity = Some(identity);
+            }
+            Ok(identity) => {
+                if self.presence != Presence::There {
+                    all.notes.push(format!("{} can be read again", self.root.display()));
+                }
+                self.identity = Some(identity);
+            }
+        }
+        let was = std::mem::replace(&mut self.presence, Presence::There);
+        self.seen = now.time;
+        let root = self.root.clone();
+        if was != Presence::There {
+            self.unread.remove(&root);
+            self.folder.remove(&root);
+            all.append(self.look(&BTreeSet::from([root]), now, patient));
+        }
+        all.append(self.look(touched, now, patient));
+        let due: BTreeSet<PathBuf> =
+            self.doubtful.iter().filter(|(_, at)| **at <= now.instant).map(|(path, _)| path.clone()).collect();
+        all.append(self.look(&due, now, false));
+        let emptied = matches!(was, Presence::Emptied(_)) && self.has_nothing();
+        if emptied || self.gone_at().is_some_and(|at| at <= now.instant) {
+            self.went = None;
+            for file in std::mem::take(&mut self.gone) {
+                all.append(self.delete(&file));
+            }
+        }
+        all.settled()
+    }
+
+    /// Whether there was a manifest, and none is left.
+    fn has_nothing(&self) -> bool {
+        let mut known = self.folder.files().peekable();
+        known.peek().is_some() && !known.any(Path::exists) && {
+            let (files, problems) = scan(&self.root, &self.root, self.safety);
+            files.is_empty() && problems.is_empty()
+        }
+    }
+
+    /// Goes by what was read of the whole directory.
+    fn hold(&mut self, reason: String) -> Outcome {
+        self.unread.insert(self.root.clone(), self.seen);
+        (self.gone, self.went) = (BTreeSet::new(), None);
+        self.doubtful.clear();
+        let root = self.root.clone();
+        self.folder.put(&root, Parsed { objects: Vec::new(), problems: vec![problem(&root, reason)] })
+    }
+
+    /// Reads what is at these paths now.
+    fn look(&mut self, paths: &BTreeSet<PathBuf>, now: Now, patient: bool) -> Outcome {
+        let mut all = Outcome::default();
+        for path in paths {
+            let (files, problems) = scan(&self.root, path, self.safety);
+            let places: BTreeSet<PathBuf> = problems.iter().map(|problem| problem.path.to_path_buf()).collect();
+            let known = self.folder.under(path).into_iter();
+            let known: Vec<PathBuf> =
+                known.filter(|file| self.folder.has(file) || self.broken.contains(file)).collect();
+            for problem in problems {
+                let place = problem.path.to_path_buf();
+                self.unread.entry(place.clone()).or_insert(self.seen);
+                all.append(self.folder.put(&place, Parsed { objects: Vec::new(), problems: vec![problem] }));
+            }
+            let mended: Vec<PathBuf> = self
+                .unread
+                .keys()
+                .filter(|place| place.starts_with(path) && !places.contains(*place))
+                .cloned()
+                .collect();
+            for place in mended {
+                self.unread.remove(&place);
+                all.append(self.folder.remove(&place));
+            }
+            for file in known {
+                let is_below = places.iter().any(|place| file.starts_with(place));
+                if !is_below && files.binary_search(&file).is_err() {
+                    self.miss(file, now);
+                }
+            }
+            for file in files {
+                all.append(self.read(file, now, patient));
+            }
+        }
+        all
+    }
+
+    fn read(&mut self, file: PathBuf, now: Now, patient: bool) -> Outcome {
+        let Some((parsed, good)) = read_text(&self.root, &file, self.safety) else {
+            self.miss(file, now);
+            return Outcome::default();
+        };
+        self.gone.remove(&file);
+        if patient && good.is_none() {
+            self.doubtful.insert(file, now.instant + WRITING);
+            return Outcome::default();
+        }
+        self.doubtful.remove(&file);
+        let outcome = self.folder.put(&file, parsed);
+        match good {
+            None => {
+                self.broken.insert(file);
+            }
+            Some(text) => {
+                self.broken.remove(&file);
+                let hash = hash(&text);
+                if self.read.insert(file.clone(), (now.time, hash)).is_none_or(|(_, before)| before != hash) {
+                    self.unstored.push((file, Some(Text { at: now.time, text })));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// A file is not there: it may come back.
+    fn miss(&mut self, file: PathBuf, now: Now) {
+        self.doubtful.remove(&file);
+        if self.gone.insert(file) {
+            let (first, _) = self.went.unwrap_or((now.instant, now.instant));
+            self.went = Some((first, now.instant));
+        }
+    }
+
+    fn delete(&mut self, file: &Path) -> Outcome {
+        self.broken.remove(file);
+        if self.read.remove(file).is_some() {
+            self.unstored.push((file.to_owned(), None));
+        }
+        self.folder.remove(file)
+    }
+
+    /// Keeps everything for the next start: `kept` has the texts of files that have mistakes now.
+    fn store_anew(&mut self, mut kept: Kept, all: &mut Outcome) {
+        let Some(store) = &mut self.store else { return };
+        kept.identity = self.identity;
+        for (file, text) in std::mem::take(&mut self.unstored) {
+            let name = file.strip_prefix(&self.root).unwrap_or(&file).to_owned();
+            match text {
+                Some(text) => kept.texts.insert(name, text),
+                None => kept.texts.remove(&name),
+            };
+        }
+        if let Err(error) = store.replace(&kept) {
+            all.notes.push(unkept(&error));
+        }
+    }
+
+    /// Keeps what is different for the next start. Returns what people should know.
+    pub(super) fn store(&mut self) -> Option<String> {
+        let unstored = std::mem::take(&mut self.unstored);
+        let store = self.store.as_mut()?;
+        let mut failed = None;
+        for (file, text) in unstored {
+            let name = file.strip_prefix(&self.root).unwrap_or(&file);
+            if let Err(error) = store.note(name, text.as_ref().map(|text| (text.at, text.text.as_str()))) {
+                failed = Some(unkept(&error));
+            }
+        }
+        failed
+    }
+}
+
+fn unkept(error: &io::Error) -> String {
+    format!("the last good state of manifests is not kept for the next start: {error}")
+}
+
+/// Which directory is there, if it can be read.
+fn identity(root: &Path) -> io::Result<Identity> {
+    // Reading it is another right than seeing that it is there.
+    fs::read_dir(root)?;
+    let meta = fs::metadata(root)?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use gatewright_core::translate::Change;
+
+    use super::*;
+
+    struct Site {
+        dir: tempfile::TempDir,
+        begun: Now,
+    }
+
+    impl Site {
+        fn new() -> Self {
+            let site = Self { dir: tempfile::tempdir().expect("a directory"), begun: Now::read() };
+            fs::create_dir(site.root()).expect("made");
+            site
+        }
+
+        fn root(&self) -> PathBuf {
+            self.dir.path().join("manifests")
+        }
+
+        fn put(&self, file: &str, text: &str) {
+            fs::write(self.root().join(file), text).expect("written");
+        }
+
+        fn remove(&self, file: &str) {
+            fs::remove_file(self.root().join(file)).expect("removed");
+        }
+
+        fn after(&self, after: Duration) -> Now {
+            Now { instant: self.begun.instant + after, time: self.begun.time + after }
+        }
+
+        /// Starts after so long, and says what comes of it.
+        fn open(&self, after: Duration) -> (Reader, Vec<String>) {
+            let store = self.dir.path().join("last-good");
+            let opened = Reader::open(&self.root(), Safety::Strict, Some(&store), self.after(after));
+            let (reader, outcome) = opened.expect("it is there, or was");
+            (reader, told(outcome))
+        }
+
+        /// Looks at everything after so long, and says what comes of it.
+        fn turn(&self, reader: &mut Reader, after: Duration) -> Vec<String> {
+            let outcome = reader.turn(&BTreeSet::from([self.root()]), self.after(after), false);
+            assert_eq!(reader.store(), None);
+            told(outcome)
+        }
+    }
+
+    fn told(outcome: Outcome) -> Vec<String> {
+        let change = |change: &Change| match change {
+            Change::Put(object) => format!("put {}", object.key().name.name),
+            Change::Delete(key) => format!("delete {}", key.name.name),
+            _ => unreachable!("files hold objects"),
+        };
+        let mut told: Vec<String> = outcome.changes.iter().map(change).collect();
+        told.sort();
+        told.extend(outcome.problems.iter().map(ToString::to_string));
+        told.extend(outcome.notes);
+        told
+    }
+
+    fn service(name: &str) -> String {
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 80}}]}}\n")
+    }
+
+    const NONE: [&str; 0] = [];
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn one(told: &[String], texts: &[&str]) {
+        assert!(told.len() == 1 && texts.iter().all(|text| told[0].contains(text)), "{told:?}");
+    }
+
+    #[test]
+    fn a_directory_that_vanishes_is_served_until_it_is_back() {
+        let (site, elsewhere) = (Site::new(), |site: &Site| site.dir.path().join("elsewhere"));
+        site.put("a.yaml", &service("a"));
+        site.put("b.yaml", &service("b"));
+        let (mut reader, first) = site.open(Duration::ZERO);
+        assert_eq!(first, ["put a", "put b"]);
+        fs::rename(site.root(), elsewhere(&site)).expect("moved");
+        one(&site.turn(&mut reader, SECOND), &["manifests: cannot be read", "served until it is back"]);
+        assert_eq!(site.turn(&mut reader, 600 * SECOND), NONE);
+        assert_eq!(reader.stale(), [Stale { path: site.root(), at: site.begun.time }]);
+        fs::rename(elsewhere(&site), site.root()).expect("moved");
+        site.remove("b.yaml");
+        site.put("c.yaml", &service("c"));
+        let told = site.turn(&mut reader, 601 * SECOND);
+        assert!(told[0] == "put c" && told[1].ends_with("can be read again") && told.len() == 2, "{told:?}");
+        assert_eq!(reader.stale(), []);
+        assert_eq!(site.turn(&mut reader, 602 * SECOND), ["delete b"]);
+    }
+
+    #[test]
+    fn what_is_deleted_goes_when_it_does_not_come_back_and_everything_at_once_only_after_a_while() {
+        let site = Site::new();
+        site.put("a.yaml", &service("a"));
+        site.put("b.yaml", &service("b"));
+        let (mut reader, _) = site.open(Duration::ZERO);
+        site.remove("b.yaml");
+        assert_eq!(site.turn(&mut reader, SECOND), NONE);
+        assert_eq!(reader.due(), Some(site.after(SECOND + GONE).instant));
+        site.put("b.yaml", &service("b"));
+        assert_eq!(site.turn(&mut reader, SECOND + GONE), NONE);
+        site.remove("b.yaml");
+        assert_eq!(site.turn(&mut reader, 2 * SECOND), NONE);
+        assert_eq!(site.turn(&mut reader, 2 * SECOND + GONE), ["delete b"]);
+        site.remove("a.yaml");
+        one(&site.turn(&mut reader, 3 * SECOND), &["has no manifests any more", "for 10 s"]);
+        assert_eq!(site.turn(&mut reader, 12 * SECOND), NONE);
+        assert_eq!(reader.stale().len(), 1);
+        let told = site.turn(&mut reader, 3 * SECOND + EMPTIED);
+        assert!(told.len() == 2 && told[0] == "delete a" && told[1].contains("all of them were deleted"), "{told:?}");
+        assert_eq!(reader.stale(), []);
+        // And after the next start nothing comes back.
+        assert_eq!(site.open(60 * SECOND).1, NONE);
+    }
+
+    #[test]
+    fn another_directory_without_manifests_is_a_volume_that_is_not_mounted() {
+        let site = Site::new();
+        site.put("a.yaml", &service("a"));
+        let (mut reader, _) = site.open(Duration::ZERO);
+        fs::rename(site.root(), site.dir.path().join("elsewhere")).expect("moved");
+        fs::create_dir(site.root()).expect("made");
+        one(&site.turn(&mut reader, SECOND), &["another directory than before", "empty.yaml"]);
+        assert_eq!(site.turn(&mut reader, 3600 * SECOND), NONE);
+        // The same when it is so at a start.
+        let (mut reader, told) = site.open(3700 * SECOND);
+        assert!(told.len() == 2 && told[0] == "put a" && told[1].contains("another directory"), "{told:?}");
+        site.put("empty.yaml", "");
+        let told = site.turn(&mut reader, 3800 * SECOND);
+        one(&told, &["can be read again"]);
+        assert_eq!(site.turn(&mut reader, 3801 * SECOND), ["delete a"]);
+    }
+
+    #[test]
+    fn a_file_that_is_broken_at_a_start_has_its_last_good_objects() {
+        let site = Site::new();
+        site.put("a.yaml", &(service("a") + "---\n" + &service("b")));
+        site.put("c.yaml", &service("c"));
+        let (mut reader, _) = site.open(Duration::ZERO);
+        site.put("c.yaml", &service("d"));
+        assert_eq!(site.turn(&mut reader, 100 * SECOND), ["delete c", "put d"]);
+        drop(reader);
+        site.put("a.yaml", &(service("e") + "---\nkind: [\n"));
+        site.put("c.yaml", "kind: [\n");
+        for after in [200, 300] {
+            let (reader, told) = site.open(after * SECOND);
+            assert_eq!(told[..4], ["put a", "put b", "put d", "put e"]);
+            assert!(told.len() == 6 && told[4].contains("a.yaml:7") && told[5].contains("c.yaml:2"), "{told:?}");
+            let whole = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).expect("later").as_secs();
+            let stale: Vec<_> = reader.stale().iter().map(|stale| (stale.path.clone(), whole(stale.at))).collect();
+            let at = |after: Duration| whole(site.after(after).time);
+            assert_eq!(
+                stale,
+                [(site.root().join("a.yaml"), at(Duration::ZERO)), (site.root().join("c.yaml"), at(100 * SECOND))]
+            );
+        }
+        let (mut reader, _) = site.open(400 * SECOND);
+        site.put("a.yaml", &service("a"));
+        site.remove("c.yaml");
+        assert_eq!(site.turn(&mut reader, 401 * SECOND), ["delete b", "delete e"]);
+        assert_eq!(site.turn(&mut reader, 402 * SECOND), ["delete d"]);
+        assert_eq!(site.open(500 * SECOND).1, ["put a"]);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_at_a_start_is_served_as_it_was() {
+        let site = Site::new();
+        let store = site.dir.path().join("last-good");
+        assert!(Reader::open(&site.dir.path().join("wrong"), Safety::Off, Some(&store), site.begun).is_err());
+        site.put("a.yaml", &service("a"));
+        drop(site.open(Duration::ZERO));
+        fs::rename(site.root(), site.dir.path().join("elsewhere")).expect("moved");
+        let (mut reader, told) = site.open(SECOND);
+        assert!(told.len() == 2 && told[0] == "put a" && told[1].contains("cannot be read"), "{told:?}");
+        assert_eq!(reader.stale().len(), 1);
+        fs::rename(site.dir.path().join("elsewhere"), site.root()).expect("moved");
+        one(&site.turn(&mut reader, 2 * SECOND), &["can be read again"]);
+        // Nobody else's directory is served instead.
+        assert!(Reader::open(&site.dir.path().join("wrong"), Safety::Off, Some(&store), site.begun).is_err());
+    }
+
+    #[test]
+    fn a_subdirectory_that_is_refused_keeps_its_objects() {
+        let site = Site::new();
+        let below = site.root().join("below");
+        fs::create_dir(&below).expect("made");
+        site.put("a.yaml", &service("a"));
+        site.put("below/b.yaml", &service("b"));
+        let (mut reader, _) = site.open(Duration::ZERO);
+        fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).expect("set");
+        one(&site.turn(&mut reader, SECOND), &["below: may be written by others"]);
+        assert_eq!(site.turn(&mut reader, 2 * SECOND), NONE);
+        assert_eq!(reader.stale(), [Stale { path: below.clone(), at: site.after(SECOND).time }]);
+        let (mut reader, told) = site.open(3 * SECOND);
+        assert!(told.len() == 3 && told[..2] == ["put a", "put b"], "{told:?}");
+        fs::set_permissions(&below, fs::Permissions::from_mode(0o755)).expect("set");
+        assert_eq!(site.turn(&mut reader, 4 * SECOND), NONE);
+        assert_eq!(reader.stale(), []);
+    }
+}

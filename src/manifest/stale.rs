@@ -1,0 +1,55 @@
+//! What is served as it was, because it cannot be read as it is.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// A file or directory that cannot be read as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// Which.
+    pub path: PathBuf,
+    /// From when that is which is served of it.
+    pub at: SystemTime,
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = Timestamp::try_from(self.at).unwrap_or_default();
+        write!(f, "{} is served as it was at {}", self.path.display(), at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    }
+}
+
+/// Figures about them.
+#[derive(Debug)]
+pub struct Figures {
+    count: usize,
+    /// How old the oldest is, in seconds.
+    age: u64,
+}
+
+impl Figures {
+    /// As things are at a moment.
+    pub fn new(stale: &[Stale], now: SystemTime) -> Self {
+        let ages = stale.iter().map(|stale| now.duration_since(stale.at).unwrap_or_default().as_secs());
+        Self { count: stale.len(), age: ages.max().unwrap_or_default() }
+    }
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut gauge = |name: &str, help: &str, value: i64| {
+            ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+        };
+        let help = "Files and directories that are served as they were, because they cannot be read";
+        gauge("manifests_stale", help, i64::try_from(self.count).unwrap_or(i64::MAX))?;
+        let help = "Age of the oldest of these";
+        gauge("manifests_stale_age_seconds", help, i64::try_from(self.age).unwrap_or(i64::MAX))
+    }
+}

@@ -1,0 +1,37 @@
+//! What the directory tells waits for its turn: see [`gatewright_core::turns`].
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::StandaloneRuntime;
+
+/// Waits until a batch of changes is due.
+pub(super) async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl StandaloneRuntime {
+    /// Applies everything that waits.
+    pub(super) fn take_all(&mut self) -> Result<()> {
+        let changes = std::mem::take(&mut self.turns).into_changes();
+        if changes.is_empty() { Ok(()) } else { self.apply(changes) }
+    }
+
+    /// Applies a batch of what waits.
+    pub(super) fn take_turn(&mut self) -> Result<()> {
+        let batch = self.turns.take(self.live.reached(), Instant::now());
+        if batch.changes.is_empty() {
+            return Ok(());
+        }
+        let before = self.live.publication();
+        self.apply(batch.changes)?;
+        if self.live.publication() != before {
+            self.turns.published(batch.namespaces, self.live.publication(), Instant::now());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! The records of who had something first: files in the private directory, one line a change.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::private_dir::write_private;
+use gatewright_core::model::Hostname;
+use gatewright_core::tenancy::Record;
+use gatewright_core::translate::{Ownable, Ownership};
+
+/// The file, open for more lines.
+pub struct ClaimLog<E> {
+    path: PathBuf,
+    entries: PhantomData<E>,
+}
+
+/// What a record consists of.
+pub trait Entry {
+    /// What is owned.
+    type Key: Ord;
+    /// Who owns it.
+    type Owner;
+
+    /// A line, without its end; without an owner it says that there is none any more.
+    fn line(key: &Self::Key, owner: Option<&Self::Owner>) -> String;
+
+    /// What a line says.
+    ///
+    /// # Errors
+    /// When it is none of ours; the text says why.
+    fn parse(line: &str) -> Result<(Self::Key, Option<Self::Owner>), String>;
+}
+
+/// Hostnames among the tenants of one TenantGateway.
+pub struct Tenants;
+
+/// What namespaces own on addresses that they share.
+pub struct Addresses;
+
+/// One line: a hostname's owner, or that it has none any more.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    hostname: String,
+    namespace: Option<Arc<str>>,
+    since: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released: Option<u64>,
+}
+
+impl Entry for Tenants {
+    type Key = Hostname;
+    type Owner = Record;
+
+    fn line(hostname: &Hostname, record: Option<&Record>) -> String {
+        let since = record.map_or(0, |record| record.since);
+        let released = record.and_then(|record| record.released);
+        let namespace = record.map(|record| record.namespace.clone());
+        let line = Line { hostname: hostname.as_str().to_owned(), namespace, since, released };
+        serde_json::to_string(&line).expect("strings and a number")
+    }
+
+    fn parse(line: &str) -> Result<(Hostname, Option<Record>), String> {
+        let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let hostname = Hostname::parse(&line.hostname).map_err(|error| error.to_string())?;
+        let Line { since, released, .. } = line;
+        Ok((hostname, line.namespace.map(|namespace| Record { namespace, since, released })))
+    }
+}
+
+impl Entry for Addresses {
+    type Key = Ownable;
+    type Owner = Ownership;
+
+    fn line(what: &Ownable, owner: Option<&Ownership>) -> String {
+        what.line(owner)
+    }
+
+    fn parse(line: &str) -> Result<(Ownable, Option<Ownership>), String> {
+        Ownable::parse(line)
+    }
+}
+
+/// Who owns what, as the file has it.
+type Owners<E> = BTreeMap<<E as Entry>::Key, <E as Entry>::Owner>;
+
+/// Why the file cannot be used. Going on without it would give hostnames away.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimLogError {
+    /// It cannot be read or written.
+    #[error("{}: {why}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// A line in it is none of ours.
+    #[error("{}:{line}: {text}: mend or remove the line", path.display())]
+    Line {
+        /// Which.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        text: String,
+    },
+}
+
+impl<E: Entry> ClaimLog<E> {
+    /// Reads what was written, and writes it anew without what is out of date.
+    ///
+    /// # Errors
+    /// When it cannot be read or written. A last line that was cut off by a crash is left out: what it told was never
+    /// acted on.
+    pub fn open(path: &Path) -> Result<(Self, Owners<E>), ClaimLogError> {
+        let io = |why| ClaimLogError::Io { path: path.to_path_buf(), why };
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read.map_err(io)?,
+        };
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        let mut records = BTreeMap::new();
+        for (index, line) in whole.lines().enumerate() {
+            let wrong = |text: String| ClaimLogError::Line { path: path.to_path_buf(), line: index + 1, text };
+            match E::parse(line).map_err(wrong)? {
+                (key, Some(owner)) => records.insert(key, owner),
+                (key, None) => records.remove(&key),
+            };
+        }
+        let text: String = records.iter().map(|(key, owner)| E::line(key, Some(owner)) + "\n").collect();
+        write_private(path, text.as_bytes()).map_err(io)?;
+        Ok((Self { path: path.to_path_buf(), entries: PhantomData }, records))
+    }
+
+    /// Adds changes, and returns when they are on the disk.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn append(&mut self, records: &BTreeMap<E::Key, Option<E::Owner>>) -> Result<(), ClaimLogError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let text: String = records.iter().map(|(key, owner)| E::line(key, owner.as_ref()) + "\n").collect();
+        let write = || {
+            let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_data()
+        };
+        write().map_err(|why| ClaimLogError::Io { path: self.path.clone(), why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
+    fn record(namespace: &str, since: u64) -> Record {
+        Record { namespace: namespace.into(), since, released: Some(since + 7).filter(|_| since > 1) }
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_a_restart_and_a_cut_line_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("claims");
+        let (mut book, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        assert!(records.is_empty());
+        let changes = [(host("a.org"), Some(record("x", 1))), (host("b.org"), Some(record("y", 2)))];
+        book.append(&changes.into()).expect("writes");
+        book.append(&[(host("a.org"), None)].into()).expect("writes");
+        let text = fs::read_to_string(&path).expect("it is there");
+        fs::write(&path, text + "{\"hostname\": \"c.o").expect("a cut line");
+        for _ in 0..2 {
+            let (_, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
+            assert_eq!(records, [(host("b.org"), record("y", 2))].into());
+        }
+        fs::write(&path, "nonsense\n").expect("writes");
+        assert!(ClaimLog::<Tenants>::open(&path).is_err_and(|error| error.to_string().contains(":1: ")));
+    }
+}

@@ -1,0 +1,59 @@
+//! What Envoys say at their admin sockets.
+
+use std::path::Path;
+use std::time::Duration;
+
+use gatewright_control::{ask, tell};
+use tokio::time::timeout;
+
+use super::plan::Info;
+
+/// How long an answer may take. Envoy's main thread may have a large configuration to take in.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the Envoy behind this socket says of itself.
+pub(super) async fn info(admin: &Path) -> Option<Info> {
+    let text = timeout(PATIENCE, ask(admin, "/server_info")).await.ok()?.ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Has connections end after the request that is under way. Whether it does.
+pub(super) async fn end_connections(admin: &Path) -> bool {
+    timeout(PATIENCE, tell(admin, "/healthcheck/fail")).await.is_ok_and(|told| told.is_ok())
+}
+
+/// Has it take no more connections.
+pub(super) async fn stop_listening(admin: &Path) {
+    // One that does not is ended all the same.
+    let _ = timeout(PATIENCE, tell(admin, "/drain_listeners")).await;
+}
+
+/// How many requests, and connections of another protocol, are under way. `None` when it does not say.
+pub(super) async fn under_way(admin: &Path) -> Option<u64> {
+    let filter = "/stats?filter=^(http|tcp)\\..*\\.downstream_(rq|cx)_active$";
+    let text = timeout(PATIENCE, ask(admin, filter)).await.ok()?.ok()?;
+    Some(count(&text))
+}
+
+fn count(stats: &str) -> u64 {
+    let counted = |name: &str| match name.split_once('.') {
+        Some(("http", rest)) => !rest.starts_with("admin.") && rest.ends_with(".downstream_rq_active"),
+        Some(("tcp", rest)) => rest.ends_with(".downstream_cx_active"),
+        _ => false,
+    };
+    let lines = stats.lines().filter_map(|line| line.split_once(": "));
+    lines.filter(|(name, _)| counted(name)).filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_tunnels_count_and_idle_connections_do_not() {
+        let stats = "http.a/edge:443.downstream_cx_active: 7\nhttp.a/edge:443.downstream_rq_active: 2\n\
+            http.admin.downstream_rq_active: 1\ntcp.a/edge:443.downstream_cx_active: 3\nnonsense\n";
+        assert_eq!(count(stats), 5);
+        assert_eq!(count(""), 0);
+    }
+}

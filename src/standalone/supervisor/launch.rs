@@ -1,0 +1,154 @@
+//! The command line of an Envoy: it alone says which private directory the process belongs to, its place in a chain of hot
+//! restarts, and what it was started with. Nothing about a process is kept in a file, which could be damaged, or older
+//! than the process that has the same number now.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::Lifetime;
+
+/// How long Envoy takes to drain a listener that is removed or replaced. `--envoy-patience` is longer.
+const LISTENER_DRAIN_SECONDS: u32 = 5;
+
+/// The shell.
+pub(super) const SHELL: &str = "/bin/sh";
+
+/// Starts a program that is nobody's child, and prints its process id. Envoy asks the kernel to be ended with its parent
+/// (`PR_SET_PDEATHSIG` in Envoy's `HotRestartImpl`), so its parent must be gone when it starts: the shell ends first, and the
+/// program is not started before a line comes over standard input. Without one it never is.
+pub(super) const DETACH: &str =
+    r#"exec 3<&0; { read -r go <&3 && [ "$go" = go ] && exec "$@" 3<&- >/dev/null; } & echo $!"#;
+
+/// What an Envoy is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// Names the shared memory and the sockets of a chain of hot restarts.
+    pub(super) base_id: u32,
+    /// The place in this chain, from 0.
+    pub(super) epoch: u32,
+    /// What the bootstrap and the way of starting it come to: [`digest`].
+    pub(super) digest: String,
+}
+
+/// A short name for a bootstrap and the way of starting it: an Envoy that has another one is replaced.
+pub(super) fn digest(bootstrap: &str, lifetime: Lifetime) -> String {
+    let hash = Sha256::new().chain_update(format!("{lifetime:?}\n")).chain_update(bootstrap).finalize();
+    hash.iter().take(8).fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string");
+        text
+    })
+}
+
+/// What the names of the sockets begin with over which Envoys of a chain talk. With the longest names that Envoy makes
+/// of it, they fit into a socket's address below a private directory of 80 bytes.
+pub(super) fn socket_prefix(dir: &Path) -> PathBuf {
+    dir.join("hot")
+}
+
+impl Launch {
+    /// Where its bootstrap is.
+    pub(super) fn bootstrap(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("bootstrap-{}.json", self.digest))
+    }
+
+    /// Its command line, without the program. `patience` is how long connections of the Envoy before it have to end.
+    pub(super) fn arguments(&self, dir: &Path, patience: u32) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::with_capacity(16);
+        let mut say = |flag: &str, value: &OsStr| arguments.extend([flag.into(), value.to_owned()]);
+        // The first three are how the program finds the process again, also one of another version: they stay as they are.
+        say("--base-id", self.base_id.to_string().as_ref());
+        say("--restart-epoch", self.epoch.to_string().as_ref());
+        say("--socket-path", socket_prefix(dir).as_ref());
+        say("--socket-mode", "600".as_ref());
+        say("--log-level", "info".as_ref());
+        say("--drain-time-s", LISTENER_DRAIN_SECONDS.to_string().as_ref());
+        say("--parent-shutdown-time-s", patience.to_string().as_ref());
+        say("--config-path", self.bootstrap(dir).as_ref());
+        arguments
+    }
+
+    /// Takes a command line apart, program included. `None` when it is not that of an Envoy of this private directory.
+    pub(super) fn parse(dir: &Path, command: &[OsString]) -> Option<Self> {
+        // Between fork and exec it is the shell that starts it.
+        let command = match command {
+            [shell, flag, script, _, rest @ ..] if shell == SHELL && flag == "-c" && script == DETACH => rest,
+            _ => command,
+        };
+        let (flags, rest) = command.get(1..)?.as_chunks::<2>();
+        if !rest.is_empty() {
+            return None;
+        }
+        let [[first, base_id], [second, epoch], [third, prefix], others @ ..] = flags else { return None };
+        if first != "--base-id" || second != "--restart-epoch" || third != "--socket-path" {
+            return None;
+        }
+        if Path::new(prefix) != socket_prefix(dir) || others.iter().any(|[flag, _]| flag == "--mode") {
+            return None;
+        }
+        let [_, bootstrap] = others.iter().find(|[flag, _]| flag == "--config-path")?;
+        let bootstrap = Path::new(bootstrap);
+        let digest = bootstrap.file_name()?.to_str()?.strip_prefix("bootstrap-")?.strip_suffix(".json")?;
+        (bootstrap.parent() == Some(dir)).then_some(())?;
+        let number = |text: &OsStr| text.to_str()?.parse().ok();
+        Some(Self { base_id: number(base_id)?, epoch: number(epoch)?, digest: digest.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch() -> Launch {
+        Launch { base_id: 12_345_678, epoch: 3, digest: digest("{}", Lifetime::Independent) }
+    }
+
+    fn command(dir: &str) -> Vec<OsString> {
+        let mut command = vec!["/usr/bin/envoy".into()];
+        command.extend(launch().arguments(Path::new(dir), 60));
+        command
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_command_line() {
+        assert_eq!(Launch::parse(Path::new("/state"), &command("/state")), Some(launch()));
+        assert_eq!(Launch::parse(Path::new("/other"), &command("/state")), None, "of another directory");
+        let mut starting = [SHELL, "-c", DETACH, "sh"].map(OsString::from).to_vec();
+        starting.extend(command("/state"));
+        assert_eq!(Launch::parse(Path::new("/state"), &starting), Some(launch()), "it is about to start");
+    }
+
+    #[test]
+    fn what_is_no_envoy_that_serves_is_left_alone() {
+        let dir = Path::new("/state");
+        let mut validates = command("/state");
+        validates.extend(["--mode".into(), "validate".into()]);
+        assert_eq!(Launch::parse(dir, &validates), None);
+        let mut traced = command("/state");
+        traced.splice(0..0, ["/usr/bin/strace".into(), "-f".into()]);
+        assert_eq!(Launch::parse(dir, &traced), None, "a process that has Envoy's command line among its arguments");
+        let editor = ["vi", "/state/bootstrap-0123456789abcdef.json"].map(OsString::from);
+        assert_eq!(Launch::parse(dir, &editor), None);
+        for count in 0..command("/state").len() {
+            assert_eq!(Launch::parse(dir, &command("/state")[..count]), None, "cut off after {count}");
+        }
+    }
+
+    #[test]
+    fn another_bootstrap_or_another_lifetime_has_another_digest() {
+        let all = [
+            digest("{}", Lifetime::Independent),
+            digest("[]", Lifetime::Independent),
+            digest("{}", Lifetime::WithProgram),
+        ];
+        assert!(all[0] != all[1] && all[0] != all[2] && all.iter().all(|digest| digest.len() == 16), "{all:?}");
+    }
+
+    #[test]
+    fn sockets_of_a_chain_have_names_that_fit() {
+        let longest = format!("{}_udp_parent_{}", socket_prefix(Path::new(&"x".repeat(80))).display(), 999_999_992);
+        assert!(longest.len() < 108, "{}", longest.len());
+    }
+}

@@ -1,0 +1,104 @@
+//! Envoy's log: a file that Envoy writes by itself, so that it can do so while the program is away.
+
+use std::convert::Infallible;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};
+use tokio::time::sleep;
+use tracing::warn;
+
+/// The log starts over at this size.
+const MOST: u64 = 64 << 20;
+/// How often it is looked at.
+const EVERY: Duration = Duration::from_millis(200);
+/// So much is read at a time.
+const AT_ONCE: u64 = 1 << 20;
+/// So much of a line is told.
+const TOLD: usize = 1000;
+
+/// The log, to be written at its end.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Tells the warnings that come from now on, and keeps the file small. Ends only by being dropped.
+pub(super) async fn follow(path: &Path) -> Infallible {
+    let mut read = tokio::fs::metadata(path).await.map_or(0, |meta| meta.len());
+    let mut begun = Vec::new();
+    loop {
+        sleep(EVERY).await;
+        // It is not there before the first Envoy.
+        let Ok(meta) = tokio::fs::metadata(path).await else { continue };
+        if meta.len() < read {
+            (read, begun) = (0, Vec::new());
+        }
+        if meta.len() > read {
+            match piece(path, read).await {
+                Ok(bytes) => {
+                    read += bytes.len() as u64;
+                    begun.extend(bytes);
+                    let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+                    let lines: Vec<u8> = begun.drain(..whole).collect();
+                    tell(&String::from_utf8_lossy(&lines));
+                    begun.truncate(AT_ONCE as usize);
+                }
+                Err(error) => warn!("{}: {error}", path.display()),
+            }
+        }
+        if read > MOST && shorten(path).await.is_ok() {
+            read = 0;
+        }
+    }
+}
+
+async fn piece(path: &Path, from: u64) -> io::Result<Vec<u8>> {
+    let mut file = tokio::fs::File::open(path).await?;
+    file.seek(SeekFrom::Start(from)).await?;
+    let mut bytes = Vec::new();
+    file.take(AT_ONCE).read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}
+
+/// Envoy writes at the end, wherever that is.
+async fn shorten(path: &Path) -> io::Result<()> {
+    tokio::fs::OpenOptions::new().write(true).open(path).await?.set_len(0).await
+}
+
+fn tell(lines: &str) {
+    for line in lines.lines().filter(|line| is_told(line)) {
+        warn!(target: "envoy", "{}", line.chars().take(TOLD).collect::<String>());
+    }
+}
+
+/// What Envoy warns of in the ordinary course of things: that the domain matcher is work in progress, at every update of
+/// the gate; and that it ends, or is replaced, as it was told to.
+const ORDINARY: [&str; 4] = [
+    "marked as work-in-progress",
+    "caught ENVOY_SIGTERM",
+    "shutting down admin due to child startup",
+    "terminating parent process",
+];
+
+fn is_told(line: &str) -> bool {
+    !ORDINARY.iter().any(|text| line.contains(text))
+        && ["[warning]", "[error]", "[critical]"].iter().any(|level| line.contains(level))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_told_and_the_rest_is_kept_in_the_file() {
+        assert!(is_told("[2026-01-01 00:00:00.000][1][warning][config] [x.cc:1] refused"));
+        assert!(!is_told("[2026-01-01 00:00:00.000][1][info][main] [x.cc:1] started"));
+        assert!(!is_told("[2026-01-01 00:00:00.000][1][warning][misc] message is marked as work-in-progress"));
+    }
+}

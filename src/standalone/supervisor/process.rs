@@ -1,0 +1,166 @@
+//! Processes that run an Envoy of one private directory, found in `/proc` by user and command line.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use tokio::process::Command;
+
+use super::launch::Launch;
+
+/// A process that runs, or ran, an Envoy of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// Its number, which another process may have once this one has ended.
+    pub(super) pid: u32,
+    /// When it was started, in clock ticks since the machine was: with the number it is this process and no other.
+    started: u64,
+    /// What it was started with.
+    pub(super) launch: Launch,
+}
+
+/// A signal.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Signal {
+    /// Asks it to end.
+    Term,
+    /// Ends it.
+    Kill,
+}
+
+/// The Envoys of this private directory that run, the oldest first.
+///
+/// # Errors
+/// When processes cannot be listed.
+pub(super) fn find(dir: &Path, uid: u32) -> io::Result<Vec<Process>> {
+    find_in(Path::new("/proc"), dir, uid)
+}
+
+fn find_in(proc: &Path, dir: &Path, uid: u32) -> io::Result<Vec<Process>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(proc)? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        found.extend(read(proc, dir, uid, pid));
+    }
+    found.sort_by_key(|process: &Process| (process.started, process.pid));
+    Ok(found)
+}
+
+/// One of them. `None` when it is none, is another user's, or has ended.
+fn read(proc: &Path, dir: &Path, uid: u32, pid: u32) -> Option<Process> {
+    let place = proc.join(pid.to_string());
+    let command = fs::read(place.join("cmdline")).ok()?;
+    let command: Vec<OsString> =
+        command.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect();
+    let launch = Launch::parse(dir, &command)?;
+    // The owner of the directory is root where the program has capabilities of its own.
+    let status = fs::read_to_string(place.join("status")).ok()?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?;
+    if effective.parse() != Ok(uid) {
+        return None;
+    }
+    Some(Process { pid, started: started(proc, pid)?, launch })
+}
+
+/// When a process was started that has not ended (proc_pid_stat(5), fields 3, 20 and 22).
+fn started(proc: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
+    // Names may have spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let threads: u32 = fields.get(17)?.parse().ok()?;
+    // Its first thread may have ended before the others, which still have the sockets open.
+    let has_ended = matches!(*fields.first()?, "Z" | "X") && threads <= 1;
+    fields.get(19)?.parse().ok().filter(|_| !has_ended)
+}
+
+impl Process {
+    /// What was just started.
+    pub(super) fn of_child(pid: u32, launch: Launch) -> Self {
+        Self { pid, started: started(Path::new("/proc"), pid).unwrap_or_default(), launch }
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_alive(&self) -> bool {
+        started(Path::new("/proc"), self.pid) == Some(self.started)
+    }
+
+    /// Sends a signal, if it still runs.
+    pub(super) async fn signal(&self, signal: Signal) {
+        if !self.is_alive() {
+            return;
+        }
+        let name = match signal {
+            Signal::Term => "-TERM",
+            Signal::Kill => "-KILL",
+        };
+        // It may end meanwhile, which is what is wanted.
+        let _ = Command::new("kill").args([name, &self.pid.to_string()]).status().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Lifetime;
+    use super::super::launch::digest;
+    use super::*;
+
+    struct Proc(tempfile::TempDir);
+
+    impl Proc {
+        fn put(&self, pid: u32, uid: u32, command: &[OsString], stat: &str) {
+            let place = self.0.path().join(pid.to_string());
+            fs::create_dir(&place).expect("made");
+            let words: Vec<u8> = command.iter().flat_map(|word| [word.clone().into_vec(), vec![0]].concat()).collect();
+            fs::write(place.join("cmdline"), words).expect("written");
+            fs::write(place.join("status"), format!("Name:\tx\nUid:\t1\t{uid}\t1\t1\n")).expect("written");
+            fs::write(place.join("stat"), format!("{pid} (en (v) oy) {stat}")).expect("written");
+        }
+    }
+
+    fn stat(state: &str, started: u64) -> String {
+        format!("{state} {}{started} 0 0", "1 ".repeat(18))
+    }
+
+    #[test]
+    fn a_process_has_ended_when_all_of_its_threads_have() {
+        let proc = Proc(tempfile::tempdir().expect("a directory"));
+        proc.put(1, 0, &[], &stat("Z", 7));
+        proc.put(2, 0, &[], &stat("Z", 7).replacen(" 1 1 7", " 3 1 7", 1));
+        assert_eq!((started(proc.0.path(), 1), started(proc.0.path(), 2)), (None, Some(7)));
+    }
+
+    #[test]
+    fn only_running_envoys_of_this_directory_and_this_user_are_found() {
+        let (dir, launch) =
+            (Path::new("/state"), |epoch| Launch { base_id: 7, epoch, digest: digest("", Lifetime::Independent) });
+        let command = |dir: &Path, epoch: u32| {
+            let arguments = launch(epoch).arguments(dir, 60);
+            [vec![OsString::from("envoy")], arguments].concat()
+        };
+        let proc = Proc(tempfile::tempdir().expect("a directory"));
+        proc.put(40, 1000, &command(dir, 0), &stat("S", 9000));
+        proc.put(30, 1000, &command(dir, 1), &stat("R", 9500));
+        proc.put(50, 1000, &command(dir, 2), &stat("Z", 9100));
+        proc.put(51, 1001, &command(dir, 2), &stat("S", 9100));
+        proc.put(52, 1000, &command(Path::new("/other"), 2), &stat("S", 9100));
+        proc.put(53, 1000, &[], &stat("S", 1));
+        proc.put(54, 1000, &command(dir, 2), "S cut off");
+        fs::write(proc.0.path().join("uptime"), "1").expect("written");
+        let found = find_in(proc.0.path(), dir, 1000).expect("listed");
+        let found: Vec<_> = found.iter().map(|process| (process.pid, process.started, process.launch.epoch)).collect();
+        assert_eq!(found, [(40, 9000, 0), (30, 9500, 1)]);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_has_the_number_of_an_earlier_one_is_not_taken_for_it() {
+        let launch = Launch { base_id: 7, epoch: 0, digest: String::new() };
+        let us = Process::of_child(std::process::id(), launch);
+        assert!(us.is_alive());
+        let earlier = Process { started: us.started - 1, ..us };
+        assert!(!earlier.is_alive());
+        // Were it taken for the other, this test would end here.
+        earlier.signal(Signal::Kill).await;
+    }
+}

@@ -1,0 +1,14 @@
+//! Tables for people.
+
+/// Rows in columns as wide as they need.
+pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text += line.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,49 @@
+//! Log lines that strangers can cause, of which a few are written.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Lines of one kind that are written within [`PERIOD`].
+const LINES: u32 = 5;
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Counts lines of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Sample(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    begun: Option<Instant>,
+    written: u32,
+    left_out: u64,
+}
+
+impl Sample {
+    /// Whether a line is to be written now, and if so, how many were left out since the last one.
+    pub(crate) fn take(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().expect("no holder of this lock panics");
+        if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {
+            (state.begun, state.written) = (Some(now), 0);
+        }
+        if state.written >= LINES {
+            state.left_out += 1;
+            return None;
+        }
+        state.written += 1;
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_lines_are_written_and_the_others_are_counted() {
+        let (sample, now) = (Sample::default(), Instant::now());
+        let written = (0..1000).filter(|_| sample.take(now).is_some()).count();
+        assert_eq!(written, LINES as usize);
+        assert_eq!(sample.take(now + PERIOD), Some(1000 - u64::from(LINES)));
+        assert_eq!(sample.take(now + PERIOD), Some(0));
+    }
+}

@@ -1,0 +1,73 @@
+//! What a stream shows of itself to others while it runs, without a lock.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::debug::SubscriptionState;
+use crate::session::Session;
+use crate::{Generation, Kind};
+
+const NOT: u8 = 0;
+const BY_NAME: u8 = 1;
+const EVERYTHING: u8 = 2;
+
+#[derive(Default)]
+struct OfKind {
+    asked: AtomicU8,
+    names: AtomicU32,
+    in_flight: AtomicU32,
+    considered: AtomicU64,
+}
+
+/// Written by one stream, read by anybody. Each figure is right by itself; together they may be of two moments.
+#[derive(Default)]
+pub(crate) struct StreamProgress {
+    acknowledged: AtomicU64,
+    passed: AtomicU64,
+    kinds: [OfKind; Kind::COUNT],
+}
+
+impl StreamProgress {
+    /// Of a stream that has considered all changes up to `passed` and acknowledged nothing.
+    pub(crate) fn new(passed: Generation) -> StreamProgress {
+        StreamProgress { passed: AtomicU64::new(passed), ..Default::default() }
+    }
+
+    /// Shows where `session` stands. Says whether what is acknowledged changed.
+    pub(crate) fn show(&self, session: &Session, acknowledged: Generation) -> bool {
+        for sub in session.subscriptions() {
+            let of = &self.kinds[sub.kind as usize];
+            of.asked.store(if sub.wildcard { EVERYTHING } else { BY_NAME }, Relaxed);
+            of.names.store(u32::try_from(sub.named.len()).unwrap_or(u32::MAX), Relaxed);
+            of.in_flight.store(u32::try_from(sub.in_flight.len()).unwrap_or(u32::MAX), Relaxed);
+            of.considered.store(sub.cursor, Relaxed);
+        }
+        self.passed.store(session.passed(), Relaxed);
+        self.acknowledged.swap(acknowledged, Relaxed) != acknowledged
+    }
+
+    /// Everything up to here is acknowledged.
+    pub(crate) fn acknowledged(&self) -> Generation {
+        self.acknowledged.load(Relaxed)
+    }
+
+    /// All changes up to here are considered.
+    pub(crate) fn passed(&self) -> Generation {
+        self.passed.load(Relaxed)
+    }
+
+    /// What is subscribed to.
+    pub(crate) fn subscriptions(&self) -> Vec<SubscriptionState> {
+        let state = |kind: Kind| {
+            let of = &self.kinds[kind as usize];
+            let asked = of.asked.load(Relaxed);
+            (asked != NOT).then(|| SubscriptionState {
+                kind: kind.label(),
+                wildcard: asked == EVERYTHING,
+                names: of.names.load(Relaxed) as usize,
+                in_flight: of.in_flight.load(Relaxed) as usize,
+                considered: of.considered.load(Relaxed),
+            })
+        };
+        Kind::ALL.into_iter().filter_map(state).collect()
+    }
+}
