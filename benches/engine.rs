@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use gatewright::inputs::Object;
-use gatewright::limits::Limits;
-use gatewright::publish;
-use gatewright::translate::{Change, Delta, Engine, Settings};
+use gatewright_control::publish;
+use gatewright_core::inputs::Object;
+use gatewright_core::limits::Limits;
+use gatewright_core::translate::{Change, Delta, Engine, Settings};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use xds::{Cache, Resource, View};

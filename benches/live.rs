@@ -17,14 +17,14 @@ use e2e::probe::Probe;
 use e2e::world::{World, api, class, free_port, secret, service};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
-use gatewright::model::{
-    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Elsewhere, Endpoints, Frontend,
-    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, PathMatch, Rewrite, Route, Rule,
+use gatewright_control::publish;
+use gatewright_core::model::{
+    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Endpoints, Frontend, FrontendId,
+    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch, Rewrite, Route, Rule,
     Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost,
     WeightedTarget,
 };
-use gatewright::publish;
-use gatewright::translate::{Change, Resource};
+use gatewright_core::translate::{Change, Resource};
 use prost::Message;
 use serde_json::json;
 use xds::Update;
@@ -126,7 +126,7 @@ impl Bench {
         row.envoy.push(self.world.envoy.main_thread_cpu()?.saturating_sub(cpu));
         let (mut bytes, mut gate) = (0, 0);
         for resource in delta.resources.values().flatten() {
-            let encoded = gatewright::publish::encode(resource);
+            let encoded = gatewright_control::publish::encode(resource);
             let size = (encoded.body().len() + encoded.name().len() + encoded.version().len()) as u64;
             match encoded.kind() {
                 xds::Kind::Listener => gate += size,
@@ -301,7 +301,7 @@ impl Classic {
             params: TlsParams::default(),
         };
         let chain = Chain { tls: Some(tls), handler: Handler::Table(table.clone()) };
-        let mut made = gatewright::envoy::listener(&self.frontend(&hostname, chain));
+        let mut made = gatewright_envoy::listener(&self.frontend(&hostname, chain));
         let mut chain = made.filter_chains.remove(0);
         chain.filter_chain_match = Some(FilterChainMatch { server_names: vec![name(n)], ..Default::default() });
         chain.name = name(n);
@@ -325,18 +325,23 @@ impl Classic {
             timeouts: Timeouts::default(),
             retry: None,
         };
-        let matches =
-            Match { path: PathMatch::Prefix("/".to_owned()), method: None, headers: Vec::new(), query: Vec::new() };
+        let matches = Match {
+            path: PathMatch::Prefix("/".to_owned()),
+            call: None,
+            method: None,
+            headers: Vec::new(),
+            query: Vec::new(),
+        };
         let route = Route { name: "r".into(), matches, rule: rule.into() };
         let table = Table {
             id: table,
             virtual_hosts: vec![VirtualHost { hostname, routes: vec![route] }],
-            elsewhere: Elsewhere::NOWHERE,
+            elsewhere: OtherListeners::NOWHERE,
             plain_http: false,
             challenges: vec![],
         };
         let made = rcgen::generate_simple_self_signed([name(n)])?;
-        let certificate = gatewright::inputs::parse_certificate(
+        let certificate = gatewright_core::inputs::parse_certificate(
             made.cert.pem().as_bytes(),
             made.signing_key.serialize_pem().as_bytes(),
         )?;
@@ -361,7 +366,7 @@ impl Classic {
     fn encode(&self) -> xds::Resource {
         let table = TableId { frontend: self.id(), listener: None };
         let kind = FrontendKind::Http { table };
-        let mut made = gatewright::envoy::listener(&Frontend {
+        let mut made = gatewright_envoy::listener(&Frontend {
             id: self.id(),
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
             port: self.id().port,
@@ -370,7 +375,7 @@ impl Classic {
         });
         let hostname = Hostname::any();
         let chain = Chain { tls: None, handler: Handler::Tcp(Vec::new()) };
-        made.listener_filters = gatewright::envoy::listener(&self.frontend(&hostname, chain)).listener_filters;
+        made.listener_filters = gatewright_envoy::listener(&self.frontend(&hostname, chain)).listener_filters;
         made.filter_chains.clone_from(&self.chains);
         xds::Resource::new(self.id().to_string(), &made)
     }

@@ -9,9 +9,9 @@ mod tenants;
 
 use std::time::{Duration, SystemTime};
 
-use gatewright::pipeline::{Pipeline, Written};
-use gatewright::tenancy::{Settings, Tenancy};
-use gatewright::translate::Change;
+use gatewright_core::pipeline::{Pipeline, Written};
+use gatewright_core::tenancy::{Settings, Tenancy};
+use gatewright_core::translate::Change;
 use tenants::{all, changes};
 
 #[global_allocator]
@@ -49,8 +49,10 @@ fn main() {
         }
         let puts: Vec<Change> = all(hosts, tenants, "http01").into_iter().map(Change::Put).collect();
         let both = median(|| {
-            let settings = gatewright::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
-            let settings = gatewright::translate::Settings { limits: gatewright::limits::Limits::NONE, ..settings };
+            let settings =
+                gatewright_core::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
+            let settings =
+                gatewright_core::translate::Settings { limits: gatewright_core::limits::Limits::NONE, ..settings };
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
             let puts = puts.clone();
             let before = on_processor();

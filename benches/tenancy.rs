@@ -1,16 +1,16 @@
 //! What tenancy costs: one route event among many hosts and tenants. What a start costs: `start.rs`.
 //!
 //! `cargo bench --bench tenancy`. Prints medians of CPU time and allocations; what must not grow is asserted by counters in
-//! `src/tenancy/confluence.rs` and `tests/pipeline.rs`.
+//! `src/core/tenancy/confluence.rs` and `tests/pipeline.rs`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 use std::alloc::System;
 use std::time::{Duration, Instant, SystemTime};
 
-use gatewright::pipeline::{Pipeline, Written};
-use gatewright::tenancy::{self, Settings, Tenancy};
-use gatewright::translate::Change;
+use gatewright_core::pipeline::{Pipeline, Written};
+use gatewright_core::tenancy::{self, Settings, Tenancy};
+use gatewright_core::translate::Change;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tenants::{all, changes, object, route};
 
@@ -49,8 +49,10 @@ fn main() {
         for (hosts, tenants) in [(100, 10), (1_000, 10), (10_000, 10), (100, 1_000), (1_000, 1_000), (10_000, 1_000)] {
             let mut first = Tenancy::new(Settings::default());
             first.apply(changes(all(hosts, tenants, mode)));
-            let settings = gatewright::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
-            let settings = gatewright::translate::Settings { limits: gatewright::limits::Limits::NONE, ..settings };
+            let settings =
+                gatewright_core::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
+            let settings =
+                gatewright_core::translate::Settings { limits: gatewright_core::limits::Limits::NONE, ..settings };
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
             let puts = all(hosts, tenants, mode).into_iter().map(Change::Put).collect();
             both.apply(puts, SystemTime::UNIX_EPOCH);

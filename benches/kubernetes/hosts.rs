@@ -10,8 +10,8 @@ use e2e::gatewright::Gatewright;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::site::{self, CERT_MANAGER, GATEWAY, namespace, objects, route, tenant};
 use crate::{median, millis, processor, put_all, quiet, until};
+use e2e::tenants::{self, CERT_MANAGER, GATEWAY, namespace, objects, route, tenant};
 
 const ROUNDS: usize = 5;
 const HOSTS: [usize; 3] = [10, 60, 1000];
@@ -25,7 +25,7 @@ pub(crate) async fn hosts() -> Result<()> {
         "{:>6} {:<12} {:>6} {:>10} {:>8} {:>10} {:>8} {:>8}  what",
         "hosts", "issuer", "writes", "object", "bare", "objects in", "multiple", "cpu"
     );
-    let cluster = site::cluster().await?;
+    let cluster = tenants::cluster().await?;
     let mut controller = cluster.controller("bench")?;
     controller.line("holding the lease").await?;
     for (number, hosts) in HOSTS.into_iter().enumerate() {
@@ -83,7 +83,7 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
         what.join(", ")
     );
     // The next row is about its own hosts.
-    cluster.server.api(site::TENANT, "TenantGateway", space).await?.delete("cozystack", &Default::default()).await?;
+    cluster.server.api(tenants::TENANT, "TenantGateway", space).await?.delete("cozystack", &Default::default()).await?;
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", space).await?;
     routes.delete_collection(&Default::default(), &ListParams::default()).await?;
     let certificates = cluster.server.api(CERT_MANAGER, "Certificate", space).await?;

@@ -10,9 +10,6 @@ mod hosts;
 mod many;
 mod mass;
 mod own;
-#[allow(dead_code, unreachable_pub, reason = "the tests use the rest")]
-#[path = "../../e2e/tests/kube_tenancy/site.rs"]
-mod site;
 mod start;
 
 use std::time::{Duration, Instant};

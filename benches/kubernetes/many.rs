@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Cluster;
 use futures::{StreamExt, TryStreamExt, stream};
-use gatewright::tenancy::names;
+use gatewright_core::tenancy::names;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
-use crate::site::{self, program, route, tenant};
 use crate::{AT_ONCE, put_all, quiet, until};
+use e2e::tenants::{self, program, route, tenant};
 
 /// A Gateway, a redirect, an Issuer and ten Certificates.
 pub(crate) const OBJECTS: usize = 13;
@@ -35,11 +35,11 @@ pub(crate) async fn carried_out(cluster: &Cluster, tenants: usize) -> Result<()>
     ask_for_one(cluster).await?;
     let (server, space) = (&cluster.server, space(0));
     let controller = cluster.controller("first")?;
-    until("everything of it is there", async || Ok(site::owned(server, &space).await?.len() == OBJECTS)).await?;
+    until("everything of it is there", async || Ok(tenants::owned(server, &space).await?.len() == OBJECTS)).await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until("it has heard of its Gateway", async || {
-        let tenant = server.api(site::TENANT, "TenantGateway", &space).await?.get("cozystack").await?;
-        Ok(site::ready(&tenant.data)
+        let tenant = server.api(tenants::TENANT, "TenantGateway", &space).await?.get("cozystack").await?;
+        Ok(tenants::ready(&tenant.data)
             .is_some_and(|ready| !ready["reason"].as_str().unwrap_or_default().starts_with("GatewayNot")))
     })
     .await?;
@@ -50,7 +50,7 @@ pub(crate) async fn carried_out(cluster: &Cluster, tenants: usize) -> Result<()>
 
 async fn ask_for_one(cluster: &Cluster) -> Result<()> {
     let (space, apex) = (space(0), format!("{FIRST}.example.org"));
-    site::namespace(&cluster.server, &space, &apex).await?;
+    tenants::namespace(&cluster.server, &space, &apex).await?;
     let mut inputs = vec![tenant(&space, json!({"apex": apex}))];
     inputs.extend((0..HOSTS).map(|n| route(&space, &format!("r{n}"), &space, &[&format!("x{n}.{apex}")])));
     put_all(cluster, inputs).await

@@ -10,15 +10,15 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, P
 use serde_json::{Value, json};
 
 use crate::many::{OBJECTS, space};
-use crate::site::{self, CERT_MANAGER, GATEWAY, program};
 use crate::{AT_ONCE, Memory, many, processor, quiet, until};
+use e2e::tenants::{self, CERT_MANAGER, GATEWAY, program};
 
 /// What is written for a TenantGateway.
 const KINDS: [(&str, &str); 4] =
     [(GATEWAY, "Gateway"), (GATEWAY, "HTTPRoute"), (CERT_MANAGER, "Issuer"), (CERT_MANAGER, "Certificate")];
 
 pub(crate) async fn mass(tenants: usize) -> Result<()> {
-    let cluster = site::cluster().await?;
+    let cluster = tenants::cluster().await?;
     many::asked_for(&cluster, tenants).await?;
     let began = Timestamp::now();
     let controller = cluster.controller("bench")?;

@@ -11,8 +11,8 @@ use e2e::world::free_port;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::site::GATEWAY;
 use crate::{Memory, median, millis, processor, put_all, quiet};
+use e2e::tenants::GATEWAY;
 
 /// As many listeners as a ListenerSet may have.
 const SET: usize = 64;

@@ -6,13 +6,13 @@ use anyhow::Result;
 use e2e::cluster::Cluster;
 use e2e::gatewright::Gatewright;
 
-use crate::site::{self, rewrite};
 use crate::{Memory, many, processor};
+use e2e::tenants::{self, rewrite};
 
 const STEADY: Duration = Duration::from_secs(60);
 
 pub(crate) async fn start(tenants: usize) -> Result<()> {
-    let cluster = site::cluster().await?;
+    let cluster = tenants::cluster().await?;
     many::carried_out(&cluster, tenants).await?;
     let before = cluster.writes()?.len();
     let began = Instant::now();

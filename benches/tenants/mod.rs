@@ -1,7 +1,7 @@
 //! Tenants and their routes, as many as are wanted.
 
-use gatewright::inputs::Object;
-use gatewright::tenancy::{self, Claimant};
+use gatewright_core::inputs::Object;
+use gatewright_core::tenancy::{self, Claimant};
 use serde_json::{Value, json};
 
 fn namespace(name: &str, host: &str) -> Value {

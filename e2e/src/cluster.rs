@@ -49,7 +49,7 @@ impl Cluster {
     /// Applies what has to be there before the controller, the Gateway API aside.
     pub async fn over(server: ApiServer) -> Result<Self> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["namespace.yaml", "rbac.yaml", "certificates/rbac.yaml"] {
+        for file in ["namespace.yaml", "rbac.yaml", "policies/controller-rights.yaml", "certificates/rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
         Ok(Self {
@@ -163,6 +163,22 @@ impl Cluster {
 
     /// Starts an Envoy of an installation in another namespace.
     pub async fn envoy_in(&self, namespace: &str, node: &str, xds: SocketAddr) -> Result<(Envoy, TempDir)> {
+        self.envoy_from(namespace, node, xds, |bootstrap| bootstrap).await
+    }
+
+    /// Starts an Envoy that takes smaller regular expressions than the bootstrap says: it refuses what we take for good.
+    pub async fn strict_envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
+        let smaller = |bootstrap: String| bootstrap.replace("_level\":10000", "_level\":200");
+        self.envoy_from(NAMESPACE, node, self.xds, smaller).await
+    }
+
+    async fn envoy_from(
+        &self,
+        namespace: &str,
+        node: &str,
+        xds: SocketAddr,
+        change: impl FnOnce(String) -> String,
+    ) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
         self.bring_keys_of(namespace, tls.path()).await?;
         let dir = tls.path().display().to_string();
@@ -182,7 +198,7 @@ impl Cluster {
             &file,
         ])?;
         ensure!(made.status.success(), "gatewright bootstrap: {}", String::from_utf8_lossy(&made.stderr));
-        Ok((Envoy::start(&std::fs::read_to_string(file)?).await?, tls))
+        Ok((Envoy::start(&change(std::fs::read_to_string(file)?)).await?, tls))
     }
 
     /// Deletes the keys of Envoys; the controller makes new ones.
@@ -275,17 +291,31 @@ pub fn is_true(status: &Value, kind: &str) -> bool {
     condition(status, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// A Service and its EndpointSlice, which lead to one address on loopback.
-pub fn service(namespace: &str, name: &str, port: u16) -> [Value; 2] {
+/// A Service, its EndpointSlice and the pod behind it, at one address on loopback.
+pub fn service(namespace: &str, name: &str, port: u16) -> [Value; 3] {
+    let pod = format!("{name}-1");
     [
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
             "spec": {"ports": [{"name": "http", "port": 80}]}}),
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": format!("{name}-1"), "namespace": namespace,
+            "metadata": {"name": &pod, "namespace": namespace,
                 "labels": {"kubernetes.io/service-name": name}},
             // The API server takes no loopback address in a slice.
-            "endpoints": [{"addresses": [BACKEND]}], "ports": [{"name": "http", "port": port}]}),
+            "endpoints": [{"addresses": [BACKEND],
+                "targetRef": {"kind": "Pod", "namespace": namespace, "name": &pod}}],
+            "ports": [{"name": "http", "port": port}]}),
+        self::pod(namespace, &pod, BACKEND),
     ]
+}
+
+/// A pod that runs at an address, as a kubelet would report it.
+pub fn pod(namespace: &str, name: &str, address: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        // Restricted as the namespace of the deployment asks.
+        "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "none",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}],
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}},
+        "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
 }
 
 /// An address of this machine that may stand in an EndpointSlice: 198.18.0.0/15 is for tests (RFC 2544).

@@ -51,15 +51,20 @@ fn rename(container: &mut Value, image: &Value) {
     }
 }
 
-/// Every manifest below a folder, kustomizations aside, with what it is called.
+/// Every manifest below a folder, kustomizations, the chart and values of it aside, with what it is called.
 pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Value)>> {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     entries.sort();
     let mut all = Vec::new();
     for path in entries {
+        if path.ends_with("chart") || path.ends_with("airgap") {
+            continue;
+        }
         if path.is_dir() {
             all.extend(manifests(&path)?);
-        } else if path.file_name().is_some_and(|name| name != "kustomization.yaml") {
+        } else if path.extension().is_some_and(|extension| extension == "yaml")
+            && path.file_name().is_some_and(|name| name != "kustomization.yaml")
+        {
             for object in documents(&std::fs::read_to_string(&path)?)? {
                 all.push((path.clone(), object));
             }

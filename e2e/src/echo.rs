@@ -37,12 +37,17 @@ pub struct Echo {
 impl Echo {
     /// Starts one that speaks cleartext (HTTP/1.1 and HTTP/2 with prior knowledge).
     pub async fn start(name: &str) -> Result<Self> {
-        Self::serve(name, "127.0.0.1", None).await
+        Self::serve(name, ("127.0.0.1", 0), None).await
     }
 
     /// The same on an address that may stand in an EndpointSlice, which no address of 127.0.0.0/8 may: one of
     /// 198.18.0.0/15, which are for tests (RFC 2544), on the loopback interface.
     pub async fn start_on(name: &str, address: &str) -> Result<Self> {
+        Self::start_at(name, address, 0).await
+    }
+
+    /// The same on a port that another address may have as well.
+    pub async fn start_at(name: &str, address: &str, port: u16) -> Result<Self> {
         if TcpListener::bind((address, 0)).await.is_err() {
             let added = std::process::Command::new("ip")
                 .args(["address", "add", &format!("{address}/32"), "dev", "lo"])
@@ -51,7 +56,7 @@ impl Echo {
             added.context("running ip: install the package iproute2")?;
         }
         let fix = || format!("no address {address}; as root: ip address add {address}/32 dev lo");
-        Self::serve(name, address, None).await.with_context(fix)
+        Self::serve(name, (address, port), None).await.with_context(fix)
     }
 
     /// Starts one that speaks TLS with this chain and key: what passthrough leads to.
@@ -77,7 +82,7 @@ impl Echo {
             .with_single_cert(chain, key)
             .context("the TLS backend's certificate")?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self::serve(name, address, Some(TlsAcceptor::from(Arc::new(config)))).await
+        Self::serve(name, (address, 0), Some(TlsAcceptor::from(Arc::new(config)))).await
     }
 
     /// Where it listens.
@@ -90,8 +95,8 @@ impl Echo {
         self.requests.load(Ordering::SeqCst)
     }
 
-    async fn serve(name: &str, ip: &str, tls: Option<TlsAcceptor>) -> Result<Self> {
-        let listener = TcpListener::bind((ip, 0)).await.context("binding the echo backend")?;
+    async fn serve(name: &str, at: (&str, u16), tls: Option<TlsAcceptor>) -> Result<Self> {
+        let listener = TcpListener::bind(at).await.context("binding the echo backend")?;
         let address = listener.local_addr()?;
         let requests = Arc::new(AtomicU64::new(0));
         let backend = Arc::new(Backend { name: name.to_owned(), requests: requests.clone() });

@@ -24,7 +24,12 @@ impl Gatewright {
     /// Start it from the test's own thread: it dies with that thread.
     pub fn start(args: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        // An Envoy that outlives its program outlives its test: whoever wants that says so, and has a guard.
+        let is_standalone = args.first().is_some_and(|verb| verb == "standalone");
+        if is_standalone && !args.iter().any(|arg| arg == "--envoy-lifetime") {
+            args.extend(["--envoy-lifetime", "with-program"].map(str::to_owned));
+        }
         Ok(Self { process: Process::start(&binary()?, &args, dir)? })
     }
 
@@ -80,6 +85,11 @@ impl Gatewright {
         let start = format!("gatewright_kind{{kind=\"{kind}\",state=\"");
         let line = text.lines().find_map(|line| line.strip_prefix(&start)).context("the kind is not told")?;
         Ok(line.split('"').next().unwrap_or_default().to_owned())
+    }
+
+    /// Sends it a signal: `TERM`, `USR2` ...
+    pub fn signal(&self, name: &str) -> Result<()> {
+        self.process.signal(name)
     }
 
     /// Freezes it, as a machine does that has too much to do.

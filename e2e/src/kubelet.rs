@@ -2,8 +2,10 @@
 //! give them. There is no image store: a table says which program an image is.
 //!
 //! It also stands in for what makes Services reachable: every pod finds their names in its `/etc/hosts`, with addresses that
-//! lead to a pod that is ready.
+//! lead to a pod that is ready; and, where that is asked for, for a load balancer.
 
+mod balancer;
+mod logs;
 mod mounted;
 mod network;
 mod pod;
@@ -26,6 +28,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::apiserver::ApiServer;
+use balancer::Balancer;
+use logs::{LogServer, Logs};
 pub use mounted::mount;
 use network::Network;
 use pod::Running;
@@ -39,8 +43,10 @@ pub const NODE: &str = "node-a";
 /// A running kubelet; on drop all its pods are killed and their network is gone.
 pub struct Kubelet {
     host: Ipv4Addr,
+    usable: Ipv4Addr,
     working: JoinHandle<()>,
     forwarding: JoinHandle<()>,
+    _logs: LogServer,
 }
 
 /// What pods need to know of their surroundings.
@@ -49,6 +55,7 @@ struct Surroundings {
     /// Program and first arguments by the part of an image's name that stands before its tag.
     images: BTreeMap<&'static str, PathBuf>,
     network: Network,
+    logs: Logs,
     /// Where pods find the API server.
     api_port: u16,
 }
@@ -56,6 +63,20 @@ struct Surroundings {
 impl Kubelet {
     /// Registers a node and runs every pod there is. Start it from the test's own thread: the pods die with that thread.
     pub async fn start(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
+        Self::start_with(server, images, None).await
+    }
+
+    /// The same, with a load balancer that gives every Service of its type an address of this machine. It serves while the
+    /// test waits: let the test's runtime have several threads.
+    pub async fn start_with_balancer(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
+        Self::start_with(server, images, Some(Balancer::default())).await
+    }
+
+    async fn start_with(
+        server: &ApiServer,
+        images: &[(&'static str, PathBuf)],
+        balancer: Option<Balancer>,
+    ) -> Result<Self> {
         let client = server.client();
         let network = Network::new().context("a network for pods; it takes root and the package iproute2")?;
         let host = network.host();
@@ -65,11 +86,19 @@ impl Kubelet {
             let api = server.address();
             tokio::spawn(forward(listener, move || Some(api)))
         };
-        register(&client, host).await?;
+        let logs = Logs::default();
+        let log_server = logs.serve(host).await?;
+        register(&client, host, log_server.port).await?;
         let images = images.iter().cloned().collect();
-        let around = Arc::new(Surroundings { client, images, network, api_port });
-        let working = tokio::spawn(work(around));
-        Ok(Self { host, working, forwarding })
+        let usable = network.balanced(255);
+        let around = Arc::new(Surroundings { client, images, network, logs, api_port });
+        let working = tokio::spawn(work(around, balancer));
+        Ok(Self { host, usable, working, forwarding, _logs: log_server })
+    }
+
+    /// An address that the load balancer gives to nobody who does not ask for it.
+    pub fn usable(&self) -> Ipv4Addr {
+        self.usable
     }
 
     /// The address of the node, which pods reach.
@@ -85,7 +114,7 @@ impl Drop for Kubelet {
     }
 }
 
-async fn register(client: &Client, host: Ipv4Addr) -> Result<()> {
+async fn register(client: &Client, host: Ipv4Addr, port: u16) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let labels = json!({"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"});
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}});
@@ -93,6 +122,7 @@ async fn register(client: &Client, host: Ipv4Addr) -> Result<()> {
     let capacity = json!({"cpu": "8", "memory": "16Gi", "pods": "110"});
     let status = json!({"status": {"capacity": capacity, "allocatable": capacity,
         "addresses": [{"type": "InternalIP", "address": host}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]}});
     nodes.patch_status(NODE, &Default::default(), &Patch::Merge(&status)).await?;
     // A new node is tainted until somebody says that it is ready; DaemonSets wait for that.
@@ -102,12 +132,12 @@ async fn register(client: &Client, host: Ipv4Addr) -> Result<()> {
 }
 
 #[allow(clippy::print_stderr, reason = "a failing test shows why its pods did not run")]
-async fn work(around: Arc<Surroundings>) {
+async fn work(around: Arc<Surroundings>, mut balancer: Option<Balancer>) {
     let (mut running, mut services) = (BTreeMap::new(), Services::default());
     let mut told = String::new();
     loop {
         // The API server may be away for a moment.
-        if let Err(error) = look(&around, &mut running, &mut services).await {
+        if let Err(error) = look(&around, &mut running, &mut services, balancer.as_mut()).await {
             let text = format!("{error:#}");
             if text != told {
                 eprintln!("kubelet: {text}");
@@ -119,10 +149,18 @@ async fn work(around: Arc<Surroundings>) {
 }
 
 /// One look at everything: pods that came, changed or went.
-async fn look(around: &Surroundings, running: &mut BTreeMap<String, Running>, services: &mut Services) -> Result<()> {
+async fn look(
+    around: &Surroundings,
+    running: &mut BTreeMap<String, Running>,
+    services: &mut Services,
+    balancer: Option<&mut Balancer>,
+) -> Result<()> {
     let all: Api<Pod> = Api::all(around.client.clone());
     let pods = all.list(&ListParams::default()).await?.items;
     services.look(&around.client, &around.network).await?;
+    if let Some(balancer) = balancer {
+        balancer.look(&around.client, &around.network).await?;
+    }
     let api = format!("127.0.0.1 localhost\n{} kubernetes.default.svc\n", around.network.host());
     let hosts = api + &services.hosts();
     running.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));

@@ -295,6 +295,14 @@ impl Connection {
         timeout(probe.limit, exchange).await.unwrap_or(Err(Failure::Timeout(Stage::Exchange)))
     }
 
+    /// Waits until another request may be sent. `false` once the peer has said that it takes no more.
+    pub async fn takes_more(&mut self) -> bool {
+        match &mut self.sender {
+            Sender::Http1(sender) => sender.ready().await.is_ok(),
+            Sender::Http2(sender) => sender.ready().await.is_ok(),
+        }
+    }
+
     /// Who is at the other end, when over TLS.
     pub fn peer(&self) -> Option<&Peer> {
         self.peer.as_ref()

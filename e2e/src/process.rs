@@ -66,6 +66,11 @@ impl Process {
         self.dir.path()
     }
 
+    /// Where what it prints is kept.
+    pub(crate) fn log_file(&self) -> &Path {
+        &self.log
+    }
+
     /// Everything it has printed so far.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()

@@ -71,7 +71,7 @@ impl Served {
         let now = SystemTime::now();
         let authority = Authority::new("test", HOUR, now).expect("an authority");
         let shown = authority.issue_server(&["localhost".into(), "127.0.0.1".into()], HOUR, now).expect("issued");
-        let config = ServerTls::new(&shown, authority.certificate()).expect("TLS");
+        let config = ServerTls::mutual(&shown, authority.certificate()).expect("TLS");
         let (dir, view, views) = (tempfile::tempdir().expect("a directory"), View::new("fleet"), Views::new());
         views.allow(IDENTITY, view.clone());
         let tls = Some(Tls { authority, config, views, port: 0 });

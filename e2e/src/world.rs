@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
-use gatewright::inputs::Object;
-use gatewright::limits::Limits;
-use gatewright::publish;
-use gatewright::translate::{Change, Delta, Engine, Settings};
+use gatewright_control::publish;
+use gatewright_core::inputs::Object;
+use gatewright_core::limits::Limits;
+use gatewright_core::translate::{Change, Delta, Engine, Settings};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

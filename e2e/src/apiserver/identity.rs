@@ -37,6 +37,9 @@ impl Authority {
         let (certificate, key) = authority.server()?;
         write("server.crt", &certificate)?;
         write("server.key", &key)?;
+        let (certificate, key) = authority.client("kube-apiserver-kubelet-client", &["system:masters"])?;
+        write("kubelet-client.crt", &certificate)?;
+        write("kubelet-client.key", &key)?;
         let accounts = KeyPair::generate()?;
         write("accounts.key", &accounts.serialize_pem())?;
         write("accounts.pub", &accounts.public_key_pem())?;
@@ -55,8 +58,8 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The kubeconfig of a user, who is known by the certificate in it.
-    pub(super) fn kubeconfig(&self, server: SocketAddr, user: &str, groups: &[&str]) -> Result<String> {
+    /// The certificate of a user, and its key.
+    fn client(&self, user: &str, groups: &[&str]) -> Result<(String, String)> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         // A distinguished name of rcgen has one organization; a second group is for those who need it.
@@ -64,7 +67,12 @@ impl Authority {
             params.distinguished_name.push(DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let (certificate, key) = self.sign(params)?;
+        self.sign(params)
+    }
+
+    /// The kubeconfig of a user, who is known by the certificate in it.
+    pub(super) fn kubeconfig(&self, server: SocketAddr, user: &str, groups: &[&str]) -> Result<String> {
+        let (certificate, key) = self.client(user, groups)?;
         let encoded = |text: &str| STANDARD.encode(text);
         let config = json!({
             "apiVersion": "v1",

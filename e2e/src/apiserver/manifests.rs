@@ -26,11 +26,27 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Applies one object, and takes over fields of others.
+    /// Applies one object, and takes over fields of others. Of a pod or a node the status as well: there is no kubelet.
     pub async fn put(&self, object: Value) -> Result<DynamicObject> {
+        let status = object.get("status").filter(|_| object["kind"] == "Pod" || object["kind"] == "Node");
+        if object["kind"] == "Pod" {
+            // Which is the work of kube-controller-manager.
+            let metadata = json!({"name": "default", "namespace": object["metadata"]["namespace"]});
+            self.apply_one(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).await?;
+        }
+        let applied = self.apply_one(&object).await?;
+        let Some(status) = status else { return Ok(applied) };
         let (api, name) = self.api_of(&object).await?;
+        let patch = Patch::Merge(json!({"status": status}));
+        api.patch_status(&name, &PatchParams::default(), &patch)
+            .await
+            .with_context(|| format!("the status of {object}"))
+    }
+
+    async fn apply_one(&self, object: &Value) -> Result<DynamicObject> {
+        let (api, name) = self.api_of(object).await?;
         let params = PatchParams::apply(USER).force();
-        api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("applying {object}"))
+        api.patch(&name, &params, &Patch::Apply(object)).await.with_context(|| format!("applying {object}"))
     }
 
     /// Asks the server for a strict verdict on one object without keeping it.

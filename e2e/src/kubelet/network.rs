@@ -58,16 +58,35 @@ impl Network {
     /// An address of the machine for a Service.
     pub(super) fn service(&self) -> Result<Ipv4Addr> {
         let number = self.services.fetch_add(1, Ordering::Relaxed);
-        ensure!(number < 50, "no address is left for a Service");
-        let address = Ipv4Addr::new(198, 19, self.part, 253 - number);
-        run("ip", &["address", "add", &format!("{address}/24"), "dev", &self.link])?;
+        let address = Ipv4Addr::new(198, 19, self.part, 253 - number % 100);
+        self.add(address).context("no address is left for a Service")?;
         Ok(address)
+    }
+
+    /// The address of this number that a load balancer may give.
+    pub(super) fn balanced(&self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(198, 18, self.part, number)
+    }
+
+    /// Whether an address is one that a load balancer may give.
+    pub(super) fn is_balanced(&self, address: Ipv4Addr) -> bool {
+        address.octets()[..3] == self.balanced(0).octets()[..3] && address.octets()[3] != 0
+    }
+
+    /// Gives the machine an address.
+    pub(super) fn add(&self, address: Ipv4Addr) -> Result<()> {
+        run("ip", &["address", "add", &format!("{address}/32"), "dev", &self.link])
+    }
+
+    /// Takes it away again.
+    pub(super) fn release(&self, address: Ipv4Addr) -> Result<()> {
+        run("ip", &["address", "del", &format!("{address}/32"), "dev", &self.link])
     }
 
     /// A namespace with an address of its own. `sysctls` are names and values.
     pub(super) fn pod(&self, sysctls: &[(String, String)]) -> Result<PodNetwork> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        ensure!((1..200).contains(&number), "no address is left for a pod");
+        ensure!((1..150).contains(&number), "no address is left for a pod");
         let address = Ipv4Addr::new(198, 19, self.part, number);
         let holder = hold()?;
         let (pid, link) = (holder.pid().to_string(), format!("v{number}"));

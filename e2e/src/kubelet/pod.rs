@@ -158,6 +158,8 @@ impl Running {
                 continue;
             }
             let process = self.run(around, pod, spec, container)?;
+            let name = format!("{}/{}/{}", pod.namespace().unwrap_or_default(), pod.name_any(), container.name);
+            around.logs.at(&name, process.log_file());
             self.containers.insert(container.name.clone(), process);
         }
         Ok(())

@@ -42,7 +42,18 @@ impl Services {
         let services: Api<Service> = Api::all(client.clone());
         let slices: Api<EndpointSlice> = Api::all(client.clone());
         let slices = slices.list(&ListParams::default()).await?.items;
-        for service in services.list(&ListParams::default()).await? {
+        let all = services.list(&ListParams::default()).await?.items;
+        let is_there = |(namespace, name): &(String, String)| {
+            let same = |service: &Service| {
+                service.metadata.namespace.as_ref() == Some(namespace) && service.metadata.name.as_ref() == Some(name)
+            };
+            all.iter().any(same)
+        };
+        let gone: Vec<_> = self.0.keys().filter(|key| !is_there(key)).cloned().collect();
+        for reached in gone.iter().filter_map(|key| self.0.remove(key)) {
+            network.release(reached.address)?;
+        }
+        for service in all {
             let Some(spec) = service.spec.as_ref().filter(|spec| spec.selector.is_some()) else { continue };
             let key = (service.namespace().unwrap_or_default(), service.name_any());
             let is_own = |slice: &&EndpointSlice| {
@@ -76,7 +87,7 @@ impl Services {
 }
 
 /// The first endpoint of a slice that is ready.
-fn target(slice: &EndpointSlice, port: Option<&str>) -> Option<SocketAddr> {
+pub(super) fn target(slice: &EndpointSlice, port: Option<&str>) -> Option<SocketAddr> {
     let found = slice
         .ports
         .iter()

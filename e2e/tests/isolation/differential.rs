@@ -1,5 +1,8 @@
 //! Hundreds of routes, biased to the edges of what may be written, on the real Envoy: nothing that is published is
 //! refused, and where Envoy refuses more than we know of, nobody but the author is harmed.
+//!
+//! `GATEWRIGHT_ROUTES` makes it as many routes as one likes, of another seed each time; `GATEWRIGHT_SEED` begins with that of
+//! a run before.
 
 use anyhow::{Context, Result, bail, ensure};
 use proptest::prelude::*;
@@ -193,9 +196,37 @@ struct Routes {
     made: usize,
 }
 
+/// A number from the environment.
+fn asked(variable: &str) -> Option<u64> {
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}: expected a number")))
+}
+
+/// Where a long run begins: where it is told to, else anywhere.
+fn seed() -> Option<u64> {
+    let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_secs());
+    asked("GATEWRIGHT_SEED").or_else(|| asked("GATEWRIGHT_ROUTES").map(|_| now()))
+}
+
+/// How many batches there are: `usual`, or so many that they have the routes that are asked for.
+fn batches(usual: usize) -> usize {
+    let routes = asked("GATEWRIGHT_ROUTES").map(|routes| usize::try_from(routes).unwrap_or(usize::MAX));
+    routes.map_or(usual, |routes| routes.div_ceil(BATCH))
+}
+
 impl Routes {
+    #[allow(clippy::print_stdout, reason = "whoever repeats a run needs it")]
     fn new() -> Self {
-        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let rng = match seed() {
+            None => TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+            Some(seed) => {
+                println!("GATEWRIGHT_SEED={seed}");
+                let mut bytes = [0; 32];
+                bytes[..8].copy_from_slice(&seed.to_le_bytes());
+                TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
+            }
+        };
         Self { runner: TestRunner::new_with_rng(Config::default(), rng), made: 0 }
     }
 
@@ -232,10 +263,10 @@ fn refused(site: &Site) -> Result<Vec<String>> {
 async fn nothing_that_is_published_is_refused() -> Result<()> {
     let site = Site::start(&[]).await?;
     let mut routes = Routes::new();
-    for step in 0..12 {
+    for step in 0..batches(12) {
         let batch = routes.batch(|_, _| ())?;
         site.save("mallory-routes.yaml", &batch)?;
-        site.alice_is_unharmed(step).await?;
+        site.alice_is_unharmed(step % 500).await?;
         let refused = refused(&site)?;
         if !refused.is_empty() {
             bail!("{refused:#?}\n{batch}");
@@ -250,7 +281,7 @@ async fn what_envoy_alone_refuses_harms_nobody_else() -> Result<()> {
     let (_dir, envoy) = strict()?;
     let mut site = Site::start(&["--envoy", &envoy]).await?;
     let mut routes = Routes::new();
-    for step in 0..8 {
+    for step in 0..batches(8) {
         let batch = routes.batch(|at, route| {
             if at % 3 == 0 {
                 let path = json!({"type": "RegularExpression", "value": too_large(&format!("m{at}"))});
@@ -259,7 +290,7 @@ async fn what_envoy_alone_refuses_harms_nobody_else() -> Result<()> {
             }
         })?;
         site.save("mallory-routes.yaml", &batch)?;
-        site.alice_is_unharmed(step).await?;
+        site.alice_is_unharmed(step % 500).await?;
         if step == 4 {
             site = site.restart()?;
             site.served_by("alice.example.org", "alice").await?;

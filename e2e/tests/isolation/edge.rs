@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
 use e2e::world::free_port;
-use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap_with_static};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap_with_static};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -217,7 +217,7 @@ async fn readiness_is_asked_for_without_a_port() -> Result<()> {
     ensure!(output.status.success(), "{output:?}");
     let output = ask(&site.state.path().join("nobody.sock"))?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(1) && told.contains("nobody.sock is not ready"), "{output:?}");
+    ensure!(output.status.code() == Some(3) && told.contains("nobody.sock is not ready"), "{output:?}");
     // Whatever is used up elsewhere: every place of the listeners is taken, and it is ready all the same.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.http));
     let mut held = Vec::new();

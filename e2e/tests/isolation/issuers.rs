@@ -298,3 +298,65 @@ async fn a_ca_that_asks_about_a_name_of_somebody_else_gets_no_answer() -> Result
     ensure!(house.thumbprint("alice.example.com").await? == Some(before), "another account answers");
     house.alice_is_served().await
 }
+
+/// A thousand hosts of mallory's, at a CA that never comes to an end with them.
+fn stuck_hosts() -> Vec<String> {
+    (0..1024).map(|number| format!("m{number}.example.net")).collect()
+}
+
+/// Gateway and ListenerSets of mallory's for her hosts, 64 listeners each.
+fn crowd(port: u16, hosts: &[String]) -> String {
+    let listeners = |hosts: &[String]| -> String {
+        let one = |(index, host): (usize, &String)| listener(&format!("l{index}"), host, port, "other");
+        hosts.iter().enumerate().map(one).collect()
+    };
+    let mut chunks = hosts.chunks(64);
+    let mut text = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: edge, namespace: mallory}}\n\
+         spec:\n  gatewayClassName: ours\n  allowedListeners: {{namespaces: {{from: Same}}}}\n  listeners:\n{}---\n",
+        listeners(chunks.next().unwrap_or_default())
+    );
+    for (number, hosts) in chunks.enumerate() {
+        text.push_str(&format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{name: s{number}, namespace: mallory}}\n\
+             spec:\n  parentRef: {{name: edge}}\n  listeners:\n{}---\n",
+            listeners(hosts)
+        ));
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Pebble"]
+async fn a_thousand_hosts_that_fail_take_nobody_elses_turn() -> Result<()> {
+    let mut house =
+        House::open(&["acme=alice:*.example.com", "other=alice:*.example.com", "other=mallory:*.example.net"]).await?;
+    let hosts = stuck_hosts();
+    house.other.behave(|ca| ca.stuck = hosts.iter().cloned().collect());
+    house.save("mallory.yaml", &crowd(free_port()?, &hosts))?;
+    // Of 32 places one namespace has 24 at most: three for each that is free.
+    let until = Instant::now() + LIMIT;
+    while house.other.counts().orders.len() < 24 {
+        ensure!(Instant::now() < until, "{} orders\n{}", house.other.counts().orders.len(), house.output());
+        sleep(Duration::from_millis(50)).await;
+    }
+    let hers = |house: &House| house.other.counts().orders.keys().filter(|name| name.ends_with("example.net")).count();
+    for round in 0..2 {
+        // Of the same CA, and by the same account.
+        let host = format!("next-{round}.example.com");
+        let own = gateway("alice", house.https, &[("web", "alice.example.com", "acme"), ("next", &host, "other")]);
+        house.save("alice.yaml", &own)?;
+        let began = Instant::now();
+        while !house.other.counts().certificates.contains_key(&host) {
+            ensure!(began.elapsed() < Duration::from_secs(60), "{host} waits for a place\n{}", house.output());
+            sleep(Duration::from_millis(50)).await;
+        }
+        ensure!(hers(&house) == 24, "{} orders of mallory's at a time", hers(&house));
+        if round == 0 {
+            // What was on its way is taken up again, and takes no more places than before.
+            house.start()?;
+            house.alice_is_served().await?;
+        }
+    }
+    Ok(())
+}

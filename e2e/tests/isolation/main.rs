@@ -2,6 +2,8 @@
 //!
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
+mod chains;
+mod delay;
 mod differential;
 mod edge;
 mod endpoints;
@@ -12,10 +14,14 @@ mod limits;
 mod ownership;
 mod refusals;
 mod regex;
+mod route_names;
 mod secret;
+mod secret_names;
 mod site;
 mod slashes;
 mod strict;
 mod strings;
+mod tenant_names;
 mod told;
+mod turns;
 mod warming;

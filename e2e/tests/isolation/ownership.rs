@@ -261,3 +261,93 @@ async fn no_gateway_takes_a_port_that_another_namespace_had_first() -> Result<()
     site.remove("alice-own.yaml")?;
     until_answered(&site, &Probe::http(local(port), "own.example"), "mallory").await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn no_listener_set_takes_a_name_that_another_namespace_had_first_at_the_gateway() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let (http, other) = (free_port()?, free_port()?);
+    let gateway = gateway("infra", "extended", "ours", 2026, &[listener("http", "HTTP", http, "infra.example")]);
+    let admits = "gatewayClassName: ours\n  allowedListeners: {namespaces: {from: All}}\n";
+    site.save("extended.yaml", &gateway.replace("gatewayClassName: ours\n", admits))?;
+    // A ListenerSet that claims to be this old, and a route that leads everything it has to the namespace's backend.
+    let set = |namespace: &str, year: u16, listeners: &[String]| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n\
+             metadata: {{name: set, namespace: {namespace}, creationTimestamp: \"{year}-01-01T00:00:00Z\"}}\n\
+             spec:\n  parentRef: {{name: extended, namespace: infra}}\n  listeners: [{}]\n---\n",
+            listeners.join(", ")
+        ) + &everything(namespace, "set", &[])
+            .replace("{name: set}]", "{kind: ListenerSet, name: set}]")
+            .replace("  hostnames: []\n", "")
+    };
+    let hers = [listener("exact", "HTTP", http, EXACT), listener("wide", "HTTP", http, "*.wide.alice.example")];
+    site.save("alice-set.yaml", &set("alice", 2026, &hers))?;
+    let alice_answers = async |site: &Site| -> Result<()> {
+        for host in [EXACT, BELOW] {
+            until_answered(site, &Probe::http(local(http), host), "alice").await?;
+            if let Ok(backend) = named(&Probe::http(local(other), host)).await {
+                ensure!(backend == "alice", "{backend} answers for {host} on another port");
+            }
+        }
+        Ok(())
+    };
+    alice_answers(&site).await?;
+    let mut site = site;
+    for (attack, listener, wanted) in [
+        ("exact", listener("one", "HTTP", http, EXACT), "one Accepted False HostnameConflict"),
+        ("below", listener("one", "HTTP", http, BELOW), "one Accepted False HostnameConflict"),
+        ("another port", listener("one", "HTTP", other, EXACT), "one Accepted False HostnameConflict"),
+        ("everything", listener("one", "HTTP", other, ""), "one Programmed True Programmed"),
+    ] {
+        site.save("mallory-set.yaml", &set("mallory", 2001, &[listener]))?;
+        until_told(&site, "mallory", "set", &[wanted]).await.context(attack)?;
+        alice_answers(&site).await.context(attack)?;
+        site = site.restart()?;
+        until_told(&site, "mallory", "set", &[wanted]).await.context(attack)?;
+        alice_answers(&site).await.context(attack)?;
+    }
+    until_answered(&site, &Probe::http(local(other), "nobody.example"), "mallory").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_class_allows_namespaces_their_hostnames() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let rules = "[{namespaces: {matchLabels: {kubernetes.io/metadata.name: alice}}, hostnames: [\"*.alice.example\"]}, \
+         {namespaces: {matchLabels: {kubernetes.io/metadata.name: infra}}, hostnames: [\"*\"]}]";
+    let class = COMMON.replace("fleet: Shared", &format!("fleet: Shared, allowedHostnames: {rules}"));
+    site.save("class.yaml", &class)?;
+    let (http, other) = (free_port()?, free_port()?);
+    let own = |namespace: &str, host: &str| {
+        gateway(namespace, "own", "common", 2026, &[listener("one", "HTTP", http, host)])
+            + &everything(namespace, "own", &[]).replace("  hostnames: []\n", "")
+    };
+    // Mallory comes first, with a name of its own, with one of hers, with all, and by a route at the platform's Gateway.
+    for host in ["app.mallory.example", EXACT, "*.alice.example", ""] {
+        site.save("mallory-own.yaml", &own("mallory", host))?;
+        let told = until_told(&site, "mallory", "own", &["one Accepted False HostnameNotAllowed"]).await;
+        told.with_context(|| format!("{host:?}"))?;
+    }
+    let admits = "port: {other}, allowedRoutes: {namespaces: {from: All}}".replace("{other}", &other.to_string());
+    let platform = gateway("infra", "platform", "common", 2026, &[listener("any", "HTTP", other, "")]);
+    site.save("platform.yaml", &platform.replace(&format!("port: {other}"), &admits))?;
+    let at = |namespace: &str, host: &str| {
+        everything(namespace, "at", &[host]).replace("{name: at}]", "{name: platform, namespace: infra}]")
+    };
+    site.save("mallory-at.yaml", &at("mallory", EXACT))?;
+    super::route_names::until_told(&site, "mallory", "at", "HostnameNotAllowed").await?;
+    // Alice has what she is allowed, both ways.
+    site.save("alice-own.yaml", &own("alice", EXACT))?;
+    until_answered(&site, &Probe::http(local(http), EXACT), "alice").await?;
+    site.save("alice-at.yaml", &at("alice", BELOW))?;
+    until_answered(&site, &Probe::http(local(other), BELOW), "alice").await?;
+    ensure!(site.mallory.requests() == 0);
+    // When the platform allows it, it is served.
+    site.save(
+        "class.yaml",
+        &class.replace("hostnames: [\"*\"]}]", "hostnames: [\"*\"]}, {hostnames: [app.mallory.example]}]"),
+    )?;
+    site.save("mallory-own.yaml", &own("mallory", "app.mallory.example"))?;
+    until_answered(&site, &Probe::http(local(http), "app.mallory.example"), "mallory").await
+}

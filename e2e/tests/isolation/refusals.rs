@@ -112,6 +112,7 @@ async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart
 async fn who_shares_a_hostname_with_a_refused_route_changes_as_ever() -> Result<()> {
     let (_dir, envoy) = strict()?;
     let site = Site::start(&["--envoy", &envoy]).await?;
+    site.share_names()?;
     let alices =
         |path: &str| format!("[{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: web, port: 80}}]}}]");
     site.save("shared.yaml", &route("alice", "shared", SHARED, &alices("/")))?;

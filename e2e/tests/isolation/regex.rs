@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
-use gatewright::envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use serde_json::{Value, json};
 
 use crate::told::{http_route, manifest};

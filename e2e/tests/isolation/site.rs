@@ -125,6 +125,16 @@ impl Site {
         fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
     }
 
+    /// Lets routes of several namespaces share hostnames at the Gateway.
+    pub(crate) fn share_names(&self) -> Result<()> {
+        let refers = "gatewayClassName: ours\n  infrastructure: {parametersRef: {group: gatewright.io, \
+            kind: GatewayParameters, name: shared-names}}\n";
+        let base = fs::read_to_string(self.manifests.path().join("base.yaml"))?;
+        let parameters = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
+            metadata: {name: shared-names, namespace: infra}\nspec: {routeHostnames: Shared}\n---\n";
+        self.save("base.yaml", &(parameters.to_owned() + &base.replace("gatewayClassName: ours\n", refers)))
+    }
+
     /// Deletes a manifest file.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         fs::remove_file(self.manifests.path().join(name)).context("removing")

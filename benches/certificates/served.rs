@@ -1,0 +1,300 @@
+//! Hosts per second until Envoy serves them over HTTPS with a certificate of Pebble's, by each way to prove names, with one
+//! and with 25 names in a certificate; without the self-check and with it; and beside caddy, where it is installed.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use acme::client::Roots;
+use anyhow::{Context, Result, bail, ensure};
+use e2e::bind::{Bind, BindKey, BindZone};
+use e2e::echo::Echo;
+use e2e::gatewright::Gatewright;
+use e2e::pebble::{Options, Pebble};
+use e2e::probe::{Probe, roots_of};
+use e2e::world::free_port;
+use futures::StreamExt;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+const HOSTS: usize = 300;
+/// No run takes longer. Such a run is void: Pebble can deadlock, and whoever does not look first may have the CA look before Envoy
+/// knows a host, which is then tried again a minute later.
+const WATCHDOG: Duration = Duration::from_secs(60);
+const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ==";
+
+/// How names are proven.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Http,
+    TlsAlpn,
+    Dns,
+}
+
+/// What is measured.
+struct Case {
+    way: Way,
+    /// Names in a certificate.
+    names: usize,
+    preflight: &'static str,
+}
+
+/// What was measured.
+struct Run {
+    first: Duration,
+    all: Duration,
+    /// Processor time of the program, for each certificate.
+    work: Duration,
+    certificates: usize,
+    orders: usize,
+}
+
+/// All cases, or those of one way; with a number of hosts, fewer or more than usual.
+pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<()> {
+    let hosts = hosts.unwrap_or(HOSTS);
+    if only == Some("caddy") {
+        return caddy(hosts).await;
+    }
+    println!("{hosts} hosts of Pebble's until each is served by Envoy over HTTPS:");
+    let one = measured(&Case { way: Way::Http, names: 1, preflight: "warn" }, 1).await?;
+    println!("  the first certificate of a program that just started: {:.2} s", one.first.as_secs_f64());
+    for (way, told, name) in
+        [(Way::Http, "HTTP-01", "http"), (Way::TlsAlpn, "TLS-ALPN-01", "tls-alpn"), (Way::Dns, "DNS-01, BIND", "dns")]
+    {
+        if only.is_some_and(|only| only != name) {
+            continue;
+        }
+        for names in [1, 25] {
+            for preflight in ["skip", "warn"] {
+                let Ok(run) = measured(&Case { way, names, preflight }, hosts).await else {
+                    println!("  {told:<13} {names:>2} a certificate, --acme-preflight {preflight}: void");
+                    continue;
+                };
+                println!(
+                    "  {told:<13} {names:>2} a certificate, --acme-preflight {preflight}: {:6.1} hosts/s, {:5.2} s, \
+                     {:6.2} ms of processor a certificate ({} of {} orders)",
+                    hosts as f64 / run.all.as_secs_f64(),
+                    run.all.as_secs_f64(),
+                    run.work.as_secs_f64() * 1e3,
+                    run.certificates,
+                    run.orders,
+                );
+            }
+        }
+    }
+    if only.is_none() { caddy(hosts).await } else { Ok(()) }
+}
+
+async fn measured(case: &Case, hosts: usize) -> Result<Run> {
+    for _ in 0..3 {
+        match tokio::time::timeout(WATCHDOG, run(case, hosts)).await {
+            Ok(run) => return run,
+            Err(_) => println!("  no end within {WATCHDOG:?}, the run is void"),
+        }
+    }
+    bail!("three void runs")
+}
+
+fn host(i: usize) -> String {
+    format!("h{i}.example.test")
+}
+
+async fn run(case: &Case, hosts: usize) -> Result<Run> {
+    let key = BindKey { name: "k".to_owned(), algorithm: "hmac-sha256".to_owned(), secret: SECRET.to_owned() };
+    let bind = Bind::start(&[key], &[BindZone::new("example.test").open_to("k")]).await?;
+    let resolver = (case.way == Way::Dns).then(|| bind.address());
+    let pebble = Pebble::start(&Options { eager: true, resolver, ..Options::default() }).await?;
+    let echo = Echo::start("web").await?;
+    let (manifests, state) = (tempfile::tempdir()?, private()?);
+    let port = if case.way == Way::TlsAlpn { pebble.tls_port } else { free_port()? };
+    let issuers = state.path().join("issuers.yaml");
+    let warm = Case { preflight: "warn", ..*case };
+    fs::write(&issuers, issuer(&warm, &pebble, &bind, state.path(), hosts)?)?;
+    let publish = |hosts: usize| -> Result<()> {
+        let new = manifests.path().join(".all.new");
+        fs::write(&new, objects(port, echo.address().port(), hosts))?;
+        Ok(fs::rename(new, manifests.path().join("all.yaml"))?)
+    };
+    publish(1)?;
+    let text = |path: &Path| path.display().to_string();
+    let envoy = text(&e2e::envoy::binary()?.canonicalize()?);
+    let issuers_file = issuers.clone();
+    let (dir, private, issuers) = (text(manifests.path()), text(state.path()), text(&issuers));
+    let args = ["standalone", &dir, "--state-dir", &private, "--envoy", &envoy, "--issuers", &issuers];
+    let start = Instant::now();
+    let args = [&args[..], &["--acme-allowed-network", "127.0.0.0/8"]].concat();
+    let mut program = Gatewright::start(&args)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let first = until_served(&pebble, address, 1, start).await?;
+    if case.preflight != warm.preflight {
+        // Without a look the first order may be too early for Envoy: what listens is there before the others are placed.
+        drop(program);
+        fs::write(&issuers_file, issuer(case, &pebble, &bind, state.path(), hosts)?)?;
+        program = Gatewright::start(&args)?;
+        until_served(&pebble, address, 1, start).await?;
+    }
+    let before = processor_time(program.pid())?;
+    let start = Instant::now();
+    publish(hosts)?;
+    let all = until_served(&pebble, address, hosts, start).await?;
+    let (certificates, orders) = (pebble.issued(), pebble.orders());
+    let work = (processor_time(program.pid())? - before) / u32::try_from(certificates.max(1))?;
+    ensure!(certificates <= hosts, "{certificates} certificates");
+    Ok(Run { first, all, work, certificates, orders })
+}
+
+fn private() -> Result<TempDir> {
+    let state = tempfile::tempdir()?;
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    Ok(state)
+}
+
+/// The file of `--issuers`. Names share a certificate where the CA's limit leaves them no other way.
+fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -> Result<String> {
+    let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
+    fs::write(dir.join("pebble.pem"), ca)?;
+    fs::write(dir.join("tsig"), SECRET)?;
+    let mut text = format!(
+        "issuers:\n  acme:\n    directory: \"{}\"\n    caBundle: {}\n    agreeToTerms: true\n    preflight: {}\n",
+        pebble.directory(),
+        dir.join("pebble.pem").display(),
+        case.preflight
+    );
+    if case.names > 1 {
+        // A fifth of a limit is a reserve.
+        let orders = hosts.div_ceil(case.names) * 5 / 4 + 5;
+        text += &format!("    limits: {{certificatesPerDomain: {{count: {orders}, hours: 168}}}}\n");
+    }
+    text += &match case.way {
+        Way::Http => format!("    httpPort: {}\n", pebble.http_port),
+        Way::TlsAlpn => format!("    tlsAlpnPort: {}\n", pebble.tls_port),
+        Way::Dns => format!(
+            "    resolvers: [\"{at}\"]\n    allowedNetworks: [127.0.0.0/8]\n    dns:\n      authorityPort: {}\n      \
+             rfc2136: {{nameserver: \"{at}\", keyName: k, keyFile: {}}}\n",
+            bind.address().port(),
+            dir.join("tsig").display(),
+            at = bind.address(),
+        ),
+    };
+    Ok(text)
+}
+
+fn objects(port: u16, backend: u16, hosts: usize) -> String {
+    let listeners: String = (0..hosts)
+        .map(|i| {
+            format!(
+                "  - {{name: l{}, hostname: {}, protocol: HTTPS, port: {port}, \
+                 tls: {{options: {{gatewright.io/issuer: acme}}}}}}\n",
+                i % 60,
+                host(i)
+            )
+        })
+        .collect::<Vec<_>>()
+        .chunks(60)
+        .enumerate()
+        .map(|(n, chunk)| match n {
+            0 => format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: edge}}\nspec:\n  \
+                 gatewayClassName: ours\n  allowedListeners: {{namespaces: {{from: Same}}}}\n  listeners:\n{}---\n",
+                chunk.concat()
+            ),
+            _ => format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{name: more{n}}}\nspec:\n  \
+                 parentRef: {{name: edge}}\n  listeners:\n{}---\n",
+                chunk.concat()
+            ),
+        })
+        .collect();
+    let parents: String = (1..hosts.div_ceil(60))
+        .map(|n| format!(", {{group: gateway.networking.k8s.io, kind: ListenerSet, name: more{n}}}"))
+        .collect();
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{ports: [{{port: 80}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: web, labels: {{kubernetes.io/service-name: web}}}}\naddressType: IPv4\n\
+         endpoints: [{{addresses: [127.0.0.1]}}]\nports: [{{port: {backend}}}]\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: ours}}\n\
+         spec: {{controllerName: gatewright.io/gateway-controller}}\n---\n{listeners}\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: web}}\nspec:\n  \
+         parentRefs: [{{name: edge}}{parents}]\n  rules:\n  - backendRefs: [{{name: web, port: 80}}]\n"
+    )
+}
+
+/// When so many hosts had answered 200 with a certificate that Pebble vouches for.
+async fn until_served(pebble: &Pebble, address: SocketAddr, hosts: usize, start: Instant) -> Result<Duration> {
+    let roots = roots_of(&pebble.issuing_root(0).await?)?;
+    let asked = (0..hosts).map(|i| {
+        let probe = Probe::https(address, &host(i)).roots(roots.clone());
+        async move {
+            while !probe.send().await.is_ok_and(|answer| answer.status == 200) {
+                sleep(Duration::from_millis(20)).await;
+            }
+            start.elapsed()
+        }
+    });
+    // Few at a time: a question that comes before the certificate is work for Envoy.
+    let done: Vec<Duration> = futures::stream::iter(asked).buffer_unordered(8).collect().await;
+    done.into_iter().max().context("there is a host")
+}
+
+/// Time on processors of a process.
+fn processor_time(pid: u32) -> Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = text.rsplit(')').next().context("a name")?.split_whitespace().collect();
+    Ok(Duration::from_millis((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) * 10))
+}
+
+/// What one would pick instead for a few hosts: caddy gets and serves them by itself.
+async fn caddy(hosts: usize) -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools");
+    let mut places = std::env::split_paths(&path).chain([own]).map(|dir| dir.join("caddy"));
+    let Some(caddy) = places.find(|program| program.is_file()) else {
+        println!("  caddy: not there, e2e/tools install caddy");
+        return Ok(());
+    };
+    let pebble = Pebble::start(&Options { eager: true, ..Options::default() }).await?;
+    let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
+    let (dir, port) = (private()?, free_port()?);
+    fs::write(dir.path().join("ca.pem"), ca)?;
+    let names: Vec<String> = (0..hosts).map(host).collect();
+    let file = dir.path().join("Caddyfile");
+    fs::write(
+        &file,
+        format!(
+            "{{\n admin off\n http_port {}\n https_port {port}\n acme_ca {}\n acme_ca_root {}\n email a@example.com\n}}\n\
+             {} {{\n respond \"x\"\n}}\n",
+            pebble.http_port,
+            pebble.directory(),
+            dir.path().join("ca.pem").display(),
+            names.join(", ")
+        ),
+    )?;
+    let start = Instant::now();
+    let mut child = Command::new(&caddy)
+        .env("HOME", dir.path())
+        .env("XDG_DATA_HOME", dir.path())
+        .env("XDG_CONFIG_HOME", dir.path())
+        .args(["run", "--adapter", "caddyfile", "--config"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let all = tokio::time::timeout(WATCHDOG, until_served(&pebble, address, hosts, start)).await;
+    child.kill()?;
+    child.wait()?;
+    match all {
+        Ok(all) => println!("  caddy         {:6.1} hosts/s", hosts as f64 / all?.as_secs_f64()),
+        Err(_) => {
+            println!(
+                "  caddy         {:6.1} hosts/s, not all of them",
+                pebble.issued() as f64 / WATCHDOG.as_secs_f64()
+            );
+        }
+    }
+    Ok(())
+}

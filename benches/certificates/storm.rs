@@ -1,0 +1,78 @@
+//! All certificates of a tenant are renewed at once, as after a mass revocation, while another tenant asks for its first.
+//!
+//! The CA is the one of the tests, in this process, since Pebble 2.10 comes to a standstill. Its handler of authorizations asks the
+//! store while it holds the lock of the authorization (`wfe.go`, `Authz`); each new order looks through all authorizations,
+//! and waits for such a lock while it holds the store's (`memorystore.go`, `FindValidAuthorization`); as soon as somebody else
+//! waits to write into the store, neither goes on. The more authorizations there are, the longer that look takes, and a
+//! renewal window is found by looking through all certificates.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use acme::Wanted;
+use acme::engine::{AcmeConfig, AcmeIssuer};
+use acme::issuer::Issuer;
+use acme::keeper::{Keeper, WantedCertificates};
+use anyhow::{Result, ensure};
+use e2e::rig::{Rig, config, wish_of};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+const CERTIFICATES: usize = 5000;
+/// As many orders as the program has on their way at a time.
+const AT_ONCE: usize = 32;
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// With a number, so many certificates.
+pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
+    let certificates = certificates.unwrap_or(CERTIFICATES);
+    let rig = Rig::start().await?;
+    let storage = rig.storage()?;
+    let config = AcmeConfig { at_once: 16, ..config(&rig.ca.directory()) };
+    let issuer: Arc<dyn Issuer> = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
+    let keeper = Keeper::open(storage, [issuer], AT_ONCE).await?;
+    let wanted = (0..certificates)
+        .map(|i| Ok(Wanted { may_share: false, ..wish_of("t", &format!("h{i}.example{i}.com"))? }))
+        .collect::<Result<Vec<Wanted>>>()?;
+    ensure!(keeper.pass(&wanted, Timestamp::now()).await.issued.len() == certificates, "not all were issued");
+    let wishlist = Arc::new(WantedCertificates::default());
+    wishlist.change(wanted.iter().map(|wish| (wish.id.clone(), Some(wish.clone()))));
+    let (stopper, stop) = watch::channel(false);
+    let (working, list) = (keeper.clone(), wishlist.clone());
+    let task = tokio::spawn(async move { working.run(&list, watch::channel(Arc::default()).0, stop).await });
+    let before = serials(&keeper);
+    let renewed = || serials(&keeper).difference(&before).count();
+    let (start, work) = (Instant::now(), super::processor_time()?);
+    wanted.iter().for_each(|wish| keeper.renew(&wish.id));
+    until(start, || renewed() >= certificates / 4, Duration::from_millis(50)).await?;
+    let (other, asked) = (wish_of("other", "www.example.org")?, Instant::now());
+    wishlist.change([(other.id.clone(), Some(other.clone()))]);
+    until(start, || keeper.held_as(&other.id).is_some(), Duration::from_millis(1)).await?;
+    let waited = asked.elapsed();
+    until(start, || renewed() > certificates, Duration::from_millis(50)).await?;
+    let (took, work) = (start.elapsed(), super::processor_time()? - work);
+    println!(
+        "{certificates} renewals at once: {:.1} s, {:.1}/s, {:.2} ms of processor each, the CA's included; another tenant's \
+         first certificate meanwhile after {:.2} s",
+        took.as_secs_f64(),
+        certificates as f64 / took.as_secs_f64(),
+        work.as_secs_f64() * 1e3 / certificates as f64,
+        waited.as_secs_f64(),
+    );
+    stopper.send_replace(true);
+    Ok(task.await?)
+}
+
+fn serials(keeper: &Keeper) -> BTreeSet<String> {
+    keeper.certificates().iter().map(|stored| stored.certificate.serial.clone()).collect()
+}
+
+async fn until(start: Instant, is_so: impl Fn() -> bool, every: Duration) -> Result<()> {
+    while !is_so() {
+        ensure!(start.elapsed() < LIMIT, "no end within {LIMIT:?}");
+        sleep(every).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! The official conformance suite of the Gateway API, as a program, and what it says.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// The image of the suite's backends.
+pub const ECHO: &str = "registry.k8s.io/gateway-api/conformance/echo-basic";
+/// The one test of the program, which all others are part of.
+const ROOT: &str = "TestConformance/";
+
+/// The program that stands for the image of the suite's backends.
+///
+/// # Errors
+/// When it is not installed.
+pub fn echo() -> Result<PathBuf> {
+    installed("conformance-echo")
+}
+
+fn installed(name: &str) -> Result<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
+    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install conformance", path.display());
+    Ok(path)
+}
+
+/// How a test of the suite ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It ran, and nothing was wrong.
+    Passed,
+    /// Something was wrong.
+    Failed,
+    /// It is of a feature that is not claimed.
+    Skipped,
+}
+
+/// What is asked of the suite.
+pub struct Run<'a> {
+    /// Who may do everything.
+    pub kubeconfig: &'a Path,
+    /// The GatewayClass.
+    pub class: &'a str,
+    /// The profiles that are reported.
+    pub profiles: &'a [&'a str],
+    /// An address that a Gateway gets when it asks for it.
+    pub usable: Ipv4Addr,
+    /// Where the report is written.
+    pub report: &'a Path,
+    /// One test of the suite only.
+    pub test: Option<String>,
+}
+
+/// What the suite said.
+#[derive(Debug)]
+pub struct Said {
+    /// How each of its tests ended, by name.
+    pub outcomes: BTreeMap<String, Outcome>,
+    /// Its whole log.
+    pub log: String,
+}
+
+impl Run<'_> {
+    /// Runs the suite, and says how each test ended as soon as it is known. It takes the features that the GatewayClass
+    /// claims, and no others.
+    ///
+    /// # Errors
+    /// When it cannot be started, or comes to no end of its own.
+    pub fn run(&self, mut tell: impl FnMut(&str, Outcome)) -> Result<Said> {
+        let version = env!("CARGO_PKG_VERSION");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(installed("conformance")?);
+        command.env("KUBECONFIG", self.kubeconfig).args(["-test.v", "-test.parallel=8", "-test.timeout=40m"]);
+        command.args(["-gateway-class", self.class]);
+        command.arg(format!("-usable-address={}", self.usable));
+        // Of a network that is for documentation (RFC 5737): nobody's load balancer has it.
+        command.arg("-unusable-address=203.0.113.250");
+        // Nothing outlives the cluster, so that nothing has to be tidied up at the end.
+        command.arg("-cleanup-base-resources=false");
+        match &self.test {
+            Some(test) => command.arg(format!("-run-test={test}")),
+            None => command
+                .arg(format!("-conformance-profiles={}", self.profiles.join(",")))
+                .arg(format!("-report-output={}", self.report.display()))
+                .args(["-organization=gatewright", "-project=gatewright", "-url=https://gatewright.io"])
+                .args([&format!("-version=v{version}"), "-contact=https://gatewright.io"]),
+        };
+        let mut suite = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting the conformance suite")?;
+        let mut said = Said { outcomes: BTreeMap::new(), log: String::new() };
+        for line in BufReader::new(suite.stdout.take().context("its output")?).lines() {
+            let line = line.context("reading what the suite says")?;
+            if let Some((name, outcome)) = ended(&line) {
+                said.outcomes.insert(name.to_owned(), outcome);
+                tell(line.trim(), outcome);
+            }
+            said.log.push_str(&line);
+            said.log.push('\n');
+        }
+        suite.wait()?;
+        ensure!(!said.outcomes.is_empty(), "the suite ran no test:\n{}", said.log);
+        Ok(said)
+    }
+}
+
+impl Said {
+    /// The tests that ended so.
+    pub fn names(&self, wanted: Outcome) -> Vec<&str> {
+        self.outcomes.iter().filter(|(_, outcome)| **outcome == wanted).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// What the log says of a test.
+    pub fn about(&self, test: &str) -> String {
+        let mut mine = false;
+        let mut text = String::new();
+        for line in self.log.lines() {
+            let told = line.trim_start();
+            for mark in ["=== RUN", "=== CONT", "=== NAME", "=== PAUSE", "--- "] {
+                if told.starts_with(mark) {
+                    let rest = told.split(ROOT).nth(1).unwrap_or_default();
+                    mine = rest.split([' ', '/']).next() == Some(test);
+                }
+            }
+            if mine {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+/// The test of the suite that a line says the end of; not of its parts.
+fn ended(line: &str) -> Option<(&str, Outcome)> {
+    let rest = line.trim_start().strip_prefix("--- ")?;
+    let (word, rest) = rest.split_once(": ")?;
+    let name = rest.split(' ').next()?.strip_prefix(ROOT)?;
+    let outcome = match word {
+        "PASS" => Outcome::Passed,
+        "FAIL" => Outcome::Failed,
+        "SKIP" => Outcome::Skipped,
+        _ => return None,
+    };
+    (!name.contains('/')).then_some((name, outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_tests_are_told_from_those_of_their_parts() {
+        assert_eq!(ended("    --- PASS: TestConformance/A (0.1s)"), Some(("A", Outcome::Passed)));
+        assert_eq!(ended("    --- SKIP: TestConformance/A (0.1s)"), Some(("A", Outcome::Skipped)));
+        assert_eq!(ended("        --- FAIL: TestConformance/A/b (0.1s)"), None);
+        assert_eq!(ended("--- FAIL: TestConformance (0.1s)"), None);
+        assert_eq!(ended("=== RUN TestConformance/A"), None);
+    }
+}

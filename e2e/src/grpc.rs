@@ -1,0 +1,106 @@
+//! A gRPC backend with two services, that tells who it is and what it was sent. Its services are two of those whose
+//! messages are at hand: `envoy.service.auth.v3.Authorization` and `envoy.service.ratelimit.v3.RateLimitService`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use envoy_types::pb::envoy::service::auth::v3::authorization_server::{Authorization, AuthorizationServer};
+use envoy_types::pb::envoy::service::auth::v3::{CheckRequest, CheckResponse};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+/// The header by which an answer says whose it is.
+pub const SERVED_BY: &str = "x-served-by";
+/// The header that an answer repeats from the request.
+pub const SENT: &str = "x-sent";
+
+/// A running backend; gone on drop.
+#[derive(Debug)]
+pub struct Grpc {
+    address: SocketAddr,
+    calls: Arc<AtomicU64>,
+    serving: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct Backend {
+    name: &'static str,
+    calls: Arc<AtomicU64>,
+}
+
+impl Grpc {
+    /// Starts one on loopback, in cleartext.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn start(name: &'static str) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let calls = Arc::new(AtomicU64::new(0));
+        let backend = Backend { name, calls: calls.clone() };
+        let server = Server::builder()
+            .add_service(AuthorizationServer::new(backend.clone()))
+            .add_service(RateLimitServiceServer::new(backend));
+        let serving = tokio::spawn(async move {
+            // It ends with the test.
+            let _ended = server.serve_with_incoming(TcpListenerStream::new(listener)).await;
+        });
+        Ok(Self { address, calls, serving })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many calls have reached it.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Grpc {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Backend {
+    fn answer<T>(&self, sent: &MetadataMap, message: T) -> Response<T> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let mut response = Response::new(message);
+        let name = self.name.parse().expect("names of backends are plain");
+        response.metadata_mut().insert(SERVED_BY, name);
+        if let Some(value) = sent.get(SENT) {
+            response.metadata_mut().insert(SENT, value.clone());
+        }
+        response
+    }
+}
+
+#[tonic::async_trait]
+impl Authorization for Backend {
+    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
+        Ok(self.answer(request.metadata(), CheckResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Backend {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        Ok(self.answer(request.metadata(), RateLimitResponse::default()))
+    }
+}

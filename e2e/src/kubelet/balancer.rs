@@ -1,0 +1,141 @@
+//! A load balancer: every Service of type LoadBalancer gets an address of this machine, on which its ports lead to the
+//! endpoints that are ready. It writes what a cloud or MetalLB would into the Service's status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, ListParams, Patch};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::network::Network;
+use super::services::{forward, target};
+
+/// All Services of type LoadBalancer.
+#[derive(Default)]
+pub(super) struct Balancer {
+    services: BTreeMap<(String, String), Balanced>,
+    /// Addresses of Services that are gone: none is given to two Services, so that nobody meets an old client.
+    next: u8,
+}
+
+struct Balanced {
+    uid: String,
+    address: Ipv4Addr,
+    ports: BTreeMap<i32, Port>,
+}
+
+struct Port {
+    target: Arc<Mutex<Option<SocketAddr>>>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Balancer {
+    /// Looks at what there is now.
+    pub(super) async fn look(&mut self, client: &Client, network: &Network) -> Result<()> {
+        let all: Api<Service> = Api::all(client.clone());
+        let slices: Api<EndpointSlice> = Api::all(client.clone());
+        let slices = slices.list(&ListParams::default()).await?.items;
+        let mut seen = BTreeSet::new();
+        for service in all.list(&ListParams::default()).await? {
+            let Some(spec) = service.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer")) else {
+                continue;
+            };
+            let key = (service.namespace().unwrap_or_default(), service.name_any());
+            let uid = service.uid().unwrap_or_default();
+            seen.insert(key.clone());
+            let asked = spec.load_balancer_ip.as_deref().and_then(|text| text.parse::<Ipv4Addr>().ok());
+            let stale = |held: &Balanced| held.uid != uid || asked.is_some_and(|asked| asked != held.address);
+            if let Some(held) = self.services.get(&key).filter(|held| stale(held)) {
+                network.release(held.address)?;
+                self.services.remove(&key);
+            }
+            if !self.services.contains_key(&key) {
+                let Some(address) = self.address(network, asked)? else {
+                    give(client, &service, None).await?;
+                    continue;
+                };
+                self.services.insert(key.clone(), Balanced { uid, address, ports: BTreeMap::new() });
+            }
+            let balanced = self.services.get_mut(&key).expect("it was there, or just made");
+            give(client, &service, Some(balanced.address)).await?;
+            let ports = spec.ports.as_deref().unwrap_or_default();
+            balanced.ports.retain(|number, _| ports.iter().any(|port| port.port == *number));
+            for port in ports.iter().filter(|port| port.protocol.as_deref() != Some("UDP")) {
+                let own = slices.iter().filter(|slice| {
+                    slice.labels().get("kubernetes.io/service-name") == Some(&key.1)
+                        && slice.namespace().as_ref() == Some(&key.0)
+                });
+                let found = own.into_iter().find_map(|slice| target(slice, port.name.as_deref()));
+                if !balanced.ports.contains_key(&port.port) {
+                    let at = SocketAddr::from((balanced.address, u16::try_from(port.port)?));
+                    balanced.ports.insert(port.port, Port::open(at).await?);
+                }
+                *balanced.ports[&port.port].target.lock().expect("nothing panics while it is held") = found;
+            }
+        }
+        let gone: Vec<_> = self.services.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+        for key in gone {
+            let held = self.services.remove(&key).expect("just seen");
+            network.release(held.address)?;
+        }
+        Ok(())
+    }
+
+    /// The address that is asked for, or a new one; none when another one than ours is asked for, or one that is taken.
+    fn address(&mut self, network: &Network, asked: Option<Ipv4Addr>) -> Result<Option<Ipv4Addr>> {
+        if let Some(asked) = asked {
+            let free = self.services.values().all(|held| held.address != asked);
+            let ours = free && network.is_balanced(asked);
+            if ours {
+                network.add(asked)?;
+            }
+            return Ok(ours.then_some(asked));
+        }
+        self.next += 1;
+        ensure!(self.next < 250, "no address is left for a load balancer");
+        let address = network.balanced(self.next);
+        network.add(address)?;
+        Ok(Some(address))
+    }
+}
+
+/// Says in the status of a Service what address it has, where that is new.
+async fn give(client: &Client, service: &Service, address: Option<Ipv4Addr>) -> Result<()> {
+    let held = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let held = held.and_then(|held| held.ingress.as_ref()?.first()?.ip.clone());
+    if held == address.map(|address| address.to_string()) {
+        return Ok(());
+    }
+    let ingress = address.map(|address| json!([{"ip": address.to_string()}]));
+    let status = json!({"status": {"loadBalancer": {"ingress": ingress}}});
+    let api: Api<Service> = Api::namespaced(client.clone(), &service.namespace().unwrap_or_default());
+    match api.patch_status(&service.name_any(), &Default::default(), &Patch::Merge(&status)).await {
+        // It was deleted meanwhile.
+        Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
+        done => Ok(done.map(drop)?),
+    }
+}
+
+impl Port {
+    async fn open(at: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(at).await?;
+        let target = Arc::new(Mutex::new(None));
+        let leads_to = target.clone();
+        let accepting =
+            tokio::spawn(forward(listener, move || *leads_to.lock().expect("nothing panics while it is held")));
+        Ok(Self { target, accepting })
+    }
+}

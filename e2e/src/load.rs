@@ -1,0 +1,144 @@
+//! Clients that ask all the time, and tell what did not come back.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::probe::{Connection, Failure, Probe};
+
+/// Long enough for a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+/// A client on a connection of its own waits so long between requests.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Clients that ask until they are dropped.
+#[derive(Debug)]
+pub struct Load {
+    counts: Arc<Mutex<Counts>>,
+    started: Instant,
+    _clients: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Answers, by client.
+    good: BTreeMap<&'static str, u64>,
+    /// What went wrong, with the time since the start.
+    failures: Vec<String>,
+}
+
+impl Load {
+    /// Clients of a host on a cleartext port and on a TLS port: new connections, long-lived ones of HTTP/1.1 and HTTP/2, and
+    /// requests that take a while.
+    pub fn start(http: SocketAddr, https: SocketAddr, host: &str) -> Self {
+        let (plain, tls) = (Probe::http(http, host), Probe::https(https, host));
+        let mut load = Self { counts: Arc::default(), started: Instant::now(), _clients: JoinSet::new() };
+        load.each("new connections", plain.clone());
+        load.each("new connections beside", plain.clone());
+        load.each("TLS handshakes", tls.clone());
+        load.each("slow requests", plain.clone().path("/delay/200"));
+        load.kept("a connection of HTTP/1.1", plain);
+        load.kept("a connection of HTTP/2", tls);
+        load
+    }
+
+    fn each(&mut self, name: &'static str, probe: Probe) {
+        let (counts, started) = (self.counts.clone(), self.started);
+        self._clients.spawn(async move {
+            loop {
+                let answer = probe.send().await;
+                note(&counts, started, name, answer.map(|answer| answer.status));
+                sleep(PAUSE).await;
+            }
+        });
+    }
+
+    fn kept(&mut self, name: &'static str, probe: Probe) {
+        let (counts, started) = (self.counts.clone(), self.started);
+        self._clients.spawn(async move {
+            let mut kept: Option<Connection> = None;
+            loop {
+                let mut open = kept.take();
+                let takes_more = match &mut open {
+                    Some(connection) => connection.takes_more().await,
+                    None => false,
+                };
+                let connection = match open.filter(|_| takes_more) {
+                    Some(connection) => Ok(connection),
+                    None => probe.connect().await,
+                };
+                let answer = match connection {
+                    Ok(mut connection) => {
+                        let answer = connection.ask(&probe).await;
+                        kept = answer.is_ok().then_some(connection);
+                        answer
+                    }
+                    Err(failure) => Err(failure),
+                };
+                let closes = |value: &str| value.eq_ignore_ascii_case("close");
+                if answer
+                    .as_ref()
+                    .is_ok_and(|a| a.headers.get("connection").is_some_and(|v| v.to_str().is_ok_and(closes)))
+                {
+                    kept = None;
+                }
+                note(&counts, started, name, answer.map(|answer| answer.status));
+                sleep(PAUSE).await;
+            }
+        });
+    }
+
+    /// Waits until every client has had so many more answers, or something went wrong.
+    ///
+    /// # Errors
+    /// When they have not in time, or something went wrong.
+    pub async fn more(&self, answers: u64) -> Result<()> {
+        let before = self.counts.lock().expect("nobody panics while holding it").good.clone();
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            self.failures()?;
+            let now = self.counts.lock().expect("nobody panics while holding it").good.clone();
+            let more =
+                |(name, count): (&&'static str, &u64)| count - before.get(*name).copied().unwrap_or(0) >= answers;
+            if now.len() == 6 && now.iter().all(more) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "after {before:?} there is only {now:?}");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Whether everything was answered so far.
+    ///
+    /// # Errors
+    /// When not; it says what.
+    pub fn failures(&self) -> Result<()> {
+        let counts = self.counts.lock().expect("nobody panics while holding it");
+        let Counts { good, failures } = &*counts;
+        ensure!(
+            failures.is_empty(),
+            "{} failed beside {good:?}: {:#?}",
+            failures.len(),
+            &failures[..failures.len().min(20)]
+        );
+        Ok(())
+    }
+
+    /// How many answers there were.
+    pub fn answers(&self) -> u64 {
+        self.counts.lock().expect("nobody panics while holding it").good.values().sum()
+    }
+}
+
+fn note(counts: &Mutex<Counts>, started: Instant, name: &'static str, status: Result<u16, Failure>) {
+    let mut counts = counts.lock().expect("nobody panics while holding it");
+    match status {
+        Ok(200) => *counts.good.entry(name).or_default() += 1,
+        other => counts.failures.push(format!("{name} after {:?}: {other:?}", started.elapsed())),
+    }
+}

@@ -1,0 +1,538 @@
+//! The ACME engine and its keeper on a bad day: what a CA, a resolver or a damaged file does costs one host, never the
+//! account and never the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use acme::budget::{Limits, Rate};
+use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
+use acme::challenge::{DnsSolver, Solvers};
+use acme::engine::AcmeConfig;
+use acme::keeper::{Keeper, Next, Pass, WantedCertificates};
+use acme::storage::{Key, Kind};
+use acme::{Class, Wanted};
+use anyhow::{Context, Result, ensure};
+use async_trait::async_trait;
+use e2e::rig::{Rig, config, run, wish, wish_of};
+use e2e::testca::{Behaviour, LIMIT, Refusal};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+
+fn wishes(hosts: impl IntoIterator<Item = String>) -> Result<Vec<Wanted>> {
+    hosts.into_iter().map(|host| wish(&host)).collect()
+}
+
+/// Let's Encrypt's limit of certificates for a domain, and no other.
+fn fifty_a_week(config: AcmeConfig) -> AcmeConfig {
+    let limits = Limits { domain: Some(Rate::hours(50, 7 * 24)), ..Limits::UNKNOWN };
+    AcmeConfig { limits: Some(limits), ..config }
+}
+
+/// Passes until nothing fails any more, each when the one before said so; the time that is when they end.
+async fn until_done(keeper: &Arc<Keeper>, wanted: &[Wanted], mut now: Timestamp) -> Result<Timestamp> {
+    for _ in 0..20 {
+        let pass = keeper.pass(wanted, now).await;
+        if pass.outlook.iter().all(|line| line.next == Next::Renew) {
+            return Ok(now);
+        }
+        now = pass.next.context("something is due")?.max(now + SignedDuration::from_secs(1));
+    }
+    anyhow::bail!("there is no end to it")
+}
+
+#[test]
+fn an_outage_while_shared_orders_are_finalized_costs_neither_orders_nor_hours() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let keeper = rig.keeper_with(fifty_a_week(config(&rig.ca.directory()))).await?;
+        let wanted = wishes((0..120).map(|i| format!("h{i}.example.com")))?;
+        rig.ca.behave(|b| b.failing_finalizes = 2);
+        let now = Timestamp::now();
+        let done = until_done(&keeper, &wanted, now).await?;
+        ensure!(rig.orders() == 5 && rig.certificates() == 5, "{:?}", rig.ca.counts().orders.values());
+        ensure!(done < now + SignedDuration::from_mins(1), "{}", done.duration_since(now));
+        Ok(())
+    })
+}
+
+#[test]
+fn shared_orders_are_taken_up_by_a_program_that_starts_anew_also_with_the_budget_spent() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let limits = Limits { domain: Some(Rate::hours(5, 7 * 24)), ..Limits::UNKNOWN };
+        let config = AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) };
+        let wanted = wishes((0..120).map(|i| format!("h{i}.example.com")))?;
+        rig.ca.behave(|b| b.failing_finalizes = 5);
+        let now = Timestamp::now();
+        rig.keeper_with(config.clone()).await?.pass(&wanted, now).await;
+        ensure!(rig.orders() == 5 && rig.certificates() == 0, "{:?}", rig.ca.counts());
+        // Nothing is left of the budget, and nothing is needed.
+        let done = until_done(&rig.keeper_with(config).await?, &wanted, now).await?;
+        ensure!(rig.orders() == 5 && rig.certificates() == 5, "{:?}", rig.ca.counts().orders.values());
+        ensure!(done < now + SignedDuration::from_mins(1), "{}", done.duration_since(now));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_shared_order_that_is_refused_without_a_culprit_is_halved_until_it_stands_alone() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let limits = Limits { domain: Some(Rate::hours(20, 7 * 24)), ..Limits::UNKNOWN };
+        let keeper = rig.keeper_with(AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) }).await?;
+        let wanted = wishes((0..100).map(|i| format!("h{i}.example.com")))?;
+        let refusal = Refusal { status: 400, kind: "malformed", detail: "no".to_owned(), ..Refusal::default() };
+        rig.ca.behave(|b| drop(b.refusing.insert("h7.example.com".to_owned(), refusal)));
+        let mut now = Timestamp::now();
+        for _ in 0..12 {
+            let pass = keeper.pass(&wanted, now).await;
+            now = pass.next.context("something is due")?;
+        }
+        let waiting: Vec<String> =
+            wanted.iter().filter(|w| keeper.held_as(&w.id).is_none()).map(|w| w.names.to_string()).collect();
+        let held: BTreeSet<String> =
+            keeper.certificates().iter().flat_map(|c| c.certificate.names.to_strings()).collect();
+        ensure!(held.len() == 99 && !held.contains("h7.example.com"), "{}: {waiting:?}", held.len());
+        ensure!(rig.orders() < 15, "{} orders", rig.orders());
+        Ok(())
+    })
+}
+
+#[test]
+fn the_pause_of_one_name_holds_that_name_alone() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let keeper = rig.keeper().await?;
+        let link = "https://portal.letsencrypt.org/sfe/v1/unpause?jwt=abc";
+        let detail = format!(
+            "Your account is temporarily prevented from requesting certificates for a.example.com and possibly others. \
+             Please visit: {link}"
+        );
+        let refusal = Refusal { status: 429, kind: "rateLimited", detail, ..Refusal::default() };
+        rig.ca.behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal)));
+        let wanted = wishes(["a.example.com", "b.example.com", "c.example.org"].map(str::to_owned))?;
+        let now = Timestamp::now();
+        let pass = keeper.pass(&wanted, now).await;
+        ensure!(pass.issued.len() == 2 && pass.failed.len() == 1, "{pass:?}");
+        let failure = &pass.failed[0].1;
+        ensure!(failure.class == Class::Paused && failure.message.contains(link), "{failure:?}");
+        let line = pass.outlook.iter().find(|line| line.last_error.is_some()).context("its line")?;
+        ensure!(line.next == Next::Retry(Class::Paused) && line.at > now + SignedDuration::from_hours(23), "{line:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_for_others_too() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let keeper = rig.keeper().await?;
+        let refusal = |seconds| Refusal {
+            status: 429,
+            kind: "rateLimited",
+            detail: "the moon is full".to_owned(),
+            retry_after: Some(seconds),
+            ..Refusal::default()
+        };
+        rig.ca.behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal(3600))));
+        let now = Timestamp::now();
+        let pass = keeper.pass(&wishes(["a.example.com", "b.example.com"].map(str::to_owned))?, now).await;
+        ensure!(pass.issued.len() == 1 && pass.failed.len() == 1, "{pass:?}");
+        ensure!(rig.ca.counts().asked == 2);
+        let hosts: Vec<String> = (0..3).map(|i| format!("x.example{i}.com")).collect();
+        rig.ca.behave(|b| b.refusing.extend(hosts.iter().map(|h| (h.clone(), refusal(3600)))));
+        keeper.pass(&wishes(hosts)?, now).await;
+        let asked = rig.ca.counts().asked;
+        let pass = keeper.pass(&wishes(["free.example.net".to_owned()])?, now).await;
+        ensure!(pass.issued.is_empty() && rig.ca.counts().asked == asked, "{pass:?}");
+        let waits = matches!(&pass.outlook[0].next, Next::Wait(why) if why.contains("new orders of the account"));
+        ensure!(waits, "{:?}", pass.outlook);
+        let pass = keeper.pass(&wishes(["free.example.net".to_owned()])?, now + SignedDuration::from_mins(61)).await;
+        ensure!(pass.issued.len() == 1, "{pass:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_refused_name_is_found_in_subproblems_and_the_others_go_on() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let limits = Limits { domain: Some(Rate::hours(10, 7 * 24)), ..Limits::UNKNOWN };
+        let keeper = rig.keeper_with(AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) }).await?;
+        let wanted = wishes((0..20).map(|i| format!("h{i}.example.com")))?;
+        let bad = "h3.example.com".to_owned();
+        let refusal = Refusal {
+            status: 400,
+            kind: "rejectedIdentifier",
+            detail: "forbidden by policy (and more)".to_owned(),
+            subproblems: vec![bad.clone()],
+            ..Refusal::default()
+        };
+        rig.ca.behave(|b| drop(b.refusing.insert(bad.clone(), refusal)));
+        let now = Timestamp::now();
+        keeper.pass(&wanted, now).await;
+        let pass = keeper.pass(&wanted, now).await;
+        ensure!(rig.orders() == 1 && rig.certificates() == 1, "{:?}", rig.ca.counts().orders);
+        let failed: Vec<_> = pass.outlook.iter().filter(|line| line.last_error.is_some()).collect();
+        ensure!(failed.len() == 1 && failed[0].names.first().as_str() == bad, "{failed:?}");
+        Ok(())
+    })
+}
+
+/// Keeps a wish list in a task of its own; stops it when dropped.
+struct Running {
+    keeper: Arc<Keeper>,
+    wishlist: Arc<WantedCertificates>,
+    report: watch::Receiver<Arc<Pass>>,
+    _stop: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    fn start(keeper: Arc<Keeper>, wanted: Vec<Wanted>) -> Self {
+        let wishlist = Arc::new(WantedCertificates::default());
+        wishlist.change(wanted.into_iter().map(|wish| (wish.id.clone(), Some(wish))));
+        let (told, report) = watch::channel(Arc::default());
+        let (stopper, stop) = watch::channel(false);
+        let (working, list) = (keeper.clone(), wishlist.clone());
+        let task = tokio::spawn(async move { working.run(&list, told, stop).await });
+        Self { keeper, wishlist, report, _stop: stopper, task }
+    }
+
+    async fn until(&mut self, is_so: impl Fn(&Pass) -> bool) -> Result<()> {
+        let wait = self.report.wait_for(|pass| is_so(pass));
+        tokio::time::timeout(LIMIT, wait).await.context("not in time")??;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[test]
+fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let mut running = Running::start(rig.keeper().await?, wishes(["a.example.com".to_owned()])?);
+        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        rig.ca.behave(|b| b.deactivated = true);
+        let id = wish("a.example.com")?.id;
+        running.keeper.renew(&id);
+        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Retry(Class::Account))).await?;
+        let line = running.report.borrow().outlook[0].clone();
+        ensure!(line.at > Timestamp::now() + SignedDuration::from_secs(50), "{line:?}");
+        ensure!(line.last_error.as_deref().is_some_and(|e| e.contains("new-account")), "{line:?}");
+        let asked = rig.ca.counts().asked;
+        // Whatever makes it plan again, it is not tried again before its time.
+        for i in 0..20 {
+            let other = wish(&format!("h{i}.example.com"))?;
+            running.wishlist.change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
+            running.until(|pass| pass.outlook.len() == i + 2).await?;
+        }
+        ensure!(rig.ca.counts().asked == asked, "{} orders more", rig.ca.counts().asked - asked);
+        // Who asks again is heard.
+        rig.ca.behave(|b| b.deactivated = false);
+        running.keeper.renew(&id);
+        running.until(|pass| pass.outlook.iter().any(|line| line.id == id && line.next == Next::Renew)).await?;
+        ensure!(rig.certificates() == 2, "{:?}", rig.ca.counts());
+        Ok(())
+    })
+}
+
+/// DNS in which the zone `bad.example` does not answer.
+struct Zones;
+
+fn answers(name: &str) -> Result<(), DnsError> {
+    let unavailable = || DnsError::Unavailable {
+        provider: "dns".to_owned(),
+        message: format!("finding the zone of {name}: the resolver answers SERVFAIL"),
+    };
+    if name.ends_with("bad.example") { Err(unavailable()) } else { Ok(()) }
+}
+
+#[async_trait]
+impl DnsProvider for Zones {
+    fn name(&self) -> &str {
+        "test"
+    }
+    async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
+        Ok(name.rsplit('.').take(2).collect::<Vec<_>>().join("."))
+    }
+    async fn present(&self, _: &TxtRecord) -> Result<(), DnsError> {
+        Ok(())
+    }
+    async fn cleanup(&self, _: &TxtRecord) -> Result<(), DnsError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl DnsView for Zones {
+    async fn challenge_target(&self, name: &str) -> Result<String, DnsError> {
+        answers(name).map(|()| name.to_owned())
+    }
+    async fn seen(&self, _: &TxtRecord) -> Result<Seen, DnsError> {
+        Ok(Seen::Everywhere { silent: vec![] })
+    }
+    async fn values(&self, _: &str) -> Result<Vec<String>, DnsError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn a_zone_whose_servers_do_not_answer_holds_up_its_hosts_alone() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let mut config = config(&rig.ca.directory());
+        let dns = DnsSolver {
+            provider: Arc::new(Zones),
+            view: Arc::new(Zones),
+            ttl: 60,
+            propagation_limit: Duration::from_secs(1),
+            account_label: false,
+        };
+        config.solvers = Solvers { dns: Some(dns), ..Solvers::default() };
+        let keeper = rig.keeper_with(config).await?;
+        let bad = wishes((0..5).map(|i| format!("h{i}.bad.example")))?;
+        let mut now = Timestamp::now();
+        for _ in 0..8 {
+            now = keeper.pass(&bad, now).await.next.context("something is due")?;
+        }
+        let all: Vec<Wanted> = bad.iter().cloned().chain([wish("h.good.example")?]).collect();
+        let pass = keeper.pass(&all, now).await;
+        ensure!(pass.issued == [wish("h.good.example")?.id], "{pass:?}");
+        ensure!(rig.orders() == 1, "{:?}", rig.ca.counts().orders);
+        let told = |line: &acme::keeper::Outlook| line.last_error.as_deref().is_some_and(|e| e.contains("SERVFAIL"));
+        ensure!(pass.outlook.iter().filter(|line| told(line)).count() == 5, "{:?}", pass.outlook);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_renewal_window_that_is_always_over_leads_to_one_renewal_at_most() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let now = Timestamp::now();
+        let day = SignedDuration::from_hours(24);
+        let why = "https://ca.example/why";
+        let mut running = Running::start(rig.keeper().await?, wishes(["a.example.com".to_owned()])?);
+        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        drop(running);
+        rig.ca.behave(|b| b.window = Some((now - day * 2, now - day, Some(why.to_owned()))));
+        let keeper = rig.keeper().await?;
+        let wanted = wishes(["a.example.com".to_owned()])?;
+        let later = now + day * 2;
+        let mut told = false;
+        for i in 0..40 {
+            let pass = keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
+            told |= pass.outlook[0].notice.as_deref().is_some_and(|n| n.contains("not followed") && n.contains(why));
+        }
+        ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
+        ensure!(told, "why it is not followed is told");
+        // Another start does not begin anew.
+        let keeper = rig.keeper().await?;
+        for i in 40..80 {
+            keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
+        }
+        ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
+        // A window that comes to make sense is followed, and so is one that moves into the past after that.
+        let later = later + day * 20;
+        rig.ca.behave(|b| b.window = Some((later + day * 30, later + day * 31, None)));
+        for i in 0..20 {
+            keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
+        }
+        ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
+        rig.ca.behave(|b| b.window = Some((now - day * 2, now - day, Some(why.to_owned()))));
+        for i in 20..60 {
+            keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
+        }
+        ensure!(rig.certificates() == 3, "{} certificates", rig.certificates());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_clock_that_is_far_ahead_does_not_renew_in_a_loop() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        // As seen from here, each certificate is two months old when it comes.
+        rig.ca.behave(|b| b.ahead = SignedDuration::from_hours(-24 * 70));
+        let mut running = Running::start(rig.keeper().await?, wishes(["a.example.com".to_owned()])?);
+        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        for i in 0..20 {
+            let other = wish(&format!("h{i}.example.com"))?;
+            running.wishlist.change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
+            running.until(|pass| pass.outlook.len() == i + 2).await?;
+        }
+        ensure!(rig.certificates() == 1, "{} certificates", rig.certificates());
+        Ok(())
+    })
+}
+
+#[test]
+fn an_authorization_that_the_ca_does_not_know_costs_seconds() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let keeper = rig.keeper().await?;
+        let wanted = wishes(["a.example.com".to_owned()])?;
+        rig.ca.behave(|b| b.lost_authorizations = 1);
+        let now = Timestamp::now();
+        let done = until_done(&keeper, &wanted, now).await?;
+        ensure!(done < now + SignedDuration::from_secs(10) && rig.orders() == 1, "{}", done.duration_since(now));
+        // One that stays lost is not asked for for ever: another order is placed.
+        let wanted = wishes(["b.example.com".to_owned()])?;
+        rig.ca.behave(|b| (b.lost_authorizations, b.failing) = (3, ["b.example.com".to_owned()].into()));
+        for i in 0..3 {
+            keeper.pass(&wanted, now + SignedDuration::from_mins(i)).await;
+        }
+        rig.ca.behave(|b| b.failing.clear());
+        until_done(&keeper, &wanted, now + SignedDuration::from_mins(5)).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_certificate_that_ends_soon_or_comes_without_its_intermediate_replaces_nothing() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let keeper = rig.keeper().await?;
+        let wanted = wishes(["a.example.com".to_owned()])?;
+        let now = Timestamp::now();
+        keeper.pass(&wanted, now).await;
+        let held = keeper.held_as(&wanted[0].id).context("held")?.certificate.serial.clone();
+        type Change = fn(&mut Behaviour);
+        let worse: [(&str, Change); 2] = [
+            ("ends at", |b| b.life = Some(SignedDuration::from_hours(1))),
+            ("intermediate", |b| (b.life, b.leaf_only) = (None, true)),
+        ];
+        for (word, change) in worse {
+            rig.ca.behave(change);
+            keeper.renew(&wanted[0].id);
+            let pass = keeper.pass(&wanted, now).await;
+            ensure!(pass.issued.is_empty() && pass.failed[0].1.message.contains(word), "{pass:?}");
+            ensure!(keeper.held_as(&wanted[0].id).context("held")?.certificate.serial == held);
+        }
+        // The next order is a new one, and fine.
+        rig.ca.behave(|b| b.leaf_only = false);
+        keeper.renew(&wanted[0].id);
+        let pass = keeper.pass(&wanted, now).await;
+        ensure!(pass.issued.len() == 1, "{pass:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_host_that_is_removed_in_the_middle_leaves_nothing_behind() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let gone = "a.example.com".to_owned();
+        rig.ca.behave(|b| b.stuck = [gone.clone()].into());
+        let mut running = Running::start(rig.keeper().await?, wishes([gone.clone(), "b.example.com".to_owned()])?);
+        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        let storage = rig.storage()?;
+        let orders = async || Ok::<_, anyhow::Error>(storage.list(Kind::Order).await?);
+        wait_for(async || Ok(orders().await?.len() == 1 && rig.ca.counts().orders.contains_key(&gone))).await?;
+        let start = std::time::Instant::now();
+        running.wishlist.change([(wish(&gone)?.id, None)]);
+        wait_for(async || Ok(orders().await?.is_empty() && rig.ca.counts().deactivated.contains(&gone))).await?;
+        ensure!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        ensure!(rig.ca.counts().deactivated.len() == 1, "{:?}", rig.ca.counts().deactivated);
+        Ok(())
+    })
+}
+
+async fn wait_for(is_so: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let until = std::time::Instant::now() + LIMIT;
+    while !is_so().await? {
+        ensure!(std::time::Instant::now() < until, "not in time");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+#[test]
+fn damaged_entries_are_set_aside_and_what_can_be_made_anew_is() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let wanted = wishes(["a.example.com", "b.example.com"].map(str::to_owned))?;
+        let now = Timestamp::now();
+        rig.keeper().await?.pass(&wanted, now).await;
+        let file = |kind: Kind, name: &str| {
+            let key = Key::new(kind, name);
+            rig.dir().join("acme").join(kind.as_str()).join(format!("{}.json", key.name()))
+        };
+        std::fs::write(file(Kind::Certificate, wanted[0].id.as_str()), "{ not ours")?;
+        std::fs::write(file(Kind::Budget, "ca"), "{")?;
+        for path in [file(Kind::Certificate, wanted[0].id.as_str()), file(Kind::Budget, "ca")] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        }
+        // Something that is no file at all, where a certificate would be.
+        std::fs::create_dir(file(Kind::Certificate, "c.example.com"))?;
+        let keeper = rig.keeper().await?;
+        ensure!(keeper.held_as(&wanted[1].id).is_some(), "the others are there");
+        let pass = keeper.pass(&wanted, now).await;
+        ensure!(pass.issued == [wanted[0].id.clone()] && pass.failed.is_empty(), "{pass:?}");
+        let aside: BTreeMap<_, _> = std::fs::read_dir(rig.dir().join("acme/damaged"))?
+            .filter_map(|entry| Some((entry.as_ref().ok()?.file_name().into_string().ok()?, ())))
+            .collect();
+        ensure!(aside.len() == 2, "{aside:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn orders_of_one_tenant_that_come_to_no_end_hold_up_nobody_else() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let hosts: Vec<String> = (0..1000).map(|i| format!("a{i}.mallory{i}.example")).collect();
+        rig.ca.behave(|b| b.stuck = hosts.iter().cloned().collect());
+        // Fewer turns at the CA than a tenant has places: each of hers waits for the CA for minutes.
+        let config = AcmeConfig { at_once: 2, patience: Duration::from_secs(600), ..config(&rig.ca.directory()) };
+        let hers: Vec<Wanted> = hosts.iter().map(|host| wish_of("mallory", host)).collect::<Result<_>>()?;
+        let mut running = Running::start(rig.keeper_with(config).await?, hers);
+        // She has all that she gets: six of eight places.
+        wait_for(async || Ok(rig.ca.counts().challenges >= 6)).await?;
+        let start = std::time::Instant::now();
+        let alices = wish_of("alice", "www.alice.example")?;
+        running.wishlist.change([(alices.id.clone(), Some(alices.clone()))]);
+        running.until(|pass| pass.outlook.iter().any(|l| l.id == alices.id && l.next == Next::Renew)).await?;
+        ensure!(start.elapsed() < Duration::from_secs(60), "alice waited {:?}", start.elapsed());
+        ensure!(rig.orders() <= 7, "{} orders at a time", rig.orders());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_thousand_hosts_that_fail_leave_the_next_slot_of_the_account_to_somebody_else() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        let hosts: Vec<String> = (0..300).map(|i| format!("a{i}.mallory{i}.example")).collect();
+        rig.ca.behave(|b| b.failing = hosts.iter().cloned().collect());
+        // Let's Encrypt's limit of orders, and no other: one more each 36 seconds.
+        let limits = Limits { orders: Some(Rate::hours(300, 3)), ..Limits::UNKNOWN };
+        let config = AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) };
+        let keeper = rig.keeper_with(config).await?;
+        let wanted = hosts.iter().map(|host| Ok(Wanted { may_share: false, ..wish_of("mallory", host)? }));
+        let mut wanted: Vec<Wanted> = wanted.collect::<Result<_>>()?;
+        let mut now = Timestamp::now();
+        keeper.pass(&wanted, now).await;
+        ensure!(rig.orders() == 240, "{} orders", rig.orders());
+        // By now hers are due again, and those that were never tried.
+        now += SignedDuration::from_secs(5);
+        let alices = wish_of("alice", "www.alice.example")?;
+        wanted.push(alices.clone());
+        wanted.sort_by(|a, b| a.id.cmp(&b.id));
+        let asked = now;
+        while keeper.held_as(&alices.id).is_none() {
+            ensure!(now < asked + SignedDuration::from_mins(1), "alice waits for {}", now.duration_since(asked));
+            let pass = keeper.pass(&wanted, now).await;
+            now = pass.next.context("something is due")?.max(now + SignedDuration::from_secs(1));
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,51 @@
+//! How much looking at our own Envoy costs beside what the CA does.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::gatewright::Gatewright;
+use e2e::pebble::{Options, Pebble};
+use tokio::time::Instant;
+
+use super::site::Site;
+
+const HOSTS: usize = 60;
+
+/// How long it takes from the start of the program until a first host is served, and from the publication of the others, so
+/// many in all, until they are. Without a look the first order may be too early for Envoy, so that it is placed with one.
+async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
+    let mut site = Site::with(Pebble::start(&Options { eager: true, ..Options::default() }).await?).await?;
+    let names: Vec<String> = (0..HOSTS).map(|i| format!("h{i}.example.com")).collect();
+    let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), "acme")).collect();
+    site.publish(&hosts[..1])?;
+    let start = Instant::now();
+    site.start(&["--acme-preflight", "strict"])?;
+    site.served(&names[0]).await?;
+    let first = start.elapsed();
+    if preflight != "strict" {
+        site.program = None;
+        site.start(&["--acme-preflight", preflight])?;
+        site.served(&names[0]).await?;
+    }
+    let start = Instant::now();
+    site.publish(&hosts)?;
+    for name in &names {
+        ensure!(site.served(name).await?.status == 200);
+    }
+    let all = start.elapsed();
+    ensure!(preflight == "skip" || site.pebble.orders() == HOSTS, "{} orders", site.pebble.orders());
+    let log = site.program.as_ref().map(Gatewright::output).context("it runs")?;
+    ensure!(!log.contains("the CA is asked to look all the same"), "{log}");
+    Ok((first, all))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Pebble"]
+async fn a_self_check_waits_for_nothing_but_the_answer() -> Result<()> {
+    let (first, with) = until_served("strict").await?;
+    let (_, without) = until_served("skip").await?;
+    // Where each question waited for the end of its connection, it was ten times as long.
+    ensure!(with < without * 2 + Duration::from_secs(2), "{with:?} with a self-check, {without:?} without");
+    ensure!(first < Duration::from_secs(5), "the first certificate came after {first:?}");
+    Ok(())
+}

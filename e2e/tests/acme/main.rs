@@ -1,0 +1,13 @@
+//! Certificates against real and misbehaving CAs, DNS servers and providers: the engine `acme`, and the program that uses it.
+
+mod airgap;
+mod badday;
+mod certbot;
+mod certs;
+mod dns_bind;
+mod dns_doubles;
+mod dns_moto;
+mod dns_pebble;
+mod dns_view;
+mod pebble;
+mod testca;

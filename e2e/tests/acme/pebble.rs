@@ -1,0 +1,551 @@
+//! The ACME engine against Pebble.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use acme::account::ExternalAccount;
+use acme::challenge::dns::{DnsProvider, TxtRecord};
+use acme::challenge::{DnsSolver, Persist, Solvers};
+use acme::engine::{AcmeConfig, AcmeIssuer, ProfileWish};
+use acme::keeper::Keeper;
+use acme::storage::dir::Directory;
+use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
+use acme::{CertificateId, Class, IssueRequest, IssuedCertificate, Issuer, Names, Storage, Wanted};
+use anyhow::{Context, Result, ensure};
+use async_trait::async_trait;
+use e2e::pebble::{AlpnResponder, Options, Pebble, Responder};
+use jiff::Timestamp;
+use serde_json::json;
+
+/// Pebble may deadlock: then the test fails rather than hangs.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async { tokio::time::timeout(LIMIT, test).await.context("no end in time: did Pebble deadlock?")? })
+}
+
+struct Rig {
+    pebble: Pebble,
+    tmp: tempfile::TempDir,
+}
+
+impl Rig {
+    async fn start(options: &Options) -> Result<Self> {
+        Ok(Self { pebble: Pebble::start(options).await?, tmp: tempfile::tempdir()? })
+    }
+
+    fn storage(&self) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(Directory::open(self.tmp.path().join("acme"))?))
+    }
+
+    fn config(&self) -> AcmeConfig {
+        let mut config = AcmeConfig::new("pebble", &self.pebble.directory());
+        config.roots = self.pebble.roots();
+        config.registration.terms_agreed = true;
+        config.timeout = Duration::from_secs(60);
+        config.patience = Duration::from_secs(180);
+        config
+    }
+
+    async fn issuer(&self, config: AcmeConfig) -> Result<AcmeIssuer> {
+        Ok(AcmeIssuer::open(config, self.storage()?).await?)
+    }
+}
+
+fn request(names: &[&str]) -> Result<IssueRequest> {
+    let names = Names::parse(names)?;
+    Ok(IssueRequest::new(CertificateId::of("t", &names), names, Timestamp::now()))
+}
+
+/// The chain leads to a root: the last certificate was signed by it.
+fn is_under(certificate: &IssuedCertificate, root_pem: &str) -> Result<bool> {
+    let chain = acme::certificate::chain_of(&certificate.chain_pem)?;
+    let root = acme::certificate::chain_of(root_pem)?;
+    let (_, last) = x509_parser::parse_x509_certificate(chain.last().context("a chain")?)?;
+    let (_, root) = x509_parser::parse_x509_certificate(&root[0])?;
+    Ok(last.issuer() == root.subject() && last.verify_signature(Some(root.public_key())).is_ok())
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn http_01_with_nothing_told_to_the_responder_but_the_thumbprint() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options::default()).await?;
+        let issuer = rig.issuer(rig.config()).await?;
+        let _responder = Responder::start(rig.pebble.http_port, &issuer.thumbprint()).await?;
+        let request = request(&["a.example.com", "b.example.com"])?;
+        let certificate = issuer.issue(&request).await?;
+        ensure!(certificate.names == request.names);
+        ensure!(is_under(&certificate, &rig.pebble.issuing_root(0).await?)?);
+        // Not installed yet: asked again, it is the same one, and the CA is not asked.
+        let again = issuer.issue(&request).await?;
+        ensure!(again.serial == certificate.serial && rig.pebble.issued() == 1);
+        issuer.installed(&request.id).await?;
+        ensure!(rig.storage()?.list(Kind::Order).await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn a_host_that_does_not_answer_is_named_and_nothing_is_left_behind() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options::default()).await?;
+        let issuer = rig.issuer(rig.config()).await?;
+        let _responder = Responder::start(rig.pebble.http_port, "another-thumbprint").await?;
+        let request = request(&["a.example.com"])?;
+        let failure = issuer.issue(&request).await.expect_err("the answer is wrong");
+        ensure!(failure.class == Class::HostFault, "{failure:?}");
+        ensure!(failure.culprits == ["a.example.com"], "{failure:?}");
+        ensure!(failure.message.contains("a.example.com"), "{failure}");
+        ensure!(rig.storage()?.list(Kind::Order).await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn dns_01_for_apex_and_wildcard_in_one_order_leaves_no_record() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options::default()).await?;
+        let dns = rig.pebble.dns();
+        let mut config = rig.config();
+        config.solvers = Solvers {
+            dns: Some(DnsSolver {
+                provider: dns.clone(),
+                view: dns.clone(),
+                ttl: 60,
+                propagation_limit: Duration::from_secs(60),
+                account_label: false,
+            }),
+            ..Solvers::default()
+        };
+        let issuer = rig.issuer(config.clone()).await?;
+        let certificate = issuer.issue(&request(&["example.com", "*.example.com"])?).await?;
+        ensure!(certificate.names.to_strings() == ["*.example.com", "example.com"]);
+        ensure!(dns.records().await.is_empty(), "{:?}", dns.records().await);
+        // And by the label of the account.
+        if let Some(dns) = &mut config.solvers.dns {
+            dns.account_label = true;
+        }
+        rig.issuer(config).await?.issue(&request(&["*.example.org"])?).await?;
+        ensure!(dns.records().await.is_empty(), "{:?}", dns.records().await);
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn dns_persist_01_by_a_record_that_stays() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options::default()).await?;
+        let dns = rig.pebble.dns();
+        let mut config = rig.config();
+        config.solvers = Solvers { persist: Some(Persist { view: dns.clone(), days: None }), ..Solvers::default() };
+        // Nobody may write: what to create is told, and created by hand.
+        let issuer = rig.issuer(config.clone()).await?;
+        let bound = request(&["example.com", "*.example.com"])?;
+        let failure = issuer.issue(&bound).await.err().context("there is no record")?;
+        let account = issuer.account_url().await?;
+        let value = format!("pebble.letsencrypt.org; accounturi={account}; policy=wildcard");
+        let told = failure.to_string();
+        ensure!(told.contains("create _validation-persist.example.com TXT"), "{told}");
+        let record = TxtRecord { name: "_validation-persist.example.com".to_owned(), value, ttl: 60 };
+        dns.present(&record).await?;
+        issuer.issue(&bound).await?;
+        // A provider writes it once, and it stays.
+        config.solvers.dns = Some(DnsSolver {
+            provider: dns.clone(),
+            view: dns.clone(),
+            ttl: 60,
+            propagation_limit: Duration::from_secs(60),
+            account_label: false,
+        });
+        rig.issuer(config).await?.issue(&request(&["example.org"])?).await?;
+        let records = dns.records().await;
+        ensure!(
+            records.keys().eq(["_validation-persist.example.com", "_validation-persist.example.org"]),
+            "{records:?}"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn tls_alpn_01() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options::default()).await?;
+        let responder = Arc::new(AlpnResponder::start(rig.pebble.tls_port).await?);
+        let mut config = rig.config();
+        config.solvers = Solvers { alpn: Some(responder.clone()), ..Solvers::default() };
+        rig.issuer(config).await?.issue(&request(&["a.example.com"])?).await?;
+        ensure!(responder.shown() == 0, "the challenge certificate is shown no more");
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn an_external_account_is_bound_and_without_one_the_reason_is_told() -> Result<()> {
+    run(async {
+        let mac = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+        let external = BTreeMap::from([("kid-1".to_owned(), mac.to_owned())]);
+        let rig = Rig::start(&Options { external, always_valid: true, ..Options::default() }).await?;
+        let failure = rig.issuer(rig.config()).await?.issue(&request(&["a.example.com"])?).await.expect_err("no EAB");
+        ensure!(failure.class == Class::Config && failure.message.contains("external account binding"), "{failure}");
+        let mut config = rig.config();
+        config.registration.external = Some(ExternalAccount::new("kid-2", mac)?);
+        let failure = rig.issuer(config.clone()).await?.issue(&request(&["a.example.com"])?).await.expect_err("kid");
+        ensure!(failure.class == Class::Account, "{failure:?}");
+        config.registration.external = Some(ExternalAccount::new("kid-1", mac)?);
+        rig.issuer(config).await?.issue(&request(&["a.example.com"])?).await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn a_third_of_bad_nonces_spoils_nothing() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { nonce_reject: 30, always_valid: true, ..Options::default() }).await?;
+        let issuer = rig.issuer(rig.config()).await?;
+        for i in 0..40 {
+            issuer.issue(&request(&[&format!("h{i}.example.com")])?).await?;
+        }
+        ensure!(rig.pebble.issued() == 40, "{}", rig.pebble.issued());
+        Ok(())
+    })
+}
+
+/// Fails the n-th write and every later one: what a killed process looks like from storage.
+struct Dying {
+    inner: Arc<dyn Storage>,
+    writes_left: AtomicUsize,
+    after: bool,
+}
+
+impl Dying {
+    fn dead() -> StorageError {
+        StorageError::Io { doing: "writing", object: "test".to_owned(), why: std::io::Error::other("killed") }
+    }
+}
+
+#[async_trait]
+impl Storage for Dying {
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
+        self.inner.read(key).await
+    }
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        let left = self.writes_left.load(Ordering::SeqCst);
+        if left == 0 {
+            return Err(Self::dead());
+        }
+        self.writes_left.store(left - 1, Ordering::SeqCst);
+        let version = if left > 1 || self.after { Some(self.inner.write(key, bytes, expect).await?) } else { None };
+        if left == 1 { Err(Self::dead()) } else { version.ok_or_else(Self::dead) }
+    }
+    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+        if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.settle(key).await }
+    }
+    async fn remove(&self, key: &Key) -> Result<(), StorageError> {
+        if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.remove(key).await }
+    }
+    async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
+        self.inner.list(kind).await
+    }
+    async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
+        self.inner.lock(key).await
+    }
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn a_key_rollover_cut_off_anywhere_never_loses_the_account() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let storage = rig.storage()?;
+        let first = rig.issuer(rig.config()).await?;
+        let url = first.account_url().await?;
+        let mut thumbprints = vec![first.thumbprint()];
+        drop(first);
+        for (writes, after) in [(1, false), (1, true), (2, false), (2, true)] {
+            let dying = Dying { inner: storage.clone(), writes_left: AtomicUsize::new(writes), after };
+            let issuer = AcmeIssuer::open(rig.config(), Arc::new(dying)).await?;
+            ensure!(issuer.roll_over_key().await.is_err(), "it dies at write {writes}");
+            let restarted = rig.issuer(rig.config()).await?;
+            ensure!(restarted.account_url().await? == url, "the same account");
+            let names = format!("h{writes}{after}.example.com");
+            restarted.issue(&request(&[&names])?).await?;
+        }
+        let rolled = rig.issuer(rig.config()).await?;
+        rolled.roll_over_key().await?;
+        ensure!(rolled.account_url().await? == url);
+        thumbprints.push(rolled.thumbprint());
+        ensure!(thumbprints[0] != thumbprints[1]);
+        rolled.issue(&request(&["last.example.com"])?).await?;
+        rolled.deactivate().await?;
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let (storage, key) = (rig.storage()?, Key::new(Kind::Account, "pebble"));
+        let issuer = rig.issuer(rig.config()).await?;
+        issuer.issue(&request(&["a.example.com"])?).await?;
+        let url = issuer.account_url().await?;
+        let copy = storage.read(&key).await?.context("there is an account")?.bytes;
+        issuer.deactivate().await?;
+        ensure!(storage.read(&key).await?.is_none(), "its key is forgotten");
+        // Whoever kept a copy of the key is told what is wrong, and no host is blamed.
+        storage.write(&key, &copy, &Expect::Absent).await?;
+        let failure = rig.issuer(rig.config()).await?.issue(&request(&["b.example.com"])?).await.expect_err("refused");
+        ensure!(failure.class == Class::Account && failure.culprits.is_empty(), "{failure:?}");
+        ensure!(failure.message.contains("deactivated"), "{failure}");
+        storage.remove(&key).await?;
+        let next = rig.issuer(rig.config()).await?;
+        next.issue(&request(&["b.example.com"])?).await?;
+        ensure!(next.account_url().await? != url);
+        Ok(())
+    })
+}
+
+/// A disk of which only what was forced to it outlives the power: orders where somebody waited for it, the rest at once.
+struct Volatile {
+    cache: Directory,
+    disk: Directory,
+}
+
+#[async_trait]
+impl Storage for Volatile {
+    async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
+        self.cache.read(key).await
+    }
+    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+        let version = self.cache.write(key, bytes, expect).await?;
+        if key.kind() != Kind::Order {
+            self.disk.write(key, bytes, &Expect::Anything).await?;
+        }
+        Ok(version)
+    }
+    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+        if let Some(entry) = self.cache.read(key).await? {
+            self.disk.write(key, &entry.bytes, &Expect::Anything).await?;
+        }
+        Ok(())
+    }
+    async fn remove(&self, key: &Key) -> Result<(), StorageError> {
+        self.cache.remove(key).await?;
+        self.disk.remove(key).await
+    }
+    async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
+        self.cache.list(kind).await
+    }
+    async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
+        self.cache.lock(key).await
+    }
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn a_machine_that_loses_its_power_gets_the_certificate_it_was_about_to_get() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let mut issued = 0;
+        for writes in 1..=4 {
+            for after in [false, true] {
+                let folder = |name: &str| rig.tmp.path().join(format!("{name}-{writes}-{after}"));
+                let (cache, disk) = (Directory::open(folder("cache"))?, Directory::open(folder("disk"))?);
+                AcmeIssuer::open(rig.config(), Arc::new(Volatile { cache: cache.clone(), disk: disk.clone() }))
+                    .await?
+                    .account_url()
+                    .await?;
+                let request = request(&[&format!("p{writes}{after}.example.com")])?;
+                let inner = Arc::new(Volatile { cache, disk: disk.clone() });
+                let dying = Dying { inner, writes_left: AtomicUsize::new(writes), after };
+                AcmeIssuer::open(rig.config(), Arc::new(dying)).await?.issue(&request).await.err();
+                // What is on the disk is all there is now.
+                let certificate = AcmeIssuer::open(rig.config(), Arc::new(disk)).await?.issue(&request).await?;
+                issued += 1;
+                ensure!(certificate.names == request.names);
+                ensure!(rig.pebble.issued() == issued, "write {writes} after {after}: {}", rig.pebble.issued());
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn an_order_cut_off_at_any_write_is_finished_after_a_restart_with_one_certificate() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let storage = rig.storage()?;
+        rig.issuer(rig.config()).await?.account_url().await?;
+        let mut issued = 0;
+        for writes in 1..=4 {
+            for after in [false, true] {
+                let request = request(&[&format!("w{writes}{after}.example.com")])?;
+                let dying = Dying { inner: storage.clone(), writes_left: AtomicUsize::new(writes), after };
+                let died = AcmeIssuer::open(rig.config(), Arc::new(dying)).await?.issue(&request).await.is_err();
+                let certificate = rig.issuer(rig.config()).await?.issue(&request).await?;
+                ensure!(certificate.names == request.names);
+                issued += 1;
+                ensure!(
+                    rig.pebble.issued() == issued,
+                    "write {writes} after {after} died {died}: {}",
+                    rig.pebble.issued()
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, alternate_roots: 1, ..Options::default() }).await?;
+        let mut config = rig.config();
+        config.profile = Some(ProfileWish { name: "shortlived".to_owned(), required: true });
+        let issuer = rig.issuer(config.clone()).await?;
+        let mut request = request(&["a.example.com"])?;
+        let first = issuer.issue(&request).await?;
+        issuer.installed(&request.id).await?;
+        ensure!(first.lifetime().as_hours() <= 6 * 24, "{:?}", first.lifetime());
+        let now = Timestamp::now();
+        let window = issuer.renewal_window(&first, None, now).await?.context("Pebble has ARI")?;
+        ensure!(first.not_before < window.start && window.end < first.not_after, "{window:?}");
+        let leaf = first.chain_pem.split_inclusive("-----END CERTIFICATE-----\n").next().context("a leaf")?;
+        let revoked = json!({
+            "suggestedWindow": { "start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z" },
+            "explanationURL": "https://ca.example/incident",
+        });
+        rig.pebble.set_renewal_info(leaf, &revoked).await?;
+        let window = issuer.renewal_window(&first, Some(&window), now).await?.context("still there")?;
+        ensure!(window.is_over(now) && window.explanation.as_deref() == Some("https://ca.example/incident"));
+        // Replaced once, and a second time although the CA says it was replaced already.
+        request.replaces.clone_from(&first.ari_id);
+        for _ in 0..2 {
+            let next = issuer.issue(&request).await?;
+            issuer.installed(&request.id).await?;
+            ensure!(next.serial != first.serial);
+        }
+        // A certificate of this CA that it does not know (any more): the order is placed without the link.
+        let (authority, _) = first.ari_id.as_deref().and_then(|id| id.split_once('.')).context("an ARI identifier")?;
+        request.replaces = Some(format!("{authority}.AQIDBAU"));
+        let next = issuer.issue(&request).await?;
+        issuer.installed(&request.id).await?;
+        ensure!(next.serial != first.serial);
+        request.replaces = None;
+        config.profile = Some(ProfileWish { name: "nosuch".to_owned(), required: true });
+        let failure = rig.issuer(config.clone()).await?.issue(&request).await.expect_err("no such profile");
+        ensure!(failure.class == Class::Config && failure.message.contains("default, shortlived"), "{failure}");
+        config.profile = None;
+        let other = rig.pebble.issuing_root(1).await?;
+        let root = acme::certificate::chain_of(&other)?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&root[0])?;
+        let name = parsed.subject().iter_common_name().next().context("a name")?.as_str()?.to_owned();
+        config.preferred_chain = Some(name);
+        let mut config_default = config.clone();
+        config_default.preferred_chain = None;
+        let preferred = rig.issuer(config).await?.issue(&self::request(&["b.example.com"])?).await?;
+        ensure!(is_under(&preferred, &other)?);
+        let usual = rig.issuer(config_default).await?.issue(&self::request(&["c.example.com"])?).await?;
+        ensure!(!is_under(&usual, &other)?);
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn what_cannot_work_is_refused_with_the_field_before_any_order() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let issuer = rig.issuer(rig.config()).await?;
+        for (names, word) in [(vec!["co.uk"], "public suffix"), (vec!["*.example.com"], "DNS-01")] {
+            let failure = issuer.issue(&request(&names)?).await.expect_err(word);
+            ensure!(failure.class == Class::Config && failure.message.contains(word), "{failure}");
+        }
+        let many = |count: usize| {
+            let names: Vec<_> = (0..count).map(|i| format!("h{i}.example.com")).collect();
+            request(&names.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let mut short = rig.config();
+        short.profile = Some(ProfileWish { name: "shortlived".to_owned(), required: true });
+        let failure = rig.issuer(short).await?.issue(&many(26)?).await.expect_err("26");
+        let sentence = "26 names in one certificate, and profile shortlived of pebble takes at most 25: spread them";
+        ensure!(failure.class == Class::Config && failure.message.starts_with(sentence), "{failure}");
+        let failure = issuer.issue(&many(101)?).await.expect_err("101");
+        ensure!(
+            failure.class == Class::Config && failure.message.contains("and pebble takes at most 100"),
+            "{failure}"
+        );
+        ensure!(rig.pebble.orders() == 0);
+        let mut untrusted = rig.config();
+        untrusted.name = "untrusted".to_owned();
+        untrusted.roots = acme::client::Roots::Pem(rig.pebble.issuing_root(0).await?);
+        let failure = rig.issuer(untrusted).await?.issue(&request(&["a.example.com"])?).await.expect_err("untrusted");
+        ensure!(failure.class == Class::Config && failure.message.contains("CA bundle"), "{failure:?}");
+        let mut elsewhere = rig.config();
+        elsewhere.name = "elsewhere".to_owned();
+        elsewhere.directory = rig.pebble.directory().replace("/dir", "/nothing");
+        let failure =
+            rig.issuer(elsewhere).await?.issue(&request(&["a.example.com"])?).await.expect_err("no directory");
+        ensure!(failure.class == Class::Config, "{failure:?}");
+        let mut terms = rig.config();
+        terms.name = "terms".to_owned();
+        terms.registration.terms_agreed = false;
+        let failure = rig.issuer(terms).await?.issue(&request(&["a.example.com"])?).await.expect_err("terms");
+        ensure!(failure.class == Class::Config && failure.message.contains("terms"), "{failure:?}");
+        ensure!(rig.pebble.issued() == 0 && rig.storage()?.list(Kind::Order).await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn two_keepers_over_one_storage_get_each_certificate_once() -> Result<()> {
+    run(async {
+        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let wanted: Vec<_> = (0..60)
+            .map(|i| {
+                let names = Names::parse([format!("h{i}.example{i}.com")])?;
+                Ok(Wanted {
+                    id: CertificateId::of("t", &names),
+                    tenant: "t".to_owned(),
+                    issuer: "pebble".to_owned(),
+                    names,
+                    validity: None,
+                    may_share: true,
+                    renew_now: false,
+                    hold: None,
+                })
+            })
+            .collect::<Result<_>>()?;
+        let mut keepers = Vec::new();
+        for _ in 0..2 {
+            let issuer: Arc<dyn Issuer> = Arc::new(rig.issuer(rig.config()).await?);
+            keepers.push(Keeper::open(rig.storage()?, [issuer], 4).await?);
+        }
+        let now = Timestamp::now();
+        let (a, b) = tokio::join!(keepers[0].pass(&wanted, now), keepers[1].pass(&wanted, now));
+        ensure!(a.failed.is_empty() && b.failed.is_empty(), "{:?} {:?}", a.failed, b.failed);
+        ensure!(a.issued.len() + b.issued.len() == 60 && rig.pebble.issued() == 60, "{}", rig.pebble.issued());
+        for keeper in &keepers {
+            ensure!(keeper.certificates().len() == 60);
+            let pass = keeper.pass(&wanted, now).await;
+            ensure!(pass.issued.is_empty() && pass.outlook.iter().all(|o| o.next == acme::keeper::Next::Renew));
+        }
+        ensure!(rig.storage()?.list(Kind::Order).await?.is_empty());
+        Ok(())
+    })
+}

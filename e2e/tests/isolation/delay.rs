@@ -1,0 +1,120 @@
+//! How long alice's change takes while mallory changes hers, and what of it is Envoy's. Prints a table and asserts nothing
+//! about time.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, interval, sleep};
+
+use crate::site::{FORWARD, LIMIT, Site, named, route};
+
+/// Changes of alice's in a row of the table.
+const ROUNDS: usize = 60;
+/// How often mallory writes all of hers.
+const PACE: Duration = Duration::from_millis(100);
+
+/// Routes of mallory's, which differ from one version to the next.
+fn routes(count: usize, version: usize) -> String {
+    let one = |number: usize| {
+        let rules = format!(
+            "[{{matches: [{{path: {{value: /v{version}}}}}, {{path: {{type: RegularExpression, value: \"/[a-z]{{1,9}}/{version}\"}}}}], \
+             backendRefs: [{{name: web, port: 80}}]}}]"
+        );
+        route("mallory", &format!("r{number}"), &format!("m{number}.example.org"), &rules)
+    };
+    (0..count).map(one).collect()
+}
+
+/// Alice's hosts, one after the other: from the file to the first answer of her backend.
+async fn alices(site: &Site, prefix: &str) -> Result<Vec<Duration>> {
+    let mut took = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        let (name, host) = (format!("{prefix}-{round}"), format!("{prefix}-{round}.example.org"));
+        let probe = site.plain(&host);
+        let began = Instant::now();
+        site.save(&format!("{name}.yaml"), &route("alice", &name, &host, FORWARD))?;
+        while !named(&probe).await.is_ok_and(|found| found == "alice") {
+            ensure!(began.elapsed() < LIMIT, "{host} is not served\n{}", site.program.output());
+            sleep(Duration::from_millis(1)).await;
+        }
+        took.push(began.elapsed());
+    }
+    took.sort();
+    Ok(took)
+}
+
+/// Time that the main thread of a process has had of a processor.
+fn main_thread(pid: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit_once(')').context("a name")?.1.split_whitespace().collect();
+    let ticks = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// The Envoy of a site.
+fn envoy(site: &Site) -> Result<u32> {
+    let state = site.state.path().display().to_string();
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let pid = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
+        let Some(pid) = pid.filter(|pid| *pid != site.program.pid()) else { continue };
+        if fs::read_to_string(path.join("cmdline")).is_ok_and(|command| command.contains(&state)) {
+            return Ok(pid);
+        }
+    }
+    anyhow::bail!("there is no Envoy")
+}
+
+/// How many responses Envoy has answered, and how long that took in all, in seconds.
+async fn answered(site: &Site) -> Result<(f64, f64)> {
+    let mut admin = UnixStream::connect(site.state.path().join("admin.sock")).await?;
+    admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").await?;
+    let mut metrics = String::new();
+    admin.read_to_string(&mut metrics).await?;
+    let sum = |name: &str| -> f64 {
+        let values = metrics.lines().filter(|line| line.contains(name)).filter_map(|line| line.rsplit(' ').next());
+        values.filter_map(|value| value.parse::<f64>().ok()).sum()
+    };
+    Ok((sum("xds_ack_latency_seconds_count"), sum("xds_ack_latency_seconds_sum")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy; a measurement"]
+#[allow(clippy::print_stdout, reason = "a figure for people")]
+async fn how_long_a_change_takes_beside_anothers() -> Result<()> {
+    let site = Site::start_alone(&[]).await?;
+    println!(
+        "alice adds a host              median      p95      max   Envoy's main thread   a response is answered after"
+    );
+    let envoy = envoy(&site)?;
+    for (what, count) in [("alone", 0), ("beside 50 routes", 50), ("beside 500 routes", 500)] {
+        let mallorys = async {
+            let (mut tick, mut version) = (interval(PACE), 0);
+            loop {
+                tick.tick().await;
+                version += 1;
+                if count > 0 {
+                    site.save("mallory-routes.yaml", &routes(count, version))?;
+                }
+            }
+            #[allow(unreachable_code, reason = "it says what the type is")]
+            Ok::<(), anyhow::Error>(())
+        };
+        let prefix = format!("d{count}");
+        let (began, before, (responses, seconds)) = (Instant::now(), main_thread(envoy)?, answered(&site).await?);
+        let took = tokio::select! {
+            took = alices(&site, &prefix) => took?,
+            failed = mallorys => return failed,
+        };
+        let at = |part: usize| took[(took.len() * part / 100).min(took.len() - 1)].as_secs_f64() * 1000.0;
+        let busy = (main_thread(envoy)? - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
+        let now = answered(&site).await?;
+        let mean = (now.1 - seconds) / (now.0 - responses) * 1000.0;
+        let (half, most, all) = (at(50), at(95), at(100));
+        println!("{what:<28} {half:>6.0} ms {most:>5.0} ms {all:>5.0} ms {busy:>19.0} % {mean:>27.1} ms");
+    }
+    Ok(())
+}

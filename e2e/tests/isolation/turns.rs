@@ -1,0 +1,94 @@
+//! One tenant changes hundreds of objects at once; a neighbour's change has its turn long before the last of them.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use e2e::echo::Echo;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep};
+
+use crate::site::{LIMIT, Site, named, route, service};
+
+/// Services of mallory's, each with a route.
+const MANY: usize = 600;
+
+/// A Service of another name, and a route for one host to it.
+fn beside(namespace: &str, name: &str, host: &str, echo: &Echo) -> String {
+    let service = service(namespace, echo.address());
+    let service = service.replace("name: web,", &format!("name: {name},"));
+    let service = service.replace("service-name: web", &format!("service-name: {name}"));
+    service + &route(namespace, name, host, &format!("[{{backendRefs: [{{name: {name}, port: 80}}]}}]"))
+}
+
+/// When Envoy took each cluster, as it tells it: times that sort as text.
+async fn clusters(site: &Site) -> Result<Vec<(String, String)>> {
+    let mut admin = UnixStream::connect(site.state.path().join("envoy-admin.sock")).await?;
+    admin
+        .write_all(
+            b"GET /config_dump?resource=dynamic_active_clusters HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n",
+        )
+        .await?;
+    let mut answer = Vec::new();
+    admin.read_to_end(&mut answer).await?;
+    let answer = String::from_utf8(answer)?;
+    let body = answer.split_once("\r\n\r\n").context("a body")?.1;
+    // The body may come in chunks, whose sizes stand between the lines.
+    let json: String = match answer.contains("transfer-encoding: chunked") {
+        true => unchunked(body)?,
+        false => body.to_owned(),
+    };
+    let told: Value = serde_json::from_str(&json)?;
+    let configs = told["configs"].as_array().context("configs")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("a text");
+    configs.iter().map(|config| Ok((text(&config["last_updated"])?, text(&config["cluster"]["name"])?))).collect()
+}
+
+fn unchunked(mut body: &str) -> Result<String> {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16)?;
+        if size == 0 {
+            break;
+        }
+        whole.write_str(&rest[..size])?;
+        body = rest[size..].trim_start_matches("\r\n");
+    }
+    Ok(whole)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_neighbours_change_does_not_wait_for_all_that_one_tenant_changes() -> Result<()> {
+    let site = Site::start_alone(&[]).await?;
+    let all = |version: usize| -> String {
+        let one = |number: usize| {
+            let host = format!("m{number}-{version}.example.org");
+            beside("mallory", &format!("m{number}"), &host, &site.mallory)
+        };
+        (0..MANY).map(one).collect()
+    };
+    site.save("mallory-many.yaml", &all(1))?;
+    let until = Instant::now() + LIMIT;
+    // She has begun: what is hers is on its way to Envoy.
+    while clusters(&site).await?.iter().all(|(_, name)| !name.contains("mallory")) {
+        ensure!(Instant::now() < until, "nothing of mallory's is there\n{}", site.program.output());
+    }
+    site.save("alice-late.yaml", &beside("alice", "late", "late.example.org", &site.alice))?;
+    for (host, owner) in [("late.example.org", "alice"), (&*format!("m{}-1.example.org", MANY - 1), "mallory")] {
+        let probe = site.plain(host);
+        while !named(&probe).await.is_ok_and(|found| found == owner) {
+            ensure!(Instant::now() < until, "{host} is not served\n{}", site.program.output());
+            sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    let clusters = clusters(&site).await?;
+    let of = |namespace: &'static str, name: &'static str| {
+        clusters.iter().filter(move |(_, cluster)| cluster.contains(namespace) && cluster.contains(name))
+    };
+    let (alices, _) = of("alice", "late").next().context("a cluster of alice's")?;
+    let after = of("mallory", "m").filter(|(time, _)| time > alices).count();
+    ensure!(after >= 64, "only {after} of mallory's {MANY} Services came after alice's\n{}", site.program.output());
+    Ok(())
+}

@@ -1,0 +1,373 @@
+//! In a kind cluster (`make kind-e2e`): real kubelets, containerd and kube-proxy run what the chart installed. Nothing is lost
+//! while Envoys and controllers are replaced and a node is drained; the CLI works in the pods; an uninstall leaves what it
+//! says, and whoever installs again goes on where it was. The cluster is the one of `kind/cluster up`, with the demo's tenants.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::probe::{Connection, Probe, roots_of};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const NAMESPACE: &str = "gatewright-system";
+const HOST: &str = "shop.alice.example.org";
+const LIMIT: Duration = Duration::from_secs(180);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Runs a program with the cluster's KUBECONFIG, as a person would.
+fn run(program: &str, arguments: &[&str]) -> Result<String> {
+    let out = Command::new(root().join("kind/cluster")).arg("exec").arg(program).args(arguments).output()?;
+    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    let why = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{program} {}: {told}{why}", arguments.join(" "));
+    Ok(told)
+}
+
+fn kubectl(arguments: &[&str]) -> Result<String> {
+    run("kubectl", arguments)
+}
+
+fn gatewright(arguments: &[&str]) -> Result<String> {
+    kubectl(&[&["-n", NAMESPACE, "exec", "deployment/gatewright-controller", "--", "gatewright"], arguments].concat())
+}
+
+fn objects(arguments: &[&str]) -> Result<Vec<Value>> {
+    let told: Value = serde_json::from_str(&kubectl(&[&["get", "-o", "json"], arguments].concat())?)?;
+    Ok(told["items"].as_array().cloned().unwrap_or_else(|| vec![told]))
+}
+
+/// Alice's shop, at the address of the load balancer, by the roots of the internal CA.
+fn shop() -> Result<Probe> {
+    let service = objects(&["service", "gatewright-envoy", "-n", NAMESPACE])?.pop().context("a Service")?;
+    let address: IpAddr = service["status"]["loadBalancer"]["ingress"][0]["ip"]
+        .as_str()
+        .context("no address: run `make kind`")?
+        .parse()?;
+    let roots = objects(&["configmap", "gatewright-internal-ca", "-n", NAMESPACE])?.pop().context("roots")?;
+    let roots = roots_of(roots["data"]["ca.crt"].as_str().context("roots")?)?;
+    Ok(Probe::https(SocketAddr::new(address, 443), HOST).roots(roots).limit(Duration::from_secs(30)))
+}
+
+async fn until_served(probe: &Probe) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let answer = probe.send().await;
+        if answer.as_ref().is_ok_and(|answer| answer.status == 200) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{answer:?}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Requests all the time: each over a connection of its own, and over one that is kept for as long as Envoy lets it.
+struct Traffic {
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<(usize, Vec<String>)>,
+}
+
+impl Traffic {
+    fn start(probe: &Probe) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        for _ in 0..2 {
+            tasks.spawn(one_by_one(probe.clone(), stopped.clone()));
+        }
+        tasks.spawn(over_one_connection(probe.clone(), stopped));
+        Self { stop, tasks }
+    }
+
+    /// Ends it: there were this many requests at least, and none failed.
+    async fn none_failed(self, least: usize) -> Result<()> {
+        self.stop.send_replace(true);
+        let all = self.tasks.join_all().await;
+        let count: usize = all.iter().map(|(count, _)| count).sum();
+        let failed: Vec<String> = all.into_iter().flat_map(|(_, failed)| failed).collect();
+        println!("{count} requests, {} failed", failed.len());
+        ensure!(
+            failed.is_empty(),
+            "{} of {count} requests failed:\n{}",
+            failed.len(),
+            failed[..failed.len().min(20)].join("\n")
+        );
+        ensure!(count >= least, "only {count} requests were made");
+        Ok(())
+    }
+}
+
+async fn one_by_one(probe: Probe, stopped: watch::Receiver<bool>) -> (usize, Vec<String>) {
+    let (mut count, mut failed) = (0, Vec::new());
+    while !*stopped.borrow() {
+        count += 1;
+        match probe.send().await {
+            Ok(answer) if answer.status == 200 => {}
+            other => failed.push(format!("request {count}: {other:?}")),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    (count, failed)
+}
+
+async fn over_one_connection(probe: Probe, stopped: watch::Receiver<bool>) -> (usize, Vec<String>) {
+    let (mut count, mut failed, mut held) = (0, Vec::new(), None::<Connection>);
+    while !*stopped.borrow() {
+        count += 1;
+        if held.as_ref().is_none_or(Connection::is_closed) {
+            match probe.connect().await {
+                Ok(connection) => held = Some(connection),
+                Err(error) => {
+                    failed.push(format!("connection before request {count}: {error}"));
+                    continue;
+                }
+            }
+        }
+        let connection = held.as_mut().expect("it was made");
+        match connection.ask(&probe).await {
+            Ok(answer) if answer.status == 200 => {}
+            // A connection that Envoy closed between two requests is opened again, as every client does.
+            Err(_) if connection.is_closed() => held = None,
+            other => failed.push(format!("request {count} over one connection: {other:?}")),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    (count, failed)
+}
+
+/// The pod that holds the Lease.
+fn holder() -> Result<String> {
+    let lease = objects(&["lease", "gatewright-controller", "-n", NAMESPACE])?.pop().context("a Lease")?;
+    Ok(lease["spec"]["holderIdentity"].as_str().context("a holder")?.to_owned())
+}
+
+fn rolled_out(what: &str) -> Result<String> {
+    kubectl(&["-n", NAMESPACE, "rollout", "status", what, "--timeout=5m"])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn a_pods_are_restricted_and_the_cli_works_in_them() -> Result<()> {
+    let namespace = objects(&["namespace", NAMESPACE])?.pop().context("a namespace")?;
+    assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+    let pods = objects(&["pods", "-n", NAMESPACE])?;
+    assert!(pods.len() >= 3, "{} pods", pods.len());
+    for pod in &pods {
+        let restarts = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+        let restarts: u64 = restarts.filter_map(|container| container["restartCount"].as_u64()).sum();
+        assert_eq!((pod["status"]["phase"].as_str(), restarts), (Some("Running"), 0), "{}", pod["metadata"]["name"]);
+    }
+    let refused =
+        kubectl(&["-n", NAMESPACE, "run", "open", "--image=gatewright:0", "--privileged"]).expect_err("not here");
+    assert!(format!("{refused:#}").contains("violates PodSecurity"), "{refused:#}");
+
+    until_served(&shop()?).await?;
+    let told = gatewright(&["status"])?;
+    assert!(
+        told.contains("tenantgateway tenant-alice/gateway") && told.contains("httproute tenant-bob/shop"),
+        "{told}"
+    );
+    let foreign = root().join("kind/manifests/not-his.yaml").display().to_string();
+    let refused = kubectl(&["apply", "-f", &foreign]).expect_err("it is alice's name");
+    assert!(format!("{refused:#}").contains("must equal bob.example.org"), "{refused:#}");
+    let told = gatewright(&["explain", &format!("https://{HOST}/")])?;
+    assert!(!told.contains("FAILS"), "{told}");
+    let told = gatewright(&["claims"])?;
+    assert!(told.contains(HOST), "{told}");
+    // Certificates are with the holder of the Lease.
+    let holder = format!("pod/{}", holder()?);
+    let told = kubectl(&["-n", NAMESPACE, "exec", &holder, "--", "gatewright", "certs"])?;
+    assert!(told.contains(HOST), "{told}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn b_rollouts_lose_no_request() -> Result<()> {
+    let probe = shop()?;
+    until_served(&probe).await?;
+    let traffic = Traffic::start(&probe);
+    for what in ["deployment/gatewright-controller", "daemonset/gatewright-envoy"] {
+        kubectl(&["-n", NAMESPACE, "rollout", "restart", what])?;
+        rolled_out(what)?;
+    }
+    // Both replicas of the control plane at once: Envoys serve on.
+    kubectl(&[
+        "-n",
+        NAMESPACE,
+        "delete",
+        "pods",
+        "-l",
+        "app.kubernetes.io/component=controller",
+        "--force",
+        "--grace-period=0",
+    ])?;
+    rolled_out("deployment/gatewright-controller")?;
+    traffic.none_failed(200).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn c_the_drain_of_the_lease_holders_node_loses_no_request() -> Result<()> {
+    let workers = objects(&["nodes", "-l", "!node-role.kubernetes.io/control-plane"])?;
+    if workers.len() < 2 {
+        println!("there is no second node: nothing is drained");
+        return Ok(());
+    }
+    let before = holder()?;
+    let pod = objects(&["pod", &before, "-n", NAMESPACE])?.pop().context("its pod")?;
+    let node = pod["spec"]["nodeName"].as_str().context("its node")?;
+    let probe = shop()?;
+    until_served(&probe).await?;
+    let traffic = Traffic::start(&probe);
+    let drained = kubectl(&["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=5m"]);
+    let deadline = Instant::now() + LIMIT;
+    while drained.is_ok() && holder()? == before {
+        ensure!(Instant::now() < deadline, "nobody else holds the Lease");
+        sleep(Duration::from_millis(500)).await;
+    }
+    kubectl(&["uncordon", node])?;
+    drained?;
+    rolled_out("deployment/gatewright-controller")?;
+    traffic.none_failed(100).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn b_alerts_speak_of_metrics_that_there_are() -> Result<()> {
+    until_served(&shop()?).await?;
+    let mut told = String::new();
+    for pod in objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"])? {
+        let name = pod["metadata"]["name"].as_str().context("a name")?;
+        told += &kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics")])?;
+    }
+    let chart = root().join("deploy/chart").display().to_string();
+    let enabled = "monitoring.prometheusRule.enabled=true";
+    let rules = run("helm", &["template", "g", &chart, "--set", enabled, "--show-only", "templates/monitoring.yaml"])?;
+    let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metrics: BTreeSet<&str> = words.filter(|word| word.starts_with("gatewright_")).collect();
+    assert!(metrics.len() >= 6, "{metrics:?}");
+    for metric in metrics {
+        let family = metric.strip_suffix("_total").unwrap_or(metric);
+        assert!(told.contains(&format!("# TYPE {family} ")), "no metric is called {metric}:\n{told}");
+    }
+    Ok(())
+}
+
+/// What there is of the chart and of the controller, by kind and name.
+fn left() -> Result<Vec<String>> {
+    let kinds = "serviceaccounts,services,configmaps,secrets,deployments,daemonsets,pods,leases,poddisruptionbudgets,\
+networkpolicies,roles,rolebindings,endpointslices";
+    let cluster = "clusterroles,clusterrolebindings,gatewayclasses,validatingadmissionpolicies,validatingadmissionpolicybindings,\
+priorityclasses";
+    let mut all = objects(&[kinds, "-n", NAMESPACE])?;
+    all.extend(objects(&[cluster])?);
+    all.extend(objects(&["configmaps", "-n", "kube-system"])?);
+    let name = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        name.contains("gatewright").then(|| format!("{kind} {name}"))
+    };
+    Ok(all.iter().filter_map(name).collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn d_an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
+    let probe = shop()?;
+    until_served(&probe).await?;
+    let values = run("helm", &["get", "values", "gatewright", "-n", NAMESPACE, "-o", "json"])?;
+    let file = std::env::temp_dir().join(format!("gatewright-kind-values-{}.json", std::process::id()));
+    std::fs::write(&file, values)?;
+    let before = objects(&["secrets", "-n", "tenant-alice", "--field-selector=type=kubernetes.io/tls"])?;
+    assert!(!before.is_empty());
+
+    run("helm", &["uninstall", "gatewright", "-n", NAMESPACE, "--wait", "--timeout=3m"])?;
+    kubectl(&["-n", NAMESPACE, "wait", "pods", "--all", "--for=delete", "--timeout=3m"])?;
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        // Keys, records and the internal CA, for whoever installs again.
+        let kept = ["Secret gatewright-", "ConfigMap gatewright-", "Lease gatewright-controller"];
+        let more: Vec<String> =
+            left()?.into_iter().filter(|name| !kept.iter().any(|kept| name.starts_with(kept))).collect();
+        if more.is_empty() {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "it is still there: {more:?}");
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(objects(&["tenantgateways", "-A"])?.len(), 2, "what users wrote stays");
+
+    // Again: the same certificates serve, and none is issued.
+    let chart = root().join("deploy/chart").display().to_string();
+    run(
+        "helm",
+        &[
+            "install",
+            "gatewright",
+            &chart,
+            "-n",
+            NAMESPACE,
+            "-f",
+            &file.display().to_string(),
+            "--wait",
+            "--timeout=5m",
+        ],
+    )?;
+    std::fs::remove_file(&file)?;
+    until_served(&shop()?).await?;
+    let data = |all: &[Value]| all.iter().map(|secret| secret["data"].clone()).collect::<Vec<_>>();
+    let after = objects(&["secrets", "-n", "tenant-alice", "--field-selector=type=kubernetes.io/tls"])?;
+    assert_eq!(data(&before), data(&after));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn e_the_archive_installs_without_the_internet() -> Result<()> {
+    let values = run("helm", &["get", "values", "gatewright", "-n", NAMESPACE, "-o", "json"])?;
+    let dist = tempfile::Builder::new().prefix("airgap").tempdir()?;
+    let (folder, kept) = (dist.path().display().to_string(), dist.path().join("kept.json"));
+    let binary = std::env::var("BINARY").ok().filter(|binary| !binary.is_empty());
+    let binary = binary.map(|binary| format!("BINARY={binary}"));
+    let arguments = ["-C", &root().display().to_string(), "airgap", &format!("DIST={folder}/dist")].map(str::to_owned);
+    let arguments: Vec<String> = arguments.into_iter().chain(binary).collect();
+    run("make", &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+    std::fs::write(&kept, values)?;
+    run("helm", &["uninstall", "gatewright", "-n", NAMESPACE, "--wait", "--timeout=3m"])?;
+
+    // Onto each node, and nothing else: its images come from the archive, and so does all the rest.
+    let archive = format!("{folder}/dist/gatewright-{}-airgap.tar", env!("CARGO_PKG_VERSION"));
+    let unpacked = format!("/root/gatewright-{}-airgap", env!("CARGO_PKG_VERSION"));
+    let nodes = objects(&["nodes"])?;
+    let nodes: Vec<&str> = nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
+    for node in &nodes {
+        run("docker", &["cp", &archive, &format!("{node}:/root/airgap.tar")])?;
+        let remove = "ctr -n k8s.io images ls -q | grep -e gatewright: -e envoyproxy | xargs ctr -n k8s.io images rm";
+        run("docker", &["exec", node, "sh", "-c", remove])?;
+        let import = format!("tar -C /root -xf /root/airgap.tar && {unpacked}/install --import");
+        run("docker", &["exec", node, "sh", "-c", &import])?;
+    }
+    let control = nodes.iter().find(|node| node.ends_with("control-plane")).context("a control plane")?;
+    let install = format!("KUBECONFIG=/etc/kubernetes/admin.conf {unpacked}/install");
+    run("docker", &["exec", control, "sh", "-c", &install])?;
+    until_served(&shop()?).await?;
+
+    // Back to what was there.
+    let delete = format!("KUBECONFIG=/etc/kubernetes/admin.conf kubectl delete --wait -f {unpacked}/install.yaml");
+    run("docker", &["exec", control, "sh", "-c", &delete])?;
+    for node in &nodes {
+        run("docker", &["exec", node, "sh", "-c", &format!("rm -r /root/airgap.tar {unpacked}")])?;
+    }
+    let chart = root().join("deploy/chart").display().to_string();
+    let kept = kept.display().to_string();
+    run("helm", &["install", "gatewright", &chart, "-n", NAMESPACE, "-f", &kept, "--wait", "--timeout=5m"])?;
+    until_served(&shop()?).await
+}

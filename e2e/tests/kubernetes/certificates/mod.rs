@@ -1,0 +1,13 @@
+//! Certificates that the controller gets itself, on a real API server: by ACME through real Envoy, by the internal CA, by one
+//! replica of several, and from the hands of cert-manager.
+
+mod beside;
+mod dns;
+mod handover;
+mod lost;
+mod path;
+mod place;
+mod replicas;
+mod rights;
+mod storage;
+mod to_and_fro;

@@ -1,0 +1,171 @@
+//! Real cert-manager and we take turns over the same Secrets: nothing is ordered anew by it, and hosts are served throughout.
+
+use anyhow::Result;
+use e2e::certmanager::{CertManager, solver};
+use e2e::cluster::is_true;
+use e2e::kubelet::Kubelet;
+use e2e::pebble::Options;
+use gatewright_core::tenancy::names::host_certificate;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::place::{HOST, Place, SPACE};
+use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, cluster_with_pods, quiet, tenant, until, until_owned};
+
+const FIXED: [&str; 2] = ["Gateway cozystack", "HTTPRoute cozystack-http-redirect"];
+
+/// The texts of the certificate and its key, the issuer that cert-manager reads off the Secret, and the one that we do.
+async fn held(place: &Place, host: &str) -> Result<(Value, Option<String>, Option<String>)> {
+    let secrets = place.cluster.server.api("v1", "Secret", SPACE).await?;
+    let secret = secrets.get(&host_certificate("cozystack", host)).await?;
+    let says = |key: &str| secret.annotations().get(key).cloned();
+    Ok((secret.data["data"].clone(), says("cert-manager.io/issuer-name"), says("gatewright.io/issuer")))
+}
+
+/// Waits until cert-manager is content with what is in the Secrets of these hosts.
+async fn until_cert_manager_is_content(place: &Place, hosts: &[&str]) -> Result<()> {
+    for host in hosts {
+        let good = |certificate: &Value| is_true(&certificate["status"], "Ready");
+        place.cluster.until(CERT_MANAGER, "Certificate", SPACE, &host_certificate("cozystack", host), good).await?;
+    }
+    Ok(())
+}
+
+/// What cert-manager was to do is taken back.
+async fn until_taken_back(place: &Place) -> Result<()> {
+    until_owned(&place.cluster.server, SPACE, &FIXED).await
+}
+
+/// How many requests cert-manager made of its own.
+async fn requests(place: &Place) -> Result<usize> {
+    let api = place.cluster.server.api(CERT_MANAGER, "CertificateRequest", SPACE).await?;
+    Ok(api.list(&ListParams::default()).await?.items.len())
+}
+
+/// The TenantGateway, issued for by whom its annotation says.
+async fn issued_by(place: &Place, issuer: Option<&str>) -> Result<()> {
+    let mut object = tenant(SPACE, json!({"apex": super::place::APEX, "gatewayClassName": "gatewright"}));
+    object["metadata"]["annotations"] = json!({"gatewright.io/acme-directory": place.pebble.directory()});
+    if let Some(issuer) = issuer {
+        object["metadata"]["annotations"]["gatewright.io/issuer"] = json!(issuer);
+    }
+    place.cluster.server.put(object).await.map(drop)
+}
+
+async fn place(last: u8) -> Result<(Place, Kubelet, CertManager)> {
+    let place = Place::over(cluster_with_pods().await?, last, Options::default()).await?;
+    let server = &place.cluster.server;
+    let kubelet = Kubelet::start(server, &[solver()?]).await?;
+    let roots = std::fs::read(place.bundle())?;
+    let cert_manager = CertManager::start_trusting(server, place.pebble.nameserver(), &roots).await?;
+    Ok((place, kubelet, cert_manager))
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
+async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_ordered_for_it() -> Result<()> {
+    let (place, _kubelet, _cert_manager) = place(11).await?;
+    let before = place.beside_cert_manager("one").await?;
+    let _envoy = place.envoy().await?;
+    issued_by(&place, None).await?;
+    place.route("web", HOST).await?;
+    let root = place.pebble.issuing_root(0).await?;
+    place.until_served(HOST, &root).await?;
+    until_cert_manager_is_content(&place, &[HOST]).await?;
+    let (first, issuer, ours) = held(&place, HOST).await?;
+    assert_eq!((place.pebble.orders(), issuer.as_deref(), ours), (1, Some("cozystack-gateway"), None));
+
+    // We take over: its certificate is kept. A further host is ours from the first, and then both are renewed.
+    drop(before);
+    let admin = tempfile::tempdir()?;
+    let socket = admin.path().join("admin.sock").display().to_string();
+    let mut arguments = place.arguments();
+    arguments.extend(["--admin".to_owned(), socket.clone()]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut during = place.cluster.controller_with("two", &arguments)?;
+    during.line("xDS at").await?;
+    until_taken_back(&place).await?;
+    place.until_served(HOST, &root).await?;
+    let more = "more.cert.example.org";
+    place.route("more", more).await?;
+    place.until_served(more, &root).await?;
+    assert_eq!((place.pebble.orders(), held(&place, HOST).await?.0), (2, first.clone()));
+    for (host, orders) in [(HOST, 3), (more, 4)] {
+        let (old, _, _) = held(&place, host).await?;
+        let told = e2e::gatewright::Gatewright::run(&["certs", "renew", host, "--admin", &socket])?;
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        until("it is renewed", async || Ok(held(&place, host).await?.0 != old)).await?;
+        assert_eq!(place.pebble.orders(), orders);
+    }
+    let hosts = [HOST, more];
+    let ours = [held(&place, HOST).await?, held(&place, more).await?];
+    assert!(ours.iter().all(|(_, issuer, by)| issuer.as_deref() == Some("cozystack-gateway") && by.is_some()));
+
+    // Back again: cert-manager takes both for its own.
+    drop(during);
+    let _after = place.beside_cert_manager("three").await?;
+    until_cert_manager_is_content(&place, &hosts).await?;
+    quiet(&place.cluster, 0).await?;
+    for (host, ours) in hosts.iter().zip(&ours) {
+        place.until_served(host, &root).await?;
+        assert_eq!(held(&place, host).await?.0, ours.0);
+    }
+    assert_eq!((place.pebble.orders(), requests(&place).await?), (4, 0));
+    assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
+async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
+    let (place, _kubelet, _cert_manager) = place(12).await?;
+    // The installation stays with cert-manager; what is known of Pebble holds for tenants of the same directory.
+    let _controller = place.beside_cert_manager("one").await?;
+    let _envoy = place.envoy().await?;
+    issued_by(&place, Some("acme")).await?;
+    place.route("web", HOST).await?;
+    let root = place.pebble.issuing_root(0).await?;
+    place.until_served(HOST, &root).await?;
+    until_taken_back(&place).await?;
+    let (first, _, by) = held(&place, HOST).await?;
+    assert!(by.is_some_and(|by| by.contains("cozystack")));
+
+    // To cert-manager, which keeps it; an issuer that nobody knows, which changes nothing; and back.
+    let name = host_certificate("cozystack", HOST);
+    let certificate = format!("Certificate {name}");
+    let all = [FIXED[0], FIXED[1], "Issuer cozystack-gateway", &certificate];
+    for issuer in [None, Some("magic"), Some("cert-manager")] {
+        issued_by(&place, issuer).await?;
+        if issuer == Some("magic") {
+            let told = |o: &Value| o["status"].to_string().contains("use cert-manager, acme or internal-ca");
+            place.cluster.until(TENANT, "TenantGateway", SPACE, "cozystack", told).await?;
+        }
+        until_cert_manager_is_content(&place, &[HOST]).await?;
+        until_owned(&place.cluster.server, SPACE, &all).await?;
+        place.until_served(HOST, &root).await?;
+    }
+    issued_by(&place, Some("acme")).await?;
+    until_taken_back(&place).await?;
+    place.until_served(HOST, &root).await?;
+    assert_eq!((place.pebble.orders(), held(&place, HOST).await?.0), (1, first));
+
+    // Another CA is another matter: ours signs anew, and when cert-manager has it again, so does its CA.
+    issued_by(&place, Some("internal-ca")).await?;
+    until("our CA has signed", async || Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))).await?;
+    assert_eq!(place.pebble.orders(), 1);
+    issued_by(&place, None).await?;
+    until("cert-manager has issued", async || {
+        Ok(held(&place, HOST).await?.1.as_deref() == Some(all[2].trim_start_matches("Issuer ")))
+    })
+    .await?;
+    place.until_served(HOST, &root).await?;
+    assert_eq!(place.pebble.orders(), 2);
+    // What we said of the one before does not hold for it: our CA signs when it is asked.
+    issued_by(&place, Some("internal-ca")).await?;
+    until("our CA has signed", async || Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))).await?;
+    let programmed = |o: &Value| is_true(&o["status"], "Programmed");
+    place.cluster.until(GATEWAY, "Gateway", SPACE, "cozystack", programmed).await?;
+    assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}

@@ -1,0 +1,481 @@
+//! The Helm chart (`make manifests`): what is made from it and for it is up to date, every setting of the controller reaches its command line,
+//! and a real API server takes every example of values, an install, an upgrade, a rollback and an uninstall.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Arg, ArgAction, CommandFactory, Parser};
+use e2e::apiserver::ApiServer;
+use e2e::apiserver::manifests::documents;
+use e2e::deploy::folder;
+use gatewright::cli::{Cli, Command};
+use kube::api::ListParams;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+const NAMESPACE: &str = "gatewright-system";
+/// Flags that the chart sets itself, and those that have no place in a pod.
+const OF_THE_CHART: [&str; 15] = [
+    "admin",
+    "challenges",
+    "envoys",
+    "help",
+    "identity",
+    "kubeconfig",
+    "last-good",
+    "last-good-key",
+    "metrics-access",
+    "namespace",
+    "pod-uid",
+    "probes",
+    "probes-tls-dir",
+    "xds",
+    // HTTP-01 of other Envoys is answered by --challenges.
+    "acme-responder",
+];
+/// Refused in a cluster.
+const NOT_IN_A_CLUSTER: &str = "acme-tls-alpn";
+
+fn chart() -> PathBuf {
+    folder().join("chart")
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+/// Compares a file that is made, or makes it with UPDATE=1.
+fn made(path: &Path, text: &str) -> Result<()> {
+    if std::env::var_os("UPDATE").is_some() {
+        return Ok(std::fs::write(path, text)?);
+    }
+    let same = std::fs::read_to_string(path).is_ok_and(|there| there == text);
+    ensure!(same, "{} is out of date: run `make manifests`", path.display());
+    Ok(())
+}
+
+fn camel(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+}
+
+/// The flags of `gatewright controller` that are settings of the chart.
+fn flags() -> Vec<Arg> {
+    let command = Cli::command();
+    let controller = command.find_subcommand("controller").expect("there is one");
+    let all = controller.get_arguments().filter(|arg| {
+        let flag = arg.get_long().unwrap_or("help");
+        !OF_THE_CHART.contains(&flag) && flag != NOT_IN_A_CLUSTER
+    });
+    all.cloned().collect()
+}
+
+fn is_number(arg: &Arg) -> bool {
+    let names = arg.get_value_names().unwrap_or_default();
+    let numbers = ["SECONDS", "PORT", "COUNT", "BYTES", "HOURS", "NUMBER", "KIB", "INSTRUCTIONS"];
+    names.iter().any(|name| numbers.contains(&name.as_str()))
+}
+
+fn defaults(arg: &Arg) -> Vec<String> {
+    arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect()
+}
+
+/// The schema of a flag's setting.
+fn setting(arg: &Arg) -> Value {
+    let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
+    let choices: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    let mut one = match arg.get_action() {
+        ArgAction::SetTrue => json!({"type": "boolean"}),
+        _ if is_number(arg) => json!({"type": "integer", "minimum": 0}),
+        _ if !choices.is_empty() => json!({"enum": choices}),
+        _ => json!({"type": "string", "minLength": 1}),
+    };
+    if matches!(arg.get_action(), ArgAction::Append) {
+        one = json!({"type": "array", "items": one});
+    }
+    let default = defaults(arg);
+    one["description"] = json!(help.split_whitespace().collect::<Vec<_>>().join(" "));
+    if !matches!(arg.get_action(), ArgAction::SetTrue) && !default.is_empty() {
+        one["description"] =
+            json!(format!("{} [default: {}]", one["description"].as_str().unwrap_or_default(), default.join(", ")));
+    }
+    one
+}
+
+#[test]
+fn the_schema_has_every_flag_of_the_controller() -> Result<()> {
+    let path = chart().join("values.schema.json");
+    let mut schema: Value = serde_json::from_str(&read(&path)?)?;
+    let settings: Map<String, Value> =
+        flags().iter().map(|arg| (camel(arg.get_long().expect("a flag")), setting(arg))).collect();
+    schema["properties"]["controller"]["properties"]["settings"]["properties"] = Value::Object(settings);
+    made(&path, &(serde_json::to_string_pretty(&schema)? + "\n"))?;
+    let path = folder().join("../docs/chart.md");
+    made(&path, &page(&read(&path)?, &schema)?)
+}
+
+/// docs/chart.md: what somebody wrote, then the values.
+fn page(there: &str, schema: &Value) -> Result<String> {
+    let mut values = documents(&read(&chart().join("values.yaml"))?)?.pop().context("values")?;
+    let settings = schema.pointer("/properties/controller/properties/settings/properties").cloned();
+    let mut text = there.split("\n## Values").next().unwrap_or_default().trim_end().to_owned() + "\n";
+    text += "\n## Values\n\n| Value | Default | |\n| --- | --- | --- |\n";
+    let given = values["controller"]["settings"].take();
+    rows(&mut text, schema, &values, "");
+    text += "\n## Settings\n\nFlags of `gatewright controller`, below `controller.settings`.\n\n";
+    text += "| Setting | |\n| --- | --- |\n";
+    for (name, setting) in settings.as_ref().and_then(Value::as_object).into_iter().flatten() {
+        let of_the_chart = match &given[name] {
+            Value::Null => String::new(),
+            value => format!(" The chart has `{value}`."),
+        };
+        let kind = match setting["type"].as_str() {
+            Some("array") => " A list.",
+            _ => "",
+        };
+        text +=
+            &format!("| `{name}` | {}.{kind}{of_the_chart} |\n", cell(&setting["description"]).trim_end_matches('.'));
+    }
+    Ok(text)
+}
+
+fn cell(value: &Value) -> String {
+    value.as_str().unwrap_or_default().replace('|', "\\|")
+}
+
+fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{prefix}{name}");
+        let inner = property["properties"].as_object().is_some_and(|inner| !inner.is_empty());
+        if path == "controller.settings" {
+            // A table of its own.
+        } else if inner && path != "envoy.resources" {
+            rows(text, property, &values[name], &format!("{path}."));
+        } else if name != "global" {
+            let default = match &values[name] {
+                Value::Null => String::new(),
+                value => format!("`{value}`"),
+            };
+            let choices = property["enum"].as_array().map(|all| {
+                let all: Vec<&str> = all.iter().filter_map(Value::as_str).filter(|choice| !choice.is_empty()).collect();
+                format!(" ({})", all.join(", "))
+            });
+            text.push_str(&format!(
+                "| `{path}` | {default} | {}{} |\n",
+                cell(&property["description"]),
+                choices.unwrap_or_default()
+            ));
+        }
+    }
+}
+
+#[test]
+fn definitions_and_versions_are_those_of_the_program() -> Result<()> {
+    for entry in std::fs::read_dir(folder().join("crds"))? {
+        let path = entry?.path();
+        made(&chart().join("crds").join(path.file_name().context("a file")?), &read(&path)?)?;
+    }
+    let count = |folder: PathBuf| -> Result<usize> { Ok(std::fs::read_dir(folder)?.count()) };
+    assert_eq!(count(chart().join("crds"))?, count(folder().join("crds"))?);
+    let version = env!("CARGO_PKG_VERSION");
+    let described = documents(&read(&chart().join("Chart.yaml"))?)?.pop().context("a chart")?;
+    assert_eq!((described["version"].as_str(), described["appVersion"].as_str()), (Some(version), Some(version)));
+    let index = documents(&read(&folder().join("kustomization.yaml"))?)?.pop().context("an index")?;
+    assert_eq!(index["images"][0]["newTag"], version);
+    Ok(())
+}
+
+struct Helm {
+    home: TempDir,
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Helm {
+    fn new(kubeconfig: Option<PathBuf>) -> Result<Self> {
+        Ok(Self { home: tempfile::Builder::new().prefix("helm").tempdir()?, kubeconfig })
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String> {
+        let helm = folder().join("../.tools/helm");
+        ensure!(helm.exists(), "no Helm at {}; run: e2e/tools install helm", helm.display());
+        let mut program = Program::new(helm);
+        for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            program.env(name, self.home.path());
+        }
+        if let Some(kubeconfig) = &self.kubeconfig {
+            program.env("KUBECONFIG", kubeconfig);
+        }
+        let out = program.args(arguments).output()?;
+        ensure!(out.status.success(), "helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&out.stderr));
+        Ok(String::from_utf8(out.stdout)?)
+    }
+
+    fn template(&self, more: &[&str]) -> Result<Vec<Value>> {
+        let chart = chart().display().to_string();
+        let arguments = [&["template", "gatewright", &chart, "--namespace", NAMESPACE, "--skip-tests"], more].concat();
+        Ok(documents(&self.run(&arguments)?)?.into_iter().filter(|object| !object.is_null()).collect())
+    }
+}
+
+fn examples() -> Result<BTreeMap<String, String>> {
+    let entries = std::fs::read_dir(chart().join("examples"))?;
+    let named = entries.map(|entry| {
+        let path = entry?.path();
+        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
+        Ok((name, path.display().to_string()))
+    });
+    let all: BTreeMap<String, String> = named.collect::<Result<_>>()?;
+    ensure!(all.len() >= 5, "examples are missing: {all:?}");
+    Ok(all)
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
+    let render = |arguments: &[&Path]| -> Result<()> {
+        let out = Program::new(folder().join("render")).args(arguments).output()?;
+        ensure!(out.status.success(), "deploy/render: {}", String::from_utf8_lossy(&out.stderr));
+        Ok(())
+    };
+    if std::env::var_os("UPDATE").is_some() {
+        return render(&[]);
+    }
+    let dir = tempfile::Builder::new().prefix("rendered").tempdir()?;
+    render(&[dir.path()])?;
+    let mut files = BTreeSet::new();
+    for part in ["", "certificates", "policies"] {
+        for entry in std::fs::read_dir(dir.path().join(part))? {
+            let path = entry?.path();
+            if path.is_file() {
+                let name = path.strip_prefix(dir.path())?.to_owned();
+                made(&folder().join(&name), &read(&path)?)?;
+                files.insert(name);
+            }
+        }
+        for entry in std::fs::read_dir(folder().join(part))? {
+            let path = entry?.path();
+            let known = path.extension().is_none_or(|extension| extension != "yaml")
+                || path.file_name().is_some_and(|name| name == "kustomization.yaml")
+                || files.contains(path.strip_prefix(folder())?);
+            ensure!(known, "{} is rendered from no template", path.display());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let chart = chart().display().to_string();
+    for (name, file) in examples()? {
+        helm.run(&["lint", &chart, "--strict", "--quiet", "-f", &file]).with_context(|| name.clone())?;
+        // What the pods are told is a command line that is taken.
+        for object in helm.template(&["-f", &file])? {
+            if object["kind"] == "Deployment" {
+                arguments(&object).with_context(|| name.clone())?;
+            }
+        }
+    }
+    for (wrong, word) in [
+        ("controller.settings.certificate=own", "certificate"),
+        ("controller.settings.certificates=ours", "certificates"),
+        ("controller.settings.hostnameHold=long", "hostnameHold"),
+        ("controller.replicas=two", "replicas"),
+        ("enovy.hostPorts=true", "enovy"),
+        ("image.digest=latest", "digest"),
+        ("envoy.resources.limits=null", "resources"),
+    ] {
+        let told = helm.template(&["--set", wrong]).expect_err(wrong).to_string();
+        assert!(told.contains(word), "{wrong}: {told}");
+    }
+    Ok(())
+}
+
+/// The command line of the controller's pods, and what it means.
+fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::cli::Controller)> {
+    let args = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).context("args")?;
+    let args: Vec<String> = args.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    match Cli::try_parse_from(std::iter::once("gatewright").chain(args.iter().map(String::as_str)))?.command {
+        Command::Controller(controller) => Ok((args, controller)),
+        other => anyhow::bail!("{other:?}"),
+    }
+}
+
+/// A value that the flag takes.
+fn example(arg: &Arg) -> Value {
+    let choice = arg.get_possible_values().last().map(|value| value.get_name().to_owned());
+    let name = arg.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
+    let one = match name.as_str() {
+        _ if matches!(arg.get_action(), ArgAction::SetTrue) => json!(true),
+        _ if is_number(arg) => {
+            defaults(arg).first().and_then(|text| text.parse::<u64>().ok()).map_or(json!(7), |n| json!(n))
+        }
+        _ if choice.is_some() => json!(choice),
+        "URL" if arg.get_long() == Some("acme-contact") => json!("mailto:ops@example.org"),
+        "URL" => json!("https://ca.example.org/directory"),
+        "IP" => json!("192.0.2.1"),
+        "IP:PORT" | "ADDRESS" => json!("192.0.2.1:53"),
+        "CIDR" => json!("10.0.0.0/8"),
+        "FILE" => json!("/etc/gatewright/file"),
+        "DOMAIN" => json!("example.org"),
+        "DOMAIN/PATH" => json!("example.org/ours"),
+        "ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]" => json!("acme=team-*:*.example.org:wildcards"),
+        "HOSTNAME[=NAMESPACE]" => json!("a.example.org=team"),
+        _ => json!("something"),
+    };
+    if matches!(arg.get_action(), ArgAction::Append) { json!([one]) } else { one }
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn every_setting_reaches_the_command_line() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let settings: Map<String, Value> =
+        flags().iter().map(|arg| (camel(arg.get_long().expect("a flag")), example(arg))).collect();
+    let file = helm.home.path().join("values.json");
+    std::fs::write(&file, json!({"controller": {"settings": settings}}).to_string())?;
+    let rendered = helm.template(&["-f", &file.display().to_string()])?;
+    let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
+    let (args, _) = arguments(deployment)?;
+    for arg in flags() {
+        let flag = format!("--{}", arg.get_long().expect("a flag"));
+        let said = args.iter().any(|arg| *arg == flag || arg.starts_with(&format!("{flag}=")));
+        assert!(said, "{flag} is not in {args:?}");
+    }
+    // What somebody sets to null is not said; large numbers are whole.
+    std::fs::write(&file, json!({"controller": {"settings": {"bind": null, "maxRouteKib": 4_000_000}}}).to_string())?;
+    let rendered = helm.template(&["-f", &file.display().to_string()])?;
+    let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
+    let (_, controller) = arguments(deployment)?;
+    assert!(controller.bind.is_empty());
+    assert_eq!(controller.limits.max_route_kib, 4_000_000);
+    Ok(())
+}
+
+/// Kinds of the Prometheus operator are not served by this API server.
+fn is_served(object: &Value) -> bool {
+    !object["apiVersion"].as_str().is_some_and(|version| version.starts_with("monitoring.coreos.com/"))
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api helm"]
+async fn a_real_server_takes_every_example() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.install_crds(&chart().join("crds")).await?;
+    let helm = Helm::new(None)?;
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await?;
+    for (name, file) in examples()? {
+        for object in helm.template(&["-f", &file])?.into_iter().filter(is_served) {
+            server.dry_run(object).await.with_context(|| name.clone())?;
+        }
+    }
+    Ok(())
+}
+
+/// What there is of the installation, by kind and name, with its specification.
+async fn there(server: &ApiServer) -> Result<BTreeMap<String, Value>> {
+    let mut all = BTreeMap::new();
+    for (version, kind) in [
+        ("v1", "ServiceAccount"),
+        ("v1", "Service"),
+        ("v1", "ConfigMap"),
+        ("v1", "Secret"),
+        ("apps/v1", "Deployment"),
+        ("apps/v1", "DaemonSet"),
+        ("policy/v1", "PodDisruptionBudget"),
+        ("networking.k8s.io/v1", "NetworkPolicy"),
+        ("rbac.authorization.k8s.io/v1", "Role"),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding"),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+        ("scheduling.k8s.io/v1", "PriorityClass"),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
+        ("gateway.networking.k8s.io/v1", "GatewayClass"),
+        ("gatewright.io/v1alpha1", "GatewayParameters"),
+    ] {
+        for namespace in [NAMESPACE, "kube-system"] {
+            for object in server.api(version, kind, namespace).await?.list(&ListParams::default()).await?.items {
+                let name = object.metadata.name.unwrap_or_default();
+                if name.contains("gatewright") && !name.starts_with("sh.helm.release") {
+                    all.insert(format!("{kind} {name}"), object.data["spec"].clone());
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api helm"]
+async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    let helm = Helm::new(Some(server.kubeconfig("admin", &["system:masters"])?))?;
+    let chart = chart().display().to_string();
+    let replicas = |all: &BTreeMap<String, Value>| all["Deployment gatewright-controller"]["replicas"].clone();
+    assert!(
+        server.api("gatewright.io/v1alpha1", "GatewayParameters", NAMESPACE).await.is_err(),
+        "its kinds are not there yet"
+    );
+
+    let told = helm.run(&["install", "gatewright", &chart, "-n", NAMESPACE, "--create-namespace"])?;
+    assert!(told.contains("rollout status") && !told.contains("is not installed"), "{told}");
+    let installed = there(&server).await?;
+    assert_eq!(replicas(&installed), 2);
+    let rendered = helm.template(&[])?;
+    for object in &rendered {
+        let name =
+            format!("{} {}", object["kind"].as_str().unwrap_or(""), object["metadata"]["name"].as_str().unwrap_or(""));
+        assert!(installed.contains_key(&name), "{name} is not among {:?}", installed.keys());
+    }
+    // Somebody's objects of our kinds outlive us.
+    let kept = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"name": "kept", "namespace": "default"}, "spec": {"fleet": "Dedicated"}});
+    server.put(kept).await?;
+
+    let values = examples()?;
+    helm.run(&[
+        "upgrade",
+        "gatewright",
+        &chart,
+        "-n",
+        NAMESPACE,
+        "-f",
+        &values["dedicated"],
+        "--set",
+        "controller.replicas=3",
+        "--set",
+        "policies.enabled=true",
+        "--set",
+        "priorityClass.create=true",
+        "--set",
+        "certificates.rbac=true",
+    ])?;
+    let upgraded = there(&server).await?;
+    assert_eq!(replicas(&upgraded), 3);
+    for more in [
+        "GatewayParameters gatewright-dedicated",
+        "PriorityClass gatewright",
+        "ConfigMap gatewright-policies",
+        "ValidatingAdmissionPolicy gatewright-route-hostnames",
+        "ClusterRole gatewright-controller-certificates",
+    ] {
+        assert!(upgraded.contains_key(more) && !installed.contains_key(more), "{more}: {:?}", upgraded.keys());
+    }
+
+    helm.run(&["rollback", "gatewright", "1", "-n", NAMESPACE])?;
+    let back = there(&server).await?;
+    assert_eq!(back, installed);
+
+    helm.run(&["uninstall", "gatewright", "-n", NAMESPACE])?;
+    assert_eq!(there(&server).await?.into_keys().collect::<Vec<_>>(), Vec::<String>::new());
+    let parameters = server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?;
+    assert!(parameters.get("kept").await.is_ok(), "what users wrote stays");
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The official conformance suite of the Gateway API, on what lies in `deploy/`: a class of the dedicated fleet, as it is
+//! without further settings, runs every test of the features that it claims.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::apiserver::ApiServer;
+use e2e::cluster::{NAMESPACE, is_true};
+use e2e::conformance::{ECHO, Outcome, Run, echo};
+use e2e::deploy::{folder, kustomized};
+use e2e::kubelet::Kubelet;
+use serde_json::{Value, json};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const CLASS: &str = "gatewright-dedicated";
+const PROFILES: [&str; 3] = ["GATEWAY-HTTP", "GATEWAY-TLS", "GATEWAY-GRPC"];
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The tests of the suite that are of features that nobody claims, one a line.
+const SKIPPED: &str = include_str!("../../conformance/skipped.txt");
+
+/// The class of the dedicated fleet, as docs/fleets.md has it.
+async fn class(server: &ApiServer) -> Result<()> {
+    let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"name": "dedicated", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}});
+    let reference =
+        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "dedicated", "namespace": NAMESPACE});
+    server.put(parameters).await?;
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": CLASS},
+            "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": reference}}))
+        .await?;
+    // The suite takes the features that it says.
+    let says = |class: &Value| {
+        is_true(&class["status"], "Accepted") && class["status"]["supportedFeatures"].as_array().is_some()
+    };
+    server.until((GATEWAY, "GatewayClass", ""), CLASS, LIMIT, says).await.map(drop)
+}
+
+/// `make conformance` names a folder for reports, and perhaps one test of the suite, and wants to see how it goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs Kubernetes, Envoy and the suite, and root for the network of pods: e2e/tools install"]
+#[allow(clippy::print_stderr, reason = "a run of minutes says how it goes, to who asked for it")]
+async fn every_test_of_what_is_claimed_passes() -> Result<()> {
+    let reports = std::env::var_os("CONFORMANCE_REPORTS").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let test = std::env::var("CONFORMANCE_TEST").ok().filter(|test| !test.is_empty());
+    let mut server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.start_controllers_of_pods()?;
+    let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
+    ensure!(envoy.exists(), "no Envoy at {}; run: e2e/tools install envoy", envoy.display());
+    let images = [("gatewright", e2e::gatewright::binary()?), ("envoyproxy/envoy", envoy), (ECHO, echo()?)];
+    let kubelet = Kubelet::start_with_balancer(&server, &images).await?;
+    for object in kustomized(&folder())? {
+        if object["kind"] == "CustomResourceDefinition" {
+            server.install_crds(&folder().join("crds")).await?;
+        } else {
+            server.put(object).await?;
+        }
+    }
+    class(&server).await?;
+
+    let kubeconfig = server.kubeconfig("conformance", &["system:masters"])?;
+    let dir = tempfile::tempdir()?;
+    let report = dir.path().join("report.yaml");
+    let usable = kubelet.usable();
+    let (one, shows, written) = (test.is_some(), reports.is_some() || test.is_some(), report.clone());
+    let said = tokio::task::spawn_blocking(move || {
+        let run = Run { kubeconfig: &kubeconfig, class: CLASS, profiles: &PROFILES, usable, report: &written, test };
+        run.run(|line, outcome| {
+            if shows && outcome != Outcome::Skipped {
+                eprintln!("{line}");
+            }
+        })
+    })
+    .await??;
+
+    if shows {
+        std::fs::write(std::env::temp_dir().join("conformance.log"), &said.log)?;
+    }
+    let failed = said.names(Outcome::Failed);
+    for test in &failed {
+        eprintln!("{}", said.about(test));
+    }
+    ensure!(failed.is_empty(), "{} tests of the suite failed: {}", failed.len(), failed.join(", "));
+    if one {
+        return Ok(());
+    }
+    let skipped: BTreeSet<&str> = said.names(Outcome::Skipped).into_iter().collect();
+    let expected: BTreeSet<&str> = SKIPPED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let text = std::fs::read_to_string(&report).context("the suite writes a report")?;
+    if let Some(folder) = reports {
+        std::fs::write(folder.join("dedicated.yaml"), text)?;
+    }
+    let unexpected: Vec<_> = skipped.symmetric_difference(&expected).collect();
+    ensure!(unexpected.is_empty(), "skipped, or listed in e2e/conformance/skipped.txt, and not both: {unexpected:?}");
+    Ok(())
+}

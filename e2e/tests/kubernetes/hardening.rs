@@ -1,0 +1,394 @@
+//! A stolen token, strangers at the port of probes, and a start without an API server.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::{ACCOUNT, BACKEND, Cluster, NAMESPACE, service, tls_secret};
+use e2e::echo::Echo;
+use e2e::envoy::Envoy;
+use e2e::gatewright::Gatewright;
+use e2e::probe::Probe;
+use e2e::world::free_port;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+use tokio::time::{Instant, sleep};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const HOST: &str = "web.example.org";
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn dry() -> PatchParams {
+    PatchParams { dry_run: true, ..PatchParams::default() }
+}
+
+/// The message of a refusal by our policy; `None` where it was admitted.
+fn refusal<T>(answer: kube::Result<T>) -> Result<Option<String>> {
+    match answer {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("ValidatingAdmissionPolicy") => {
+            Ok(Some(status.message.clone()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn create<T>(api: &Api<T>, object: Value) -> Result<Option<String>>
+where
+    T: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    refusal(api.create(&params, &serde_json::from_value(object)?).await)
+}
+
+async fn merge<T>(api: &Api<T>, name: &str, patch: Value) -> Result<Option<String>>
+where
+    T: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    refusal(api.patch(name, &dry(), &Patch::Merge(patch)).await)
+}
+
+fn secret(kind: &str, annotations: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
+        "metadata": {"name": "made", "annotations": annotations},
+        "data": {"tls.crt": "eA==", "tls.key": "eA=="}})
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn who_has_the_controllers_token_writes_what_the_controller_writes_and_no_more() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    server.put(tls_secret("default", "theirs", &["a.example.org"])?).await?;
+    for object in service("default", "web", 80) {
+        server.put(object).await?;
+    }
+    let gateway = |name: &str| {
+        json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"gatewayClassName": "x", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}})
+    };
+    server.put(gateway("theirs")).await?;
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:gatewright-system", "system:authenticated"];
+    let thief = server.client_as(ACCOUNT, &groups).await?;
+
+    // Secrets. The server goes by a policy some time after it was written.
+    let [system, here, default] =
+        ["kube-system", NAMESPACE, "default"].map(|namespace| Api::<Secret>::namespaced(thief.clone(), namespace));
+    let account = json!({"kubernetes.io/service-account.name": "namespace-controller"});
+    let token = || secret("kubernetes.io/service-account-token", account.clone());
+    let deadline = Instant::now() + LIMIT;
+    while create(&default, secret("Opaque", json!({}))).await?.is_none() {
+        ensure!(Instant::now() < deadline, "the policy does not take effect");
+        sleep(Duration::from_millis(100)).await;
+    }
+    for (api, object, what) in [
+        (&system, token(), "a token of another service account"),
+        (&here, token(), "one in the controller's namespace"),
+        (&here, secret("Opaque", json!({})), "any Secret there"),
+        (&default, secret("kubernetes.io/tls", json!({})), "a certificate that is not marked as issued"),
+        (&system, secret("gatewright.io/acme", json!({})), "an account elsewhere"),
+    ] {
+        assert!(create(api, object).await?.is_some(), "{what} was admitted");
+    }
+    let issued = json!({"gatewright.io/issuer": "acme"});
+    let mut theirs: Secret = Api::namespaced(server.client(), "default").get("theirs").await?;
+    theirs.metadata.annotations = Some([("gatewright.io/issuer".to_owned(), "acme".to_owned())].into());
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let taken = refusal(default.replace("theirs", &params, &theirs).await)?;
+    assert!(taken.is_some(), "a certificate of somebody else was replaced");
+    assert_eq!(create(&default, secret("kubernetes.io/tls", issued.clone())).await?, None);
+    assert_eq!(create(&here, secret("gatewright.io/acme", json!({}))).await?, None);
+
+    // Namespaces.
+    let namespaces: Api<Namespace> = Api::all(thief.clone());
+    let labels = |key: &str| json!({"metadata": {"labels": {key: "privileged"}}});
+    for key in ["pod-security.kubernetes.io/enforce", "namespace.cozystack.io/host", "gatewright.io/endpoints"] {
+        assert!(merge(&namespaces, "default", labels(key)).await?.is_some(), "label {key} was admitted");
+    }
+    let finalizers = json!({"metadata": {"finalizers": ["example.org/kept"]}});
+    assert!(merge(&namespaces, "default", finalizers).await?.is_some(), "a finalizer was admitted");
+    let both = json!({"metadata": {"labels": {"namespace.cozystack.io/gateway": "a"},
+        "annotations": {"cozystack.io/gateway-attached-by": "a"}}});
+    assert_eq!(merge(&namespaces, "default", both).await?, None);
+
+    // Services and what is of a Gateway.
+    let services: Api<Service> = Api::namespaced(thief.clone(), "default");
+    let delete = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    assert!(refusal(services.delete("web", &delete).await)?.is_some(), "a foreign Service was deleted");
+    let owner = json!([{"apiVersion": GATEWAY, "kind": "Gateway", "name": "theirs", "uid": "u", "controller": true}]);
+    let ours = json!({"labels": {"app.kubernetes.io/managed-by": "gatewright"}, "ownerReferences": owner});
+    let taken = merge(&services, "web", json!({"metadata": ours, "spec": {"selector": {"app": "mine"}}})).await?;
+    assert!(taken.is_some(), "a foreign Service was made ours");
+    let made = |metadata: Value| {
+        let mut made =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}});
+        made["metadata"]["name"] = json!("made");
+        made
+    };
+    assert!(create(&services, made(json!({}))).await?.is_some(), "a Service of nobody was made");
+    assert_eq!(create(&services, made(ours)).await?, None);
+
+    // What TenantGateways lead to.
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "Gateway"));
+    let gateways: Api<DynamicObject> = Api::namespaced_with(thief.clone(), "default", &kind);
+    assert!(refusal(gateways.delete("theirs", &delete).await)?.is_some(), "a foreign Gateway was deleted");
+    assert!(create(&gateways, gateway("made")).await?.is_some(), "a Gateway of nobody was made");
+    let mut derived = gateway("made");
+    derived["metadata"]["ownerReferences"] = json!([{"apiVersion": "gateway.cozystack.io/v1alpha1",
+        "kind": "TenantGateway", "name": "t", "uid": "u", "controller": true}]);
+    assert_eq!(create(&gateways, derived).await?, None);
+    Ok(())
+}
+
+/// Asks from an address of the loopback, on a connection of its own.
+async fn ask(from: Ipv4Addr, to: SocketAddr, path: &str, token: Option<&str>) -> Result<String> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    let mut stream = socket.connect(to).await?;
+    let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+async fn probes_of(controller: &mut Gatewright) -> Result<SocketAddr> {
+    const AT: &str = "probes and metrics at http://";
+    let line = controller.line(AT).await?;
+    Ok(line.split(AT).nth(1).context("an address")?.trim().parse()?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_probe() -> Result<()> {
+    const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+    let cluster = Cluster::start().await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("the view is complete").await?;
+    let address = probes_of(&mut controller).await?;
+    let mut idle = Vec::new();
+    for _ in 0..500 {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((STRANGER, 0).into())?;
+        idle.push(socket.connect(address).await?);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..500)
+        .map(|_| {
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    // Whoever is one too many is cut off.
+                    let _ = ask(STRANGER, address, "/metrics", None).await;
+                    sleep(Duration::from_millis(20)).await;
+                }
+            })
+        })
+        .collect();
+    let mut took = Vec::new();
+    for number in 0..100 {
+        let begun = Instant::now();
+        let path = ["/livez", "/readyz"][number % 2];
+        let answer = ask(Ipv4Addr::LOCALHOST, address, path, None).await?;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        took.push(begun.elapsed());
+        sleep(Duration::from_millis(20)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.await?;
+    }
+    took.sort();
+    assert!(took[50] < Duration::from_millis(100), "half of all probes take longer than {:?}", took[50]);
+    // A kubelet gives up after a second, and restarts after six in a row. The readers have the processors of this machine too.
+    assert!(took[90] < Duration::from_secs(1), "one of ten probes takes longer than {:?}", took[90]);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    // As the chart has it with metrics.authorization.
+    let role = |name: &str, rules: Value| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    let bound = |name: &str, namespace: &str, account: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}]})
+    };
+    for object in [
+        role(
+            "reviews",
+            json!([
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+            {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]}]),
+        ),
+        bound("reviews", NAMESPACE, "gatewright-controller"),
+        role("reader", json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])),
+        bound("reader", "default", "prometheus"),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": "default"}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "other", "namespace": "default"}}),
+    ] {
+        server.put(object).await?;
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), "default");
+    let token = async |account: &str| -> Result<String> {
+        let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+        let made = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        made.status.and_then(|status| status.token).context("a token")
+    };
+    let (reader, other) = (token("prometheus").await?, token("other").await?);
+    // A replica that does not write asks as well.
+    let mut one = cluster.controller("one")?;
+    one.line("holding the lease").await?;
+    let (mut two, _) = cluster.replica_with_xds_and("two", &["--metrics-access", "authorized"])?;
+    let address = probes_of(&mut two).await?;
+    let read = async |token: Option<&str>| ask(Ipv4Addr::LOCALHOST, address, "/metrics", token).await;
+    // The server goes by a role some time after it was written, and a verdict holds for a minute.
+    server.until_may(ACCOUNT, ("create", "authentication.k8s.io", "tokenreviews", ""), true).await?;
+    for (token, code, text) in [
+        (None, "401", "a bearer token is wanted"),
+        (Some("forged"), "401", "a bearer token is wanted"),
+        (Some(&*other), "403", "non-resource URL /metrics"),
+        (Some(&*reader), "200", "gatewright_build_info"),
+    ] {
+        let answer = read(token).await?;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")) && answer.contains(text), "{code}: {answer}");
+    }
+    let ready = ask(Ipv4Addr::LOCALHOST, address, "/livez", None).await?;
+    assert!(ready.starts_with("HTTP/1.1 200"), "probes are for everybody: {ready}");
+    Ok(())
+}
+
+fn route(name: &str, host: &str) -> Value {
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+async fn until_answers(address: SocketAddr, host: &str, status: u16) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    while !Probe::https(address, host).send().await.is_ok_and(|answer| answer.status == status) {
+        assert!(Instant::now() < deadline, "{host} does not answer {status}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Does what a kubelet does with the Secret of the key.
+async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(cluster.server.client(), NAMESPACE);
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(held) = secrets.get_opt("gatewright-last-good").await? {
+            let key = held.data.context("data")?.remove("key").context("a key")?;
+            std::fs::write(to, key.0)?;
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "the controller made no key");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until a file is there and does not change any more: the next look of the program found nothing new.
+async fn until_settled(file: &Path) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let age = std::fs::metadata(file).and_then(|meta| meta.modified());
+        let age = age.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+        if age.is_some_and(|age| age > Duration::from_secs(7)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{} is not there, or changes all the time", file.display());
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_state() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let echo = Echo::start_on("web", BACKEND).await?;
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    cluster.server.put(tls_secret("default", "cert", &["*.example.org"])?).await?;
+    for object in service("default", "web", echo.address().port()) {
+        cluster.server.put(object).await?;
+    }
+    cluster
+        .server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": [{
+                "name": "https", "protocol": "HTTPS", "port": address.port(), "hostname": "*.example.org",
+                "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
+        .await?;
+    cluster.server.put(route("web", HOST)).await?;
+    cluster.server.put(route("old", "old.example.org")).await?;
+    let volume = tempfile::Builder::new().prefix("volume").tempdir()?;
+    let (file, key) = (volume.path().join("last-good"), volume.path().join("key"));
+    let (file_text, key_text) = (file.display().to_string(), key.display().to_string());
+    let kept = ["--last-good", &*file_text, "--last-good-key", &*key_text];
+    let mut controller = cluster.controller_with("one", &kept)?;
+    controller.line("holding the lease").await?;
+    bring_key(&cluster, &key).await?;
+    let (mut envoy, tls) = cluster.envoy("envoy-a").await?;
+    envoy.ready().await?;
+    for host in [HOST, "old.example.org"] {
+        until_answers(address, host, 200).await?;
+    }
+    until_settled(&file).await?;
+    let bytes = std::fs::read(&file)?;
+    for text in ["PRIVATE KEY", "CERTIFICATE", "example.org", "127.0.0.1"] {
+        assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text} is in clear text");
+    }
+
+    // All of them go, and the API server stays away.
+    drop(envoy);
+    drop(controller);
+    cluster.server.kill();
+    let begun = Instant::now();
+    let mut controller = cluster.controller_with("one", &kept)?;
+    let line = controller.line("are served as they were").await?;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}: {line}", begun.elapsed());
+    let mut envoy = Envoy::start(&std::fs::read_to_string(tls.path().join("bootstrap.json"))?).await?;
+    envoy.ready().await?;
+    for host in [HOST, "old.example.org"] {
+        until_answers(address, host, 200).await?;
+    }
+    let (code, told) = controller.probe("/readyz").await?;
+    assert!(code == 200 && told.contains("serving the last good state, of ") && told.contains("seconds old"), "{told}");
+    let (_, metrics) = controller.probe("/metrics").await?;
+    assert!(metrics.contains("gatewright_last_good_served 1"), "{metrics}");
+    let age = metrics.lines().find_map(|line| line.strip_prefix("gatewright_last_good_age_seconds "));
+    let age: u64 = age.context("an age")?.parse()?;
+    assert!((1..3600).contains(&age), "{age}");
+
+    // It comes back, and what changed meanwhile is served in place of what was.
+    cluster.server.resume().await?;
+    cluster.server.put(route("new", "new.example.org")).await?;
+    let routes = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
+    routes.delete("old", &DeleteParams::default()).await?;
+    controller.line("the API server's state is whole").await?;
+    until_answers(address, "new.example.org", 200).await?;
+    until_answers(address, "old.example.org", 404).await?;
+    until_answers(address, HOST, 200).await?;
+    let (code, told) = controller.probe("/readyz").await?;
+    assert_eq!((code, &*told), (200, "ok\n"));
+    let deadline = Instant::now() + LIMIT;
+    while !controller.probe("/metrics").await?.1.contains("gatewright_last_good_served 0") {
+        ensure!(Instant::now() < deadline, "the last good state is still served");
+        sleep(Duration::from_millis(100)).await;
+    }
+    cluster.quiet().await?;
+    Ok(())
+}

@@ -1,0 +1,439 @@
+//! What lies in `deploy/`, applied as it is to a cluster that runs its pods: controller and Envoys start from their
+//! manifests, a Gateway of our class is served, and pods are replaced without anybody noticing.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::apiserver::{ApiServer, Request};
+use e2e::cluster::{ACCOUNT, NAMESPACE, condition, is_true, service, tls_secret};
+use e2e::deploy::{folder, kustomized};
+use e2e::echo::Echo;
+use e2e::kubelet::Kubelet;
+use e2e::probe::{Connection, Failure, Probe};
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams, Patch};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const LIMIT: Duration = Duration::from_secs(180);
+/// What a load balancer gives the Envoys.
+const ADDRESS: &str = "203.0.113.7";
+const HOST: &str = "web.example.org";
+
+async fn apply_all(server: &ApiServer) -> Result<()> {
+    for object in kustomized(&folder())? {
+        if object["kind"] == "CustomResourceDefinition" {
+            server.install_crds(&folder().join("crds")).await?;
+        } else {
+            server.put(object).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The pods of a component that are ready, with their addresses.
+async fn ready(server: &ApiServer, component: &str) -> Result<Vec<(String, String)>> {
+    let pods = server.api("v1", "Pod", NAMESPACE).await?;
+    let wanted = ListParams::default().labels(&format!("app.kubernetes.io/component={component}"));
+    let all = pods
+        .list(&wanted)
+        .await?
+        .items
+        .into_iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && is_true(&pod.data["status"], "Ready"));
+    Ok(all.map(|pod| (pod.name_any(), pod.data["status"]["podIP"].as_str().unwrap_or_default().to_owned())).collect())
+}
+
+async fn until_ready(server: &ApiServer, component: &str, count: usize) -> Result<Vec<(String, String)>> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let pods = ready(server, component).await?;
+        if pods.len() == count {
+            return Ok(pods);
+        }
+        if Instant::now() > deadline {
+            let all = server.api("v1", "Pod", NAMESPACE).await?.list(&ListParams::default()).await?.items;
+            let statuses: Vec<String> =
+                all.iter().map(|pod| format!("{} {}", pod.name_any(), pod.data["status"])).collect();
+            panic!("{} of {count} pods of {component} are ready:\n{}", pods.len(), statuses.join("\n"));
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn until_served(probe: &Probe, status: u16) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let answer = probe.send().await;
+        if answer.as_ref().is_ok_and(|answer| answer.status == status) {
+            return Ok(());
+        }
+        assert!(Instant::now() < deadline, "{probe:?}: {answer:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn programs() -> Result<[(&'static str, PathBuf); 2]> {
+    let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
+    ensure!(envoy.exists(), "no Envoy at {}; run: e2e/tools install envoy", envoy.display());
+    Ok([("gatewright", e2e::gatewright::binary()?), ("envoyproxy/envoy", envoy)])
+}
+
+/// Has the Service of the Envoys an address, as a cloud or MetalLB would.
+async fn give_address(server: &ApiServer, namespace: &str, name: &str) -> Result<()> {
+    let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}}});
+    let services = server.api("v1", "Service", namespace).await?;
+    services.patch_status(name, &Default::default(), &Patch::Merge(&given)).await?;
+    Ok(())
+}
+
+/// A backend, a Gateway for plain HTTP, and a route between them.
+async fn site(server: &ApiServer, kubelet: &Kubelet) -> Result<Echo> {
+    give_address(server, NAMESPACE, "gatewright-envoy").await?;
+    let echo = Echo::start_on("web", &kubelet.host().to_string()).await?;
+    // The backend is on the host network of the node.
+    let metadata = json!({"name": "default", "labels": {"gatewright.io/endpoints": "any"}});
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+    let [web, mut slice, _] = service("default", "web", echo.address().port());
+    slice["endpoints"] = json!([{"addresses": [kubelet.host()]}]);
+    for object in [web, slice] {
+        server.put(object).await?;
+    }
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright",
+                "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}))
+        .await?;
+    server.put(route("default", "edge", "web", HOST)).await?;
+    Ok(echo)
+}
+
+fn route(namespace: &str, gateway: &str, name: &str, host: &str) -> Value {
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"parentRefs": [{"name": gateway}], "hostnames": [host],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
+async fn what_is_deployed_runs_and_serves() -> Result<()> {
+    let mut server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.start_controllers_of_pods()?;
+    let kubelet = Kubelet::start(&server, &programs()?).await?;
+    apply_all(&server).await?;
+    let controllers = until_ready(&server, "controller", 2).await?;
+    let envoys = until_ready(&server, "envoy", 1).await?;
+    let echo = site(&server, &kubelet).await?;
+    let address: IpAddr = envoys[0].1.parse()?;
+    let envoy = SocketAddr::new(address, 80);
+    until_served(&Probe::http(envoy, HOST), 200).await?;
+    let programmed = |gateway: &Value| {
+        is_true(&gateway["status"], "Programmed") && gateway["status"]["addresses"][0]["value"] == ADDRESS
+    };
+    let gateway = server.until((GATEWAY, "Gateway", "default"), "edge", LIMIT, programmed).await?;
+    assert!(condition(&gateway["status"], "Accepted").is_some());
+    further(&server, &kubelet, address, &echo).await?;
+
+    // Every replica of the controller is replaced; Envoy serves meanwhile, and hears of changes afterwards.
+    let pods = server.api("v1", "Pod", NAMESPACE).await?;
+    for (name, _) in &controllers {
+        pods.delete(name, &Default::default()).await?;
+        assert_eq!(Probe::http(envoy, HOST).send().await?.status, 200);
+    }
+    let replaced = Instant::now() + LIMIT;
+    loop {
+        assert_eq!(Probe::http(envoy, HOST).send().await?.status, 200);
+        let now = until_ready(&server, "controller", 2).await?;
+        if now.iter().all(|(name, _)| controllers.iter().all(|(old, _)| old != name)) {
+            break;
+        }
+        assert!(Instant::now() < replaced, "{now:?} are of old");
+        sleep(Duration::from_millis(100)).await;
+    }
+
+    // The key of their authority leaked: Envoys hear of changes once the kubelet has brought them new ones.
+    let at_once = json!({"metadata": {"annotations": {"gatewright.io/replace": "at-once"}}});
+    let secrets = ("v1", "Secret", NAMESPACE);
+    let of_old = server.until(secrets, "gatewright-envoy", LIMIT, |o| o["data"].is_object()).await?["data"].clone();
+    let api = server.api("v1", "Secret", NAMESPACE).await?;
+    api.patch("gatewright-xds-ca", &Default::default(), &Patch::Merge(&at_once)).await?;
+    server.until(secrets, "gatewright-envoy", LIMIT, |o| o["data"] != of_old).await?;
+    server.api(GATEWAY, "HTTPRoute", "default").await?.delete("web", &Default::default()).await?;
+    until_served(&Probe::http(envoy, HOST), 404).await?;
+    let denied: Vec<Request> = server.requests()?.into_iter().filter(|r| r.user == ACCOUNT && r.code == 403).collect();
+    assert_eq!(denied, [], "every right that is needed is given");
+    Ok(())
+}
+
+/// What else is served with nothing but what is deployed: HTTPS with a Secret, a Gateway with a Service of its own, and a
+/// TenantGateway with certificates of the internal CA.
+async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Echo) -> Result<()> {
+    server.put(tls_secret("default", "cert", &["secure.example.org"])?).await?;
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "secure", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": [{"name": "https", "protocol": "HTTPS", "port": 443,
+                "hostname": "secure.example.org", "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
+        .await?;
+    server.put(route("default", "secure", "secure", "secure.example.org")).await?;
+    until_served(&Probe::https((envoy, 443).into(), "secure.example.org"), 200).await?;
+
+    // Its ports lead to ports of the Envoys, which are those that are ready.
+    server
+        .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"name": "own", "namespace": "default"}, "spec": {"fleet": "Dedicated"}}))
+        .await?;
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "own", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "infrastructure": {"parametersRef":
+                {"group": "gatewright.io", "kind": "GatewayParameters", "name": "own"}},
+                "listeners": [{"name": "http", "protocol": "HTTP", "port": 8080}]}}))
+        .await?;
+    server.put(route("default", "own", "own", "own.example.org")).await?;
+    let target = |o: &Value| o["spec"]["ports"][0]["targetPort"].as_u64().and_then(|port| u16::try_from(port).ok());
+    let made = server.until(("v1", "Service", "default"), "own-gatewright", LIMIT, |o| target(o).is_some()).await?;
+    let behind = |o: &Value| o["endpoints"][0]["addresses"][0] == envoy.to_string();
+    let slices = ("discovery.k8s.io/v1", "EndpointSlice", "default");
+    server.until(slices, "own-gatewright-v4", LIMIT, behind).await?;
+    let port = target(&made).context("a port")?;
+    until_served(&Probe::http((envoy, port).into(), "own.example.org"), 200).await?;
+    give_address(server, "default", "own-gatewright").await?;
+    let programmed = |o: &Value| is_true(&o["status"], "Programmed");
+    server.until((GATEWAY, "Gateway", "default"), "own", LIMIT, programmed).await?;
+
+    // Nothing but the program itself issues for this one, for which it needs a right more.
+    for object in kustomized(&folder().join("certificates"))? {
+        server.put(object).await?;
+    }
+    let labels = json!({"namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.example.net",
+        "gatewright.io/endpoints": "any"});
+    let namespace = json!({"name": "tenant-a", "labels": labels});
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})).await?;
+    let [web, mut slice, _] = service("tenant-a", "web", echo.address().port());
+    slice["endpoints"] = json!([{"addresses": [kubelet.host()]}]);
+    for object in [web, slice] {
+        server.put(object).await?;
+    }
+    server
+        .put(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+            "metadata": {"name": "cozystack", "namespace": "tenant-a",
+                "annotations": {"gatewright.io/issuer": "internal-ca"}},
+            "spec": {"apex": "a.example.net", "gatewayClassName": "gatewright"}}))
+        .await?;
+    server.put(route("tenant-a", "cozystack", "web", "shop.a.example.net")).await?;
+    let told = |o: &Value| o["data"]["ca.crt"].is_string();
+    let maps = server.until(("v1", "ConfigMap", NAMESPACE), "gatewright-internal-ca", LIMIT, told).await?;
+    let mut roots = rustls::RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(maps["data"]["ca.crt"].as_str().unwrap_or_default().as_bytes()) {
+        roots.add(root?)?;
+    }
+    until_served(&Probe::https((envoy, 443).into(), "shop.a.example.net").roots(roots), 200).await?;
+    let tenants = ("gateway.cozystack.io/v1alpha1", "TenantGateway", "tenant-a");
+    server.until(tenants, "cozystack", LIMIT, |o| is_true(&o["status"], "Ready")).await?;
+    Ok(())
+}
+
+/// Requests all the time to the Envoys behind a Service, as nodes lead them: to those that are ready, else to those that
+/// end and still serve; and a second late.
+struct Traffic {
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<Told>,
+}
+
+/// How many requests there were, and those that failed.
+type Told = (usize, Vec<String>);
+
+const LATE: Duration = Duration::from_secs(1);
+
+impl Traffic {
+    async fn start(server: &ApiServer) -> Result<Self> {
+        let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE).await?;
+        let (stop, stopped) = watch::channel(false);
+        let (tell, leads_to) = watch::channel(reached(&slices).await?);
+        let mut tasks = JoinSet::new();
+        let ended = stopped.clone();
+        tasks.spawn(async move {
+            let mut seen = VecDeque::new();
+            while !*ended.borrow() {
+                match reached(&slices).await {
+                    Ok(now) => seen.push_back((Instant::now(), now)),
+                    Err(error) => return (0, vec![format!("{error:#}")]),
+                }
+                while let Some((at, _)) = seen.front()
+                    && at.elapsed() >= LATE
+                {
+                    tell.send_replace(seen.pop_front().expect("it is the first").1);
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+            (0, Vec::new())
+        });
+        tasks.spawn(one_by_one(leads_to.clone(), stopped.clone()));
+        tasks.spawn(over_one_connection(leads_to, stopped));
+        Ok(Self { stop, tasks })
+    }
+
+    async fn end(self) -> Told {
+        self.stop.send_replace(true);
+        let all = self.tasks.join_all().await;
+        (all.iter().map(|(count, _)| count).sum(), all.into_iter().flat_map(|(_, failed)| failed).collect())
+    }
+}
+
+async fn reached(slices: &Api<DynamicObject>) -> Result<Vec<SocketAddr>> {
+    let (mut ready, mut serving) = (Vec::new(), Vec::new());
+    let params = ListParams::default().labels("kubernetes.io/service-name=gatewright-envoy");
+    for slice in slices.list(&params).await?.items {
+        for endpoint in slice.data["endpoints"].as_array().into_iter().flatten() {
+            let address = SocketAddr::new(endpoint["addresses"][0].as_str().context("an address")?.parse()?, 80);
+            if endpoint["conditions"]["ready"] == true {
+                ready.push(address);
+            } else if endpoint["conditions"]["serving"] == true {
+                serving.push(address);
+            }
+        }
+    }
+    Ok(if ready.is_empty() { serving } else { ready })
+}
+
+fn probe(to: SocketAddr) -> Probe {
+    Probe::http(to, HOST).limit(Duration::from_secs(30))
+}
+
+async fn one_by_one(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::Receiver<bool>) -> Told {
+    let (mut count, mut failed) = (0, Vec::new());
+    while !*stopped.borrow() {
+        let all = leads_to.borrow().clone();
+        count += 1;
+        match all.get(count % all.len().max(1)) {
+            None => failed.push(format!("request {count}: no Envoy")),
+            Some(to) => match probe(*to).send().await {
+                Ok(answer) if answer.status == 200 => {}
+                other => failed.push(format!("request {count} to {to}: {other:?}")),
+            },
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    (count, failed)
+}
+
+/// Keeps a connection for as long as Envoy lets it.
+async fn over_one_connection(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::Receiver<bool>) -> Told {
+    let (mut count, mut failed, mut held) = (0, Vec::new(), None);
+    while !*stopped.borrow() {
+        count += 1;
+        let to = leads_to.borrow().last().copied();
+        let Some(to) = to else {
+            failed.push(format!("request {count}: no Envoy"));
+            continue;
+        };
+        let mut connection = match held.take().filter(|connection: &Connection| !connection.is_closed()) {
+            Some(connection) => connection,
+            None => match probe(to).connect().await {
+                Ok(connection) => connection,
+                Err(error) => {
+                    failed.push(format!("connection {count} to {to}: {error:?}"));
+                    continue;
+                }
+            },
+        };
+        match connection.ask(&probe(to)).await {
+            Ok(answer) if answer.status == 200 => {
+                let goes = answer.headers.get("connection").is_some_and(|value| value == "close");
+                held = (!goes).then_some(connection);
+            }
+            other => failed.push(format!("request {count} over a kept connection: {other:?}")),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    (count, failed)
+}
+
+/// Has the DaemonSet replace its pods.
+async fn roll(server: &ApiServer, number: u32) -> Result<()> {
+    let sets = server.api("apps/v1", "DaemonSet", NAMESPACE).await?;
+    let changed = json!({"spec": {"template": {"metadata": {"annotations": {"roll": number.to_string()}}}}});
+    sets.patch("gatewright-envoy", &Default::default(), &Patch::Merge(&changed)).await?;
+    Ok(())
+}
+
+async fn scale(server: &ApiServer, replicas: u32) -> Result<()> {
+    let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
+    let changed = json!({"spec": {"replicas": replicas}});
+    deployments.patch("gatewright-controller", &Default::default(), &Patch::Merge(&changed)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
+async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> {
+    let mut server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.start_controllers_of_pods()?;
+    let kubelet = Kubelet::start(&server, &programs()?).await?;
+    apply_all(&server).await?;
+    let (old, _) = until_ready(&server, "envoy", 1).await?.pop().context("one")?;
+    let _echo = site(&server, &kubelet).await?;
+    let pods = server.api("v1", "Pod", NAMESPACE).await?;
+    let address = async |name: &str| -> Result<SocketAddr> {
+        let pod = pods.get(name).await?;
+        Ok(SocketAddr::new(pod.data["status"]["podIP"].as_str().context("an address")?.parse()?, 80))
+    };
+    until_served(&probe(address(&old).await?), 200).await?;
+    // No pod has a port for probes, which another pod could use up.
+    let probes = SocketAddr::new(address(&old).await?.ip(), 19003);
+    let refused = Probe::http(probes, "x").path("/ready").send().await;
+    assert!(matches!(refused, Err(Failure::Refused)), "{refused:?}");
+    let traffic = Traffic::start(&server).await?;
+
+    // With no controller, a new Envoy has nothing to serve: it is not ready, and the old one stays.
+    scale(&server, 0).await?;
+    until_ready(&server, "controller", 0).await?;
+    roll(&server, 1).await?;
+    let listed = ListParams::default().labels("app.kubernetes.io/component=envoy");
+    let deadline = Instant::now() + LIMIT;
+    let new = loop {
+        let all = pods.list(&listed).await?.items;
+        if let Some(new) = all.iter().find(|pod| pod.name_any() != old && pod.data["status"]["phase"] == "Running") {
+            break new.name_any();
+        }
+        assert!(Instant::now() < deadline, "there is no second pod");
+        sleep(Duration::from_millis(100)).await;
+    };
+    for _ in 0..10 {
+        let all = ready_names(&server).await?;
+        assert_eq!(all, std::slice::from_ref(&old), "an Envoy is not ready before it serves");
+        sleep(Duration::from_millis(200)).await;
+    }
+
+    // With one, it serves as soon as it is ready, and only then the old one goes.
+    scale(&server, 2).await?;
+    let deadline = Instant::now() + LIMIT;
+    while !ready_names(&server).await?.contains(&new) {
+        assert!(Instant::now() < deadline, "the new Envoy is not ready");
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(probe(address(&new).await?).send().await?.status, 200);
+    let deadline = Instant::now() + 2 * LIMIT;
+    while pods.get_opt(&old).await?.is_some() {
+        assert!(Instant::now() < deadline, "the old Envoy does not end");
+        sleep(Duration::from_millis(100)).await;
+    }
+    sleep(2 * LATE).await;
+    let (count, failed) = traffic.end().await;
+    assert!(count > 500, "{count} requests");
+    assert!(failed.is_empty(), "{} of {count} failed:\n{}", failed.len(), failed.join("\n"));
+    Ok(())
+}
+
+async fn ready_names(server: &ApiServer) -> Result<Vec<String>> {
+    Ok(ready(server, "envoy").await?.into_iter().map(|(name, _)| name).collect())
+}

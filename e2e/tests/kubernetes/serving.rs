@@ -1,0 +1,170 @@
+//! Requests go on through Envoy whatever happens to those who tell it what to serve: the API server is killed and comes back,
+//! the leader is killed in the middle of a burst, and no controller is there for a while. Not one request fails.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::{BACKEND, Cluster, is_true, service, tls_secret};
+use e2e::echo::Echo;
+use e2e::probe::Probe;
+use e2e::world::free_port;
+use kube::api::Patch;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const HOST: &str = "web.example.org";
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Asks all the time, on connections of their own and on one that is kept.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    asking: JoinSet<Vec<String>>,
+}
+
+impl Traffic {
+    fn start(address: SocketAddr) -> Self {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let mut asking = JoinSet::new();
+        for kept in [false, true] {
+            let (stop, answered) = (stop.clone(), answered.clone());
+            asking.spawn(async move {
+                let probe = Probe::https(address, HOST);
+                let (mut failed, mut connection) = (Vec::new(), None);
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = if kept {
+                        let open = match connection.take() {
+                            Some(open) => Ok(open),
+                            None => probe.connect().await,
+                        };
+                        match open {
+                            Ok(mut open) => {
+                                let answer = open.ask(&probe).await;
+                                connection = Some(open).filter(|open| !open.is_closed());
+                                answer
+                            }
+                            Err(error) => Err(error),
+                        }
+                    } else {
+                        probe.send().await
+                    };
+                    match answer {
+                        Ok(answer) if answer.status == 200 => drop(answered.fetch_add(1, Ordering::Relaxed)),
+                        Ok(answer) => failed.push(format!("kept {kept}: {}", answer.status)),
+                        Err(error) => failed.push(format!("kept {kept}: {error}")),
+                    }
+                    sleep(Duration::from_millis(5)).await;
+                }
+                failed
+            });
+        }
+        Self { stop, answered, asking }
+    }
+
+    /// Waits until some more were answered, so that it is known that they were while something lasted.
+    async fn some_more(&self) -> Result<()> {
+        let (before, deadline) = (self.answered.load(Ordering::Relaxed), Instant::now() + LIMIT);
+        while self.answered.load(Ordering::Relaxed) < before + 50 {
+            ensure!(Instant::now() < deadline, "no answers any more");
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// What failed.
+    async fn end(mut self) -> Result<Vec<String>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut failed = Vec::new();
+        while let Some(ended) = self.asking.join_next().await {
+            failed.extend(ended?);
+        }
+        Ok(failed)
+    }
+}
+
+fn route(name: &str, host: &str) -> Value {
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+async fn until_served(address: SocketAddr, host: &str) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    while !Probe::https(address, host).send().await.is_ok_and(|answer| answer.status == 200) {
+        assert!(Instant::now() < deadline, "{host} is not served");
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    let echo = Echo::start_on("web", BACKEND).await?;
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    cluster.server.put(tls_secret("default", "cert", &["*.example.org"])?).await?;
+    for object in service("default", "web", echo.address().port()) {
+        cluster.server.put(object).await?;
+    }
+    cluster
+        .server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": [{
+                "name": "https", "protocol": "HTTPS", "port": address.port(), "hostname": "*.example.org",
+                "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
+        .await?;
+    cluster.server.put(route("web", HOST)).await?;
+    let mut one = cluster.controller("one")?;
+    one.line("holding the lease").await?;
+    // It is killed where it is dropped.
+    let mut one = Some(one);
+    let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
+    envoy.ready().await?;
+    let mut two = cluster.replica("two")?;
+    two.line("the view is complete").await?;
+    until_served(address, HOST).await?;
+    let traffic = Traffic::start(address);
+
+    // The API server is away, and comes back; what changed meanwhile is served then.
+    cluster.server.kill();
+    traffic.some_more().await?;
+    cluster.server.resume().await?;
+    cluster.server.put(route("back", "back.example.org")).await?;
+    until_served(address, "back.example.org").await?;
+
+    // The leader, which is the one that the Envoy asks, is killed in the middle of a burst.
+    for number in 0..20 {
+        cluster.server.put(route(&format!("burst-{number}"), &format!("b{number}.example.org"))).await?;
+        if number == 10 {
+            drop(one.take());
+        }
+    }
+    two.line("holding the lease").await?;
+    let told = |o: &Value| is_true(&o["status"]["parents"][0], "Accepted");
+    cluster.until(GATEWAY, "HTTPRoute", "default", "burst-19", told).await?;
+    traffic.some_more().await?;
+
+    // Nobody is there at all; then somebody whom the Envoy finds.
+    drop(two);
+    let routes = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
+    let renamed = json!({"spec": {"hostnames": ["renamed.example.org"]}});
+    routes.patch("burst-0", &Default::default(), &Patch::Merge(&renamed)).await?;
+    traffic.some_more().await?;
+    let mut three = cluster.controller("three")?;
+    three.line("holding the lease").await?;
+    for host in ["renamed.example.org", "b19.example.org"] {
+        until_served(address, host).await?;
+    }
+    let gone = Probe::https(address, "b0.example.org").send().await.context("the connection is taken")?;
+    assert_eq!(gone.status, 404, "what is gone is not served");
+    let answered = traffic.answered.load(Ordering::Relaxed);
+    assert_eq!(traffic.end().await?, Vec::<String>::new(), "of {answered} others none failed");
+    Ok(())
+}

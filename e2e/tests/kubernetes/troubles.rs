@@ -1,0 +1,142 @@
+//! What goes wrong around a controller: the API server goes away, kinds come late, rights are missing, replicas die,
+//! somebody fights for a status. Each ends in the same objects as if it had not happened.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use e2e::apiserver::ApiServer;
+use e2e::cluster::{ACCOUNT, Cluster, condition, is_true};
+use e2e::gatewright::Gatewright;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+fn gateway(name: &str, port: u16) -> Value {
+    json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"gatewayClassName": "gatewright", "listeners": [{"name": "http", "protocol": "HTTP", "port": port}]}})
+}
+
+/// Whether we have said something about the present generation.
+fn told(object: &Value) -> bool {
+    let generation = &object["metadata"]["generation"];
+    condition(&object["status"], "Accepted")
+        .is_some_and(|c| c["observedGeneration"] == *generation && c["status"] == "True")
+}
+
+/// Waits until the program says so of kinds.
+async fn until_states<const N: usize>(program: &mut Gatewright, wanted: [(&str, &str); N]) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (kind, wanted) in wanted {
+        loop {
+            let state = program.state(kind).await?;
+            if state == wanted {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{kind} is {state} instead of {wanted}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
+async fn kinds_that_come_late_are_waited_for_and_named() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let cluster = Cluster::over(server).await?;
+    // Nothing of the Gateway API is there; and one right is missing.
+    let roles = cluster.server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
+    let narrow =
+        json!({"rules": [{"apiGroups": [""], "resources": ["namespaces", "services"], "verbs": ["list", "watch"]}]});
+    let full = roles.get("gatewright-controller").await?;
+    roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&narrow)).await?;
+    cluster.server.until_may(ACCOUNT, ("list", "", "secrets", ""), false).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("Gateway: not served by this API server; waiting for its definition").await?;
+    let line = controller.line("Secret: not allowed").await?;
+    assert!(line.contains("list and watch on secrets"), "{line}");
+    assert!(!controller.output().contains("the view is complete"));
+    let (code, waiting) = controller.probe("/readyz").await?;
+    assert_eq!(code, 503);
+    assert!(waiting.contains("Secret: not allowed: give the service account the verbs list and watch"), "{waiting}");
+    until_states(&mut controller, [("Secret", "unreadable"), ("Gateway", "missing"), ("Service", "complete")]).await?;
+
+    let rules = json!({"rules": full.data["rules"]});
+    roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&rules)).await?;
+    controller.line("the view is complete").await?;
+    cluster.server.install_gateway_api().await?;
+    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    cluster.server.put(gateway("late", 8081)).await?;
+    cluster.until(GATEWAY, "Gateway", "default", "late", told).await?;
+    until_states(&mut controller, [("Gateway", "complete"), ("Secret", "complete")]).await?;
+    assert_eq!(controller.probe("/readyz").await?, (200, "ok\n".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
+async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Result<()> {
+    let mut cluster = Cluster::start().await?;
+    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    let mut one = cluster.controller("one")?;
+    one.line("holding the lease").await?;
+    let mut two = cluster.replica("two")?;
+    two.line("the view is complete").await?;
+    cluster.server.put(gateway("a", 8081)).await?;
+    cluster.until(GATEWAY, "Gateway", "default", "a", told).await?;
+
+    // The API server goes away for a while and comes back.
+    cluster.server.kill();
+    one.line("Gateway: changes do not come").await?;
+    // What is served is served on.
+    until_states(&mut one, [("Gateway", "stale")]).await?;
+    assert_eq!(one.probe("/readyz").await?.0, 200);
+    cluster.server.resume().await?;
+    cluster.server.put(gateway("b", 8082)).await?;
+    cluster.until(GATEWAY, "Gateway", "default", "b", told).await?;
+    // The other one may have been the first to see it, and to tell it.
+    until_states(&mut one, [("Gateway", "complete")]).await?;
+
+    // The holder of the lease is killed in the middle of a burst; the other writes what is left.
+    for number in 0..20 {
+        cluster.server.put(gateway(&format!("burst-{number}"), 9000 + number)).await?;
+        if number == 10 {
+            drop(std::mem::replace(&mut one, two));
+            break;
+        }
+    }
+    for number in 11..20 {
+        cluster.server.put(gateway(&format!("burst-{number}"), 9000 + number)).await?;
+    }
+    for number in 0..20 {
+        cluster.until(GATEWAY, "Gateway", "default", &format!("burst-{number}"), told).await?;
+    }
+    one.line("holding the lease").await?;
+
+    // The one that is left writes nothing that is there already.
+    let before = cluster.quiet().await?;
+    drop(one);
+    let mut again = cluster.replica("two")?;
+    again.line("holding the lease").await?;
+    tokio::time::sleep(Duration::from_secs(13)).await;
+    assert_eq!(cluster.writes()?[before..], []);
+
+    // Another who writes over our status is corrected, ever more rarely.
+    let api = cluster.server.api(GATEWAY, "Gateway", "default").await?;
+    let theirs = json!({"status": {"conditions": [{"type": "Accepted", "status": "False", "reason": "Theirs", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let (deadline, mut edits) = (Instant::now() + Duration::from_secs(120), 0);
+    while !again.output().contains("again and again") {
+        assert!(Instant::now() < deadline, "{edits} edits, and nothing is told: {}", again.output());
+        api.patch_status("a", &PatchParams::default(), &Patch::Merge(&theirs)).await?;
+        edits += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let fought = cluster.writes()?[before..].iter().filter(|r| r.object == "default/a").count();
+    assert!((1..=6).contains(&fought), "{fought} writes against {edits} edits");
+    cluster.until(GATEWAY, "Gateway", "default", "a", |o| is_true(&o["status"], "Accepted")).await?;
+
+    condition(&api.get("a").await?.data["status"], "Programmed").context("it is still there")?;
+    Ok(())
+}

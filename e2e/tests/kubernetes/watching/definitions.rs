@@ -1,0 +1,153 @@
+//! Definitions that are removed, with all that was made of them, and installed again.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use e2e::apiserver::ApiServer;
+use e2e::apiserver::manifests::documents;
+use e2e::cluster::Cluster;
+use e2e::gatewright::Gatewright;
+use serde_json::{Value, json};
+
+use super::dedicated::{put_gateway, put_parameters};
+use e2e::tenants::{GATEWAY, TENANT, cluster, namespace, objects, owned, quiet, route, tenant, until};
+
+const SPACE: &str = "tenant-a";
+/// More than a Gateway has listeners.
+const HOSTS: usize = 66;
+
+/// A definition as its file has it.
+fn definition(name: &str) -> Result<Value> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for folder in [".tools/gateway-api/config/crd/standard", "deploy/crds"] {
+        for file in std::fs::read_dir(root.join(folder))? {
+            let documents = documents(&std::fs::read_to_string(file?.path())?)?;
+            if let Some(found) = documents.into_iter().find(|document| document["metadata"]["name"] == name) {
+                return Ok(found);
+            }
+        }
+    }
+    anyhow::bail!("no definition of {name}")
+}
+
+/// A kind, and the name of its definition.
+type Defined<'a> = (&'a str, &'a str);
+
+const TLS_ROUTE: Defined<'_> = ("TLSRoute", "tlsroutes.gateway.networking.k8s.io");
+const LISTENER_SET: Defined<'_> = ("ListenerSet", "listenersets.gateway.networking.k8s.io");
+const PARAMETERS: Defined<'_> = ("GatewayParameters", "gatewayparameters.gatewright.io");
+const HTTP_ROUTE: Defined<'_> = ("HTTPRoute", "httproutes.gateway.networking.k8s.io");
+const TENANT_GATEWAY: Defined<'_> = ("TenantGateway", "tenantgateways.gateway.cozystack.io");
+
+/// Removes kinds, and waits until we know.
+async fn remove(server: &ApiServer, controller: &mut Gatewright, kinds: &[Defined<'_>]) -> Result<()> {
+    let definitions = server.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
+    for (_, name) in kinds {
+        definitions.delete(name, &Default::default()).await?;
+    }
+    for (kind, name) in kinds {
+        controller.line(&format!("{kind}: not served by this API server")).await?;
+        assert_eq!(controller.state(kind).await?, "missing");
+        until("it is gone", async || Ok(definitions.get_opt(name).await?.is_none())).await?;
+    }
+    Ok(())
+}
+
+/// Installs them again, and waits until we watch them.
+async fn install(server: &ApiServer, controller: &Gatewright, kinds: &[Defined<'_>]) -> Result<()> {
+    for (_, name) in kinds {
+        server.put(definition(name)?).await?;
+    }
+    for (kind, _) in kinds {
+        until(&format!("{kind} is watched"), async || {
+            let log = controller.output();
+            Ok(log.rfind(&format!(" {kind}: watched")) > log.rfind(&format!(" {kind}: not served by")))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Kind and name of everything the TenantGateway has, and its hostnames.
+async fn all(server: &ApiServer) -> Result<(BTreeSet<String>, Vec<String>)> {
+    let mut hosts = Vec::new();
+    for object in objects(server, SPACE).await? {
+        let listeners = object["spec"]["listeners"].as_array().cloned().unwrap_or_default();
+        hosts.extend(listeners.iter().filter_map(|listener| Some(listener["hostname"].as_str()?.to_owned())));
+    }
+    hosts.sort();
+    Ok((owned(server, SPACE).await?, hosts))
+}
+
+async fn put_routes(server: &ApiServer) -> Result<()> {
+    for number in 0..HOSTS {
+        server.put(route(SPACE, &format!("r{number}"), SPACE, &[&format!("h{number}.a.example.org")])).await?;
+    }
+    Ok(())
+}
+
+/// The UID of the Service of the Gateway of the dedicated fleet.
+async fn service_uid(server: &ApiServer) -> Result<Option<String>> {
+    let services = server.api("v1", "Service", "default").await?;
+    Ok(services.get_opt("edge-own").await?.and_then(|service| service.metadata.uid))
+}
+
+async fn begin() -> Result<Cluster> {
+    let cluster = cluster().await?;
+    let server = &cluster.server;
+    put_gateway(server).await?;
+    namespace(server, SPACE, "a.example.org").await?;
+    server.put(tenant(SPACE, json!({"apex": "a.example.org"}))).await?;
+    put_routes(server).await?;
+    Ok(cluster)
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
+async fn what_is_removed_and_installed_again_ends_as_it_was() -> Result<()> {
+    let cluster = begin().await?;
+    let server = &cluster.server;
+    let mut controller = cluster.controller("one")?;
+    until("all hosts have a listener", async || {
+        let (owned, hosts) = all(server).await?;
+        Ok(owned.len() == HOSTS + 4 && hosts.len() == HOSTS && service_uid(server).await?.is_some())
+    })
+    .await?;
+    quiet(&cluster, 0).await?;
+    let (before, uid) = (all(server).await?, service_uid(server).await?);
+    let deleted = || anyhow::Ok(cluster.writes()?.iter().filter(|r| r.verb.starts_with("delete")).count());
+    assert_eq!((controller.state("TLSRoute").await?, controller.probe("/readyz").await?.0), ("complete".into(), 200));
+    assert_eq!(controller.state("BackendTLSPolicy").await?, "not_acted_on");
+
+    // Kinds that others do without.
+    let optional = [TLS_ROUTE, LISTENER_SET, PARAMETERS];
+    remove(server, &mut controller, &optional).await?;
+    quiet(&cluster, 0).await?;
+    assert_eq!(deleted()?, 0);
+    assert_eq!(service_uid(server).await?, uid);
+    install(server, &controller, &optional).await?;
+    put_parameters(server).await?;
+    until("all is as it was", async || Ok(all(server).await? == before)).await?;
+    assert_eq!(service_uid(server).await?, uid);
+    assert_eq!(deleted()?, 0);
+
+    // All routes go with their kind, and what they led to goes with them.
+    remove(server, &mut controller, &[HTTP_ROUTE]).await?;
+    // Served again, and full again at once: as after a restore.
+    server.put(definition(HTTP_ROUTE.1)?).await?;
+    until("routes are taken", async || Ok(put_routes(server).await.is_ok())).await?;
+    until("all is as it was", async || Ok(all(server).await? == before)).await?;
+
+    // And TenantGateways, with everything that they own.
+    remove(server, &mut controller, &[TENANT_GATEWAY]).await?;
+    install(server, &controller, &[TENANT_GATEWAY]).await?;
+    server.put(tenant(SPACE, json!({"apex": "a.example.org"}))).await?;
+    until("it has all again", async || Ok(all(server).await? == before)).await?;
+    let gateways = server.api(GATEWAY, "Gateway", SPACE).await?;
+    let owner = server.api(TENANT, "TenantGateway", SPACE).await?.get("cozystack").await?.metadata.uid;
+    let owners = gateways.get("cozystack").await?.metadata.owner_references.context("it has an owner")?;
+    assert_eq!(Some(&owners[0].uid), owner.as_ref());
+    assert_eq!(service_uid(server).await?, uid);
+    Ok(())
+}

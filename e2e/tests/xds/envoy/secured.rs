@@ -1,0 +1,143 @@
+//! Envoys over mutual TLS: each its own view, and certificates that change under traffic.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use super::client::*;
+use e2e::resources::*;
+
+use e2e::served::IDENTITY;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
+use xds::{Authority, Kind, Limits, Resource, Update, View};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn answering(port: u16, status: u32) -> Resource {
+    let routes =
+        hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes("inline", vec![respond(prefix(), status)]));
+    http_listener("front", port, routes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
+    let mut served = Served::over_tls(Limits::default());
+    let (theirs, ports) = (View::new("theirs"), [free_port(), free_port()]);
+    served.tls().views.allow("spiffe://test/theirs", theirs.clone());
+    let ours = served.publish(
+        vec![answering(ports[0], 201), eds_cluster("shared"), endpoints("shared", 1), eds_cluster("ours")],
+        vec![],
+    );
+    let upserts = vec![answering(ports[1], 202), eds_cluster("shared"), endpoints("shared", 2)];
+    let other = served.cache.publish(&theirs, Update { upserts, removals: vec![] });
+
+    // Both claim to be the same node, which decides nothing.
+    let roots = served.tls().authority.certificate().to_owned();
+    let dirs = [served.dir().join("a"), served.dir().join("b")];
+    for (dir, identity) in dirs.iter().zip([IDENTITY, "spiffe://test/theirs"]) {
+        std::fs::create_dir(dir).expect("the directory is ours");
+        show(dir, "same", &served.tls().client(identity), &roots);
+    }
+    let port = served.tls().port;
+    let envoys = dirs.each_ref().map(|dir| Envoy::over_tls(dir, "same", port));
+    served.live(ours, 1).await;
+    let mut changes = served.cache.watch(&theirs);
+    while served.cache.progress(&theirs).acknowledged(other) != (1, 1) {
+        changes.changed().await.expect("the cache lives");
+    }
+    assert_eq!(ports.map(|port| status(port, "")), [201, 202]);
+    let clusters = envoys.each_ref().map(|envoy| envoy.admin("/clusters"));
+    assert!(clusters[0].contains("ours::") && clusters[0].contains("shared::127.0.0.1:1::"), "{}", clusters[0]);
+    assert!(!clusters[1].contains("ours::") && clusters[1].contains("shared::127.0.0.1:2::"), "{}", clusters[1]);
+
+    // A change of one is no work for the other.
+    let before = served.cache.counts();
+    let other = served.cache.publish(&theirs, Update { upserts: vec![answering(ports[1], 203)], removals: vec![] });
+    while served.cache.progress(&theirs).acknowledged(other) != (1, 1) {
+        changes.changed().await.expect("the cache lives");
+    }
+    let responses = |counts: &xds::Counts| counts.kinds.iter().map(|k| k.responses).sum::<u64>();
+    assert_eq!(responses(&served.cache.counts()), responses(&before) + 1);
+    assert_eq!(served.cache.progress(&served.view).published, ours);
+
+    // Who is let go loses its stream and serves on; who is not keeps it.
+    served.tls().views.revoke("spiffe://test/theirs");
+    served.cache.publish(&theirs, Update { upserts: vec![], removals: vec![(Kind::Listener, "front".into())] });
+    while !served.cache.progress(&theirs).nodes.is_empty() {
+        changes.changed().await.expect("the cache lives");
+    }
+    assert_eq!(ports.map(|port| status(port, "") / 100), [2, 2]);
+    let ours = served.publish(vec![answering(ports[0], 204)], vec![]);
+    served.live(ours, 1).await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn certificates_of_both_sides_change_under_traffic() {
+    let mut served = Served::over_tls(Limits::default());
+    let port = free_port();
+    let first = served.tls().authority.certificate().to_owned();
+    show(served.dir(), "one", &served.tls().client(IDENTITY), &first);
+    let envoy = Envoy::over_tls(served.dir(), "one", served.tls().port);
+    let generation = served.publish(vec![answering(port, 200)], vec![]);
+    served.live(generation, 1).await;
+    assert_eq!(status(port, ""), 200);
+
+    // Requests flow and configuration changes all the while.
+    let (ended, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let traffic = {
+        let (ended, requests) = (ended.clone(), requests.clone());
+        std::thread::spawn(move || {
+            while !ended.load(Ordering::SeqCst) {
+                assert_eq!(status(port, ""), 200);
+                requests.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    };
+    let mut round = 0;
+    let mut change = |served: &Served| {
+        round += 1;
+        served.publish(vec![eds_cluster("c"), endpoints("c", round)], vec![])
+    };
+    served.live(change(&served), 1).await;
+
+    // 1: both sides know both authorities. 2: both show the new one's. 3: the old one is forgotten.
+    let next = Authority::new("next", HOUR, SystemTime::now()).expect("an authority");
+    let both = format!("{first}{}", next.certificate());
+    let shown =
+        |authority: &Authority| authority.issue_server(&["localhost".into()], HOUR, SystemTime::now()).expect("issued");
+    let renewed = next.issue_client(IDENTITY, HOUR, SystemTime::now()).expect("issued");
+    let old_server = shown(&served.tls().authority);
+    served.tls().config.rotate(&old_server, &both).expect("rotated");
+    show(served.dir(), "one", &served.tls().client(IDENTITY), &both);
+    served.live(change(&served), 1).await;
+    let updates = |envoy: &Envoy| envoy.stat("cluster.xds.client_ssl_socket_factory.ssl_context_update_by_sds");
+    let before = updates(&envoy);
+    served.tls().config.rotate(&shown(&next), next.certificate()).expect("rotated");
+    show(served.dir(), "one", &renewed, next.certificate());
+    // The connection from before ends; Envoy comes back with its new certificate.
+    served.live(change(&served), 1).await;
+    for _ in 0..600 {
+        if updates(&envoy) >= before + 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(updates(&envoy) >= before + 2, "Envoy read both files again");
+
+    // A new connection needs both of the new ones.
+    served.stop().await;
+    served.serve();
+    served.live(change(&served), 1).await;
+    let counts = served.cache.counts();
+    assert_eq!(counts.of(Kind::Listener).sent, 1, "nothing was sent twice");
+    let seen = requests.load(Ordering::SeqCst);
+    while requests.load(Ordering::SeqCst) < seen + 10 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    ended.store(true, Ordering::SeqCst);
+    traffic.join().expect("every request was answered");
+    served.stop().await;
+}

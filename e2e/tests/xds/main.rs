@@ -1,0 +1,8 @@
+//! The crate `xds` against real clients: Envoy, gRPC, many streams.
+
+mod clients;
+mod crowd;
+mod envoy;
+mod grpc;
+mod identity;
+mod network;
