@@ -222,7 +222,7 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         offline::translate(objects, settings, tenancy, SystemTime::now()).context("rendering what Envoy would get")?;
     print(
         &json!({"desired": told.desired, "resources": told.resources, "statuses": told.statuses,
-            "certificates": told.wishes}),
+            "certificates": told.wants}),
         options.output,
     )?;
     Ok(told.ok && problems.is_empty())

@@ -23,7 +23,7 @@ pub struct Offline {
     /// Every object of ours, with nothing but its status.
     pub statuses: Vec<Value>,
     /// Certificates that an issuer would be asked for.
-    pub wishes: Vec<Value>,
+    pub wants: Vec<Value>,
     /// The Services that Gateways are to have, in short.
     pub services: Vec<Value>,
     /// What tenancy derives: objects, and labels of namespaces.
@@ -50,19 +50,19 @@ pub fn translate(
     let outcome = pipeline.apply(objects.into_iter().map(Change::Put).collect(), now);
     let resources = outcome.delta.resources.values().flatten().map(render).collect::<Result<_, _>>()?;
     let statuses = documents(&pipeline, &context);
-    let own = pipeline.engine().wishes().into_iter().map(|(wanted, _)| wanted);
-    let of_tenants = pipeline.tenancy().wishes().values().cloned();
+    let own = pipeline.engine().wants().into_iter().map(|(wanted, _)| wanted);
+    let of_tenants = pipeline.tenancy().wants().values().cloned();
     let mut wanted: Vec<_> = own.chain(of_tenants).collect();
     wanted.sort_by(|a, b| a.secret.cmp(&b.secret));
     wanted.dedup_by(|a, b| a.secret == b.secret);
-    let wishes = wanted.iter().map(wish).collect();
+    let wants = wanted.iter().map(want).collect();
     let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
     let services = pipeline.engine().services().values().filter_map(service).collect();
     let desired = pipeline.tenancy().objects().values().map(Desired::document).chain(namespaces).collect();
     let ok = pipeline.engine().good_and_bad().1 == 0
         && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
         && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());
-    Ok(Offline { resources, statuses, wishes, services, desired, ok })
+    Ok(Offline { resources, statuses, wants, services, desired, ok })
 }
 
 /// Nobody is connected, and everything is as of now.
@@ -85,10 +85,10 @@ impl Context for AtOnce {
     }
 }
 
-fn wish(wish: &WantedCertificate) -> Value {
-    let names: Vec<&str> = wish.names.iter().map(Hostname::as_str).collect();
-    let mut told = json!({"secret": wish.secret.to_string(), "hostnames": names});
-    match &wish.issuer {
+fn want(want: &WantedCertificate) -> Value {
+    let names: Vec<&str> = want.names.iter().map(Hostname::as_str).collect();
+    let mut told = json!({"secret": want.secret.to_string(), "hostnames": names});
+    match &want.issuer {
         Issuer::Named(name) => told["issuer"] = json!(name),
         Issuer::Acme(acme) => {
             let solver = match &acme.solver {
@@ -104,12 +104,12 @@ fn wish(wish: &WantedCertificate) -> Value {
 
 /// The Service that a Gateway is to have, in short.
 fn service(intent: &ServiceIntent) -> Option<Value> {
-    let ServiceIntent::Wanted(wish) = intent else { return None };
-    let targets: BTreeMap<String, u16> = wish.targets.iter().map(|(port, to)| (port.to_string(), *to)).collect();
+    let ServiceIntent::Wanted(want) = intent else { return None };
+    let targets: BTreeMap<String, u16> = want.targets.iter().map(|(port, to)| (port.to_string(), *to)).collect();
     Some(json!({
-        "service": wish.name.to_string(), "gateway": wish.gateway.to_string(), "type": wish.kind.as_str(),
-        "address": wish.address, "targets": targets, "labels": wish.labels, "annotations": wish.annotations,
-        "envoys": wish.envoys,
+        "service": want.name.to_string(), "gateway": want.gateway.to_string(), "type": want.kind.as_str(),
+        "address": want.address, "targets": targets, "labels": want.labels, "annotations": want.annotations,
+        "envoys": want.envoys,
     }))
 }
 

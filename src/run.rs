@@ -159,7 +159,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         owners,
         owned,
         manager: manager.clone(),
-        wishing: WantedTracker::new(TenantIssuers {
+        wanting: WantedTracker::new(TenantIssuers {
             installed: options.acme.issuers()?,
             http_port: tenancy_http_port,
             // Manifests are the operator's own.
@@ -209,9 +209,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     // Certificates that are there already are served from the start.
     site.hand_in(manager.settle())?;
     let (supply, mut supplied) = mpsc::channel(4);
-    let (at_desk, desk_stop) = (manager.clone(), stop.clone());
+    let (running, manager_stop) = (manager.clone(), stop.clone());
     tasks.spawn("certificates", async move {
-        at_desk.run(supply, desk_stop).await;
+        running.run(supply, manager_stop).await;
         Ok(())
     });
     if let Some(address) = options.acme.acme_responder {
@@ -413,7 +413,7 @@ struct StandaloneRuntime {
     /// What of the manifests has changed and waits.
     turns: Turns,
     manager: Arc<CertificateManager>,
-    wishing: WantedTracker,
+    wanting: WantedTracker,
     /// Who had which hostname first, where that counts.
     book: Option<ClaimLog<Tenants>>,
     /// What the book had to say at the start.
@@ -480,16 +480,16 @@ impl StandaloneRuntime {
         Ok(())
     }
 
-    /// Says which certificates are wished for, where that is different by what was published or by these Secrets.
+    /// Says which certificates are wanted, where that is different by what was published or by these Secrets.
     fn certify(&mut self, secrets: Vec<ObjectName>) {
-        let wished = self.live.take_wished();
-        let changes = self.wishing.changes(self.live.pipeline(), wished, secrets);
+        let wanted = self.live.take_wanted();
+        let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
         if !changes.is_empty() {
             self.manager.change(changes);
         }
     }
 
-    /// Takes in what comes of wishes: Secrets, answers to challenges, what is in the way.
+    /// Takes in what comes of wanted certificates: Secrets, answers to challenges, what is in the way.
     fn hand_in(&mut self, certificate_updates: Vec<CertificateUpdate>) -> Result<()> {
         if certificate_updates.is_empty() {
             return Ok(());

@@ -117,7 +117,7 @@ fn check(input: &Path) -> Result<(), String> {
     };
     let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;
     let mut documents = made.statuses;
-    documents.extend(made.wishes);
+    documents.extend(made.wants);
     documents.extend(made.services);
     documents.extend(if input.parent().is_some_and(|folder| folder.ends_with("src/core/tenancy/testdata")) {
         made.desired

@@ -19,17 +19,17 @@ const RUNS: usize = 15;
 
 fn main() {
     let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
-    let wish = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
-    if wish.as_deref() != Some("sign") {
+    let want = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
+    if want.as_deref() != Some("sign") {
         planning(now, true);
         planning(now, false);
     }
-    if wish.as_deref() != Some("plan") {
+    if want.as_deref() != Some("plan") {
         signing(now);
     }
 }
 
-/// `shared`: held and wished for are copies of one, as after they were got; else as after a restart.
+/// `shared`: held and wanted are copies of one, as after they were got; else as after a restart.
 fn planning(now: Timestamp, shared: bool) {
     let wanted: Vec<Wanted> = (0..PLANNED)
         .map(|i| {

@@ -47,9 +47,9 @@ const WATCHDOG: Duration = Duration::from_secs(120);
 const PEERS: usize = 40;
 
 fn main() -> Result<()> {
-    let wish = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
+    let want = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    match wish.as_deref() {
+    match want.as_deref() {
         Some("ceiling") => runtime.block_on(ceiling()),
         Some("peers") => runtime.block_on(peers()),
         // For a profile.

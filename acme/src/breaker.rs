@@ -61,13 +61,13 @@ impl Breaker {
 }
 
 impl Breakers {
-    /// Notes how an attempt for some wishes ended. Whatever a CA answers, it answers.
+    /// Notes how an attempt for some wanted certificates ended. Whatever a CA answers, it answers.
     pub(crate) fn note(&mut self, id: &CertificateId, serves: &[Wanted], failure: Option<&Failure>, now: Timestamp) {
-        let Some(issuer) = serves.first().map(|wish| wish.issuer.as_str()) else { return };
+        let Some(issuer) = serves.first().map(|want| want.issuer.as_str()) else { return };
         let Some(failure) = failure else {
             // All that it depends on works.
             if let Some(breakers) = self.0.get_mut(issuer) {
-                breakers.retain(|dependency, _| !serves.iter().any(|wish| depends(wish, dependency)));
+                breakers.retain(|dependency, _| !serves.iter().any(|want| depends(want, dependency)));
             }
             return;
         };
@@ -94,7 +94,7 @@ impl Breakers {
         match dependency {
             // A provider that fails for one zone may serve the others.
             Dependency::Provider(provider) => {
-                let names = serves.iter().flat_map(|wish| wish.names.iter());
+                let names = serves.iter().flat_map(|want| want.names.iter());
                 let blamed = names.filter(|name| failure.culprits.iter().any(|culprit| culprit == name.as_str()));
                 for name in blamed {
                     let Dependency::Zone(zone) = Dependency::zone_of(name) else { continue };
@@ -123,7 +123,7 @@ impl Breakers {
         if self.0.values().all(BTreeMap::is_empty) {
             return steps;
         }
-        let own = |order: &Order<'_>| order.serves.iter().map(|wish| failures(&wish.id)).max().unwrap_or_default();
+        let own = |order: &Order<'_>| order.serves.iter().map(|want| failures(&want.id)).max().unwrap_or_default();
         let mut probes: BTreeMap<(String, Dependency), (u32, CertificateId)> = BTreeMap::new();
         for step in &steps {
             let Step::Issue(order) = step else { continue };
@@ -152,7 +152,7 @@ impl Breakers {
                 (!is_probe).then(|| (until, sentence(issuer, dependency, breaker)))
             });
             match hold.max_by_key(|(until, _)| *until) {
-                Some((until, because)) if !order.serves.iter().any(|wish| asked(&wish.id)) => {
+                Some((until, because)) if !order.serves.iter().any(|want| asked(&want.id)) => {
                     let served = order.replaces.filter(|held| held.not_after > now);
                     waits.extend(order.serves.iter().map(|wanted| Step::Wait {
                         wanted,
@@ -173,18 +173,18 @@ impl Breakers {
         &'b self,
         order: &'b Order<'_>,
     ) -> impl Iterator<Item = (&'b str, &'b Dependency, &'b Breaker)> + 'b {
-        let of_issuer = order.serves.first().and_then(|wish| self.0.get_key_value(&wish.issuer));
+        let of_issuer = order.serves.first().and_then(|want| self.0.get_key_value(&want.issuer));
         of_issuer.into_iter().flat_map(move |(issuer, breakers)| {
             let counts = move |(dependency, breaker): &(&Dependency, &Breaker)| {
-                breaker.is_tripped(dependency) && order.serves.iter().any(|wish| depends(wish, dependency))
+                breaker.is_tripped(dependency) && order.serves.iter().any(|want| depends(want, dependency))
             };
             breakers.iter().filter(counts).map(move |(dependency, breaker)| (issuer.as_str(), dependency, breaker))
         })
     }
 }
 
-fn depends(wish: &Wanted, dependency: &Dependency) -> bool {
-    wish.names.iter().any(|name| dependency.is_of(name))
+fn depends(want: &Wanted, dependency: &Dependency) -> bool {
+    want.names.iter().any(|name| dependency.is_of(name))
 }
 
 fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String {
@@ -208,7 +208,7 @@ mod tests {
     use crate::names::{DnsName, Names};
     use crate::plan::{Budgets, Held, plan};
 
-    fn wish(host: &str) -> Wanted {
+    fn want(host: &str) -> Wanted {
         let names = Names::one(DnsName::parse(host).expect("a name"));
         Wanted {
             id: CertificateId::of("t", &names),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn hosts() -> Vec<Wanted> {
-        (0..10).map(|n| wish(&format!("h{n}.{}.example", if n < 5 { "bad" } else { "good" }))).collect()
+        (0..10).map(|n| want(&format!("h{n}.{}.example", if n < 5 { "bad" } else { "good" }))).collect()
     }
 
     fn start() -> Timestamp {
@@ -236,9 +236,9 @@ mod tests {
     }
 
     fn fail_for(breakers: &mut Breakers, hosts: &[Wanted], failure: &Failure, n: usize, now: Timestamp) {
-        for wish in hosts.iter().cycle().take(n) {
-            let failure = failure.clone().by(wish.names.to_strings());
-            breakers.note(&wish.id, std::slice::from_ref(wish), Some(&failure), now);
+        for want in hosts.iter().cycle().take(n) {
+            let failure = failure.clone().by(want.names.to_strings());
+            breakers.note(&want.id, std::slice::from_ref(want), Some(&failure), now);
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
         fail(&mut breakers, &silent(Dependency::Zone("bad.example".to_owned())), 5, start());
         assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
         // One that comes through says that they answer.
-        let one = wish("h1.bad.example");
+        let one = want("h1.bad.example");
         breakers.note(&one.id, std::slice::from_ref(&one), None, start());
         assert_eq!(go(&breakers, start()).len(), 10);
     }
@@ -300,7 +300,7 @@ mod tests {
     fn what_fails_for_one_host_alone_is_its_own_trouble() {
         for dependency in [Dependency::Ca, Dependency::Provider("rfc2136".to_owned())] {
             let mut breakers = Breakers::default();
-            let one = wish("h1.bad.example");
+            let one = want("h1.bad.example");
             fail_for(&mut breakers, std::slice::from_ref(&one), &silent(dependency), 20, start());
             assert_eq!(go(&breakers, start()).len(), 10);
         }
@@ -349,8 +349,8 @@ mod tests {
     fn other_issuers_go_on() {
         let mut breakers = Breakers::default();
         let other: Vec<Wanted> = hosts().into_iter().map(|w| Wanted { issuer: "other".to_owned(), ..w }).collect();
-        for wish in &other {
-            breakers.note(&wish.id, std::slice::from_ref(wish), Some(&silent(Dependency::Ca)), start());
+        for want in &other {
+            breakers.note(&want.id, std::slice::from_ref(want), Some(&silent(Dependency::Ca)), start());
         }
         assert_eq!(go(&breakers, start()).len(), 10);
     }

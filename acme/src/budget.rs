@@ -36,7 +36,7 @@ pub enum Exempt {
 pub enum Reserve {
     /// Ordinary work leaves a tenth for emergencies and a tenth for operators.
     Ordinary,
-    /// An operator's explicit wish leaves the tenth for emergencies.
+    /// An operator's explicit decision leaves the tenth for emergencies.
     Forced,
     /// A certificate about to end, or revoked.
     Emergency,

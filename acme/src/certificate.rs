@@ -122,7 +122,7 @@ impl IssuedCertificate {
         }
         let is_urgent = |c: &Self| renewal::is_urgent((c.not_before, c.not_after), now);
         let is_from_the_same = self.issuer == held.issuer;
-        // Another issuer, or a shorter profile, is an operator's wish; a certificate that ends within what counts as urgent
+        // Another issuer, or a shorter profile, is an operator's decision; a certificate that ends within what counts as urgent
         // for the one held is nobody's.
         let ends_soon = is_from_the_same
             && self.not_after < held.not_after

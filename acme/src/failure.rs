@@ -145,8 +145,8 @@ pub struct Attempts {
     pub not_before: Timestamp,
     /// What the attempts were about: names, solver, issuer. When it changes, all is forgotten and tried at once.
     pub about: String,
-    /// How many names the order had, where several wishes shared it and none of them is known to be at fault: they go on
-    /// sharing. 0: the attempts were this wish's own.
+    /// How many names the order had, where several wanted certificates shared it and none of them is known to be at fault: they go on
+    /// sharing. 0: the attempts were this wanted certificate's own.
     #[serde(default)]
     pub shared: usize,
 }
@@ -165,7 +165,7 @@ impl Attempts {
         Self { failures, last: failure, at: now, not_before, about: about.to_owned(), shared: 0 }
     }
 
-    /// The same, of an order with so many names that several wishes share.
+    /// The same, of an order with so many names that several wanted certificates share.
     pub fn of_shared(self, names: usize) -> Self {
         Self { shared: names, ..self }
     }

@@ -185,7 +185,7 @@ pub trait Issuer: Send + Sync {
         self.budget()
     }
 
-    /// The CA's wish for the renewal of a certificate (RFC 9773); `None` where it has none.
+    /// The CA's request for the renewal of a certificate (RFC 9773); `None` where it has none.
     async fn renewal_window(
         &self,
         _held: &IssuedCertificate,

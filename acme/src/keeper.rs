@@ -9,7 +9,7 @@ mod outlook;
 mod pass;
 mod run;
 mod sweep;
-mod wishlist;
+mod wanted_certificates;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
@@ -32,7 +32,7 @@ use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, set_as
 use attempts::reconsider;
 use job::{Going, Job};
 pub use pass::{Next, Outlook, Pass};
-pub use wishlist::WantedCertificates;
+pub use wanted_certificates::WantedCertificates;
 
 /// Even when nothing is due, the plan is looked at this often: clocks jump.
 const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
@@ -179,7 +179,7 @@ impl Keeper {
         })
     }
 
-    /// Gets a new certificate for a wish now, whatever is held; once.
+    /// Gets a new certificate for a tenant and its names now, whatever is held; once.
     pub fn renew(&self, id: &CertificateId) {
         self.write(|shelf| {
             // An operator who asks has changed something: it is tried at once, and if it fails as often as any other.
@@ -239,7 +239,7 @@ impl Keeper {
         of_issuers.chain(self.read(|shelf| shelf.troubles.clone())).collect()
     }
 
-    /// The last failure for a wish, if the last attempt failed.
+    /// The last failure for a wanted certificate, if the last attempt failed.
     pub fn last_failure(&self, id: &CertificateId) -> Option<Attempts> {
         self.read(|shelf| shelf.attempts.get(id).cloned())
     }
@@ -335,10 +335,10 @@ impl Keeper {
 
     /// Gets one certificate. `false`: another keeper had done it already.
     async fn get(&self, order: &Job, now: Timestamp) -> Result<bool, Failure> {
-        let wish = &order.serves[0];
-        let issuer = self.issuer(&wish.issuer).ok_or_else(|| {
+        let want = &order.serves[0];
+        let issuer = self.issuer(&want.issuer).ok_or_else(|| {
             let known = self.issuers().iter().map(|i| i.name().to_owned()).collect::<Vec<_>>().join(", ");
-            Failure::new(Class::Config, format!("no issuer is called {:?}; there are: {known}", wish.issuer))
+            Failure::new(Class::Config, format!("no issuer is called {:?}; there are: {known}", want.issuer))
         })?;
         let key = Key::new(Kind::Certificate, order.id.as_str());
         let _lock = self.storage.lock(&key).await.map_err(|e| of_storage(&e))?;
@@ -365,12 +365,12 @@ impl Keeper {
         }
         let request = IssueRequest {
             id: order.id.clone(),
-            tenant: wish.tenant.clone(),
+            tenant: want.tenant.clone(),
             names: order.names.clone(),
-            validity: wish.validity,
+            validity: want.validity,
             replaces: order.replaces.clone(),
             exempt: order.exempt,
-            failures: self.read(|s| s.attempts.get(&wish.id).map_or(0, |a| a.failures)),
+            failures: self.read(|s| s.attempts.get(&want.id).map_or(0, |a| a.failures)),
             now,
         };
         if order.reason == Reason::Revoked {
@@ -387,26 +387,26 @@ impl Keeper {
         {
             // The next attempt is a new order: this one would give the same certificate again.
             issuer.abandon(&order.id).await?;
-            return Err(Failure::new(Class::Bug, format!("{}: not taken, since {unfit}", wish.issuer)));
+            return Err(Failure::new(Class::Bug, format!("{}: not taken, since {unfit}", want.issuer)));
         }
-        let made = Stored { id: order.id.clone(), tenant: wish.tenant.clone(), certificate };
+        let made = Stored { id: order.id.clone(), tenant: want.tenant.clone(), certificate };
         write_json(&*self.storage, &key, &made, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
         issuer.installed(&order.id).await?;
         if self.read(|s| s.windows.contains_key(&order.id)) {
             self.remove_quietly(Kind::Renewal, &order.id).await;
         }
-        for wish in &order.serves {
-            if self.read(|s| s.attempts.contains_key(&wish.id)) {
-                self.remove_quietly(Kind::Attempts, &wish.id).await;
+        for want in &order.serves {
+            if self.read(|s| s.attempts.contains_key(&want.id)) {
+                self.remove_quietly(Kind::Attempts, &want.id).await;
             }
         }
-        let obtained = Obtained { at: now, at_the_cas_wish: order.reason == Reason::Revoked };
+        let obtained = Obtained { at: now, at_the_cas_request: order.reason == Reason::Revoked };
         self.change(&order.id, |shelf| {
             shelf.windows.remove(&order.id);
             shelf.obtained.insert(order.id.clone(), obtained);
-            for wish in &order.serves {
-                shelf.attempts.remove(&wish.id);
-                shelf.forced.remove(&wish.id);
+            for want in &order.serves {
+                shelf.attempts.remove(&want.id);
+                shelf.forced.remove(&want.id);
             }
             shelf.held.insert(order.id.clone(), Arc::new(made));
             true

@@ -168,26 +168,26 @@ pub fn plan_with<'a>(
     let mut renewing: HashMap<usize, usize> = HashMap::new();
     let mut missing = Vec::new();
 
-    for wish in wanted {
-        let Some(index) = shelf.find(wish, now) else {
-            missing.push(wish);
+    for want in wanted {
+        let Some(index) = shelf.find(want, now) else {
+            missing.push(want);
             continue;
         };
         used[index] = true;
         let have = &held[index];
-        match due_now(wish, have, progress.obtained.get(&have.id), now) {
-            Err(until) => keep.push(Step::Keep { wanted: wish, held: have, until }),
+        match due_now(want, have, progress.obtained.get(&have.id), now) {
+            Err(until) => keep.push(Step::Keep { wanted: want, held: have, until }),
             Ok(reason) => match renewing.get(&index) {
                 // Several that share a certificate renew it together.
                 Some(&at) => {
                     let candidate: &mut Candidate<'a> = &mut due[at];
-                    candidate.names = candidate.names.union(&wish.names);
-                    candidate.serves.push(wish);
+                    candidate.names = candidate.names.union(&want.names);
+                    candidate.serves.push(want);
                     candidate.reason = candidate.reason.min(reason);
                 }
                 None => {
                     renewing.insert(index, due.len());
-                    due.push(Candidate::renewal(wish, have, reason));
+                    due.push(Candidate::renewal(want, have, reason));
                 }
             },
         }
@@ -221,14 +221,14 @@ pub fn plan_with<'a>(
 }
 
 /// Is a held certificate to be renewed now, or when? `Err` holds the moment.
-fn due_now(wish: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timestamp) -> Result<Reason, Timestamp> {
+fn due_now(want: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timestamp) -> Result<Reason, Timestamp> {
     // A clock that was set back since says nothing about when that was.
     let obtained = obtained.filter(|obtained| obtained.at <= now);
-    let due = due_by_itself(wish, have, now).and_then(|reason| match rest(have, reason, obtained) {
+    let due = due_by_itself(want, have, now).and_then(|reason| match rest(have, reason, obtained) {
         Some(until) if until > now => Err(until),
         _ => Ok(reason),
     });
-    match (wish.renew_now, due) {
+    match (want.renew_now, due) {
         // Urgency comes before turns.
         (true, due) => Ok(due.map_or(Reason::Forced, |reason| reason.min(Reason::Forced))),
         (false, due) => due,
@@ -242,7 +242,7 @@ fn rest(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Time
     let obtained = obtained?;
     match reason {
         Reason::Changed => return None,
-        Reason::Revoked if !obtained.at_the_cas_wish => return None,
+        Reason::Revoked if !obtained.at_the_cas_request => return None,
         _ => {}
     }
     let life = have.not_after.duration_since(have.not_before);
@@ -250,7 +250,7 @@ fn rest(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Time
     Some(obtained.at + (life / 8).min(left / 2).clamp(SignedDuration::ZERO, SignedDuration::from_hours(24)))
 }
 
-fn due_by_itself(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timestamp> {
+fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timestamp> {
     let life = (have.not_before, have.not_after);
     let window = have.window.as_ref().filter(|w| have.ari_id.as_deref() == Some(&w.of));
     if window.is_some_and(|w| w.is_over(now)) {
@@ -260,7 +260,7 @@ fn due_by_itself(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
     if renewal::is_urgent(life, now) {
         return Ok(Reason::Expiring);
     }
-    if have.issuer != wish.issuer {
+    if have.issuer != want.issuer {
         return Ok(Reason::Changed);
     }
     let due = renewal::due(have.ari_id.as_deref().unwrap_or(have.id.as_str()), life, window);
@@ -275,7 +275,7 @@ fn due_by_itself(wish: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
 /// Held certificates, to be found by what they serve.
 struct HeldCertificates<'a> {
     held: &'a [Held],
-    /// Where the next wish finds its certificate if both lists are in the same order, as they are in the usual case: then
+    /// Where the next wanted certificate finds its certificate if both lists are in the same order, as they are in the usual case: then
     /// no index is needed.
     next: Cell<usize>,
     by_id: OnceCell<HashMap<&'a str, usize>>,
@@ -311,27 +311,27 @@ impl<'a> HeldCertificates<'a> {
         Some(index)
     }
 
-    /// The certificate that serves a wish best: of its tenant, with all its names, still alive; the right issuer
+    /// The certificate that serves a wanted certificate best: of its tenant, with all its names, still alive; the right issuer
     /// first, then the longest life.
-    fn find(&self, wish: &Wanted, now: Timestamp) -> Option<usize> {
+    fn find(&self, want: &Wanted, now: Timestamp) -> Option<usize> {
         let fits = |i: usize| {
             let h = &self.held[i];
-            h.tenant == wish.tenant && (h.names == wish.names || h.names.cover(&wish.names))
+            h.tenant == want.tenant && (h.names == want.names || h.names.cover(&want.names))
         };
-        if let Some(i) = self.index_of(&wish.id)
+        if let Some(i) = self.index_of(&want.id)
             && fits(i)
             && self.held[i].not_after > now
-            && self.held[i].issuer == wish.issuer
+            && self.held[i].issuer == want.issuer
         {
             return Some(i);
         }
-        let first = wish.names.first().as_str();
+        let first = want.names.first().as_str();
         self.by_name()
-            .get(&(wish.tenant.as_str(), first))?
+            .get(&(want.tenant.as_str(), first))?
             .iter()
             .copied()
             .filter(|&i| fits(i))
-            .max_by_key(|&i| (self.held[i].not_after > now, self.held[i].issuer == wish.issuer, self.held[i].not_after))
+            .max_by_key(|&i| (self.held[i].not_after > now, self.held[i].issuer == want.issuer, self.held[i].not_after))
     }
 }
 
@@ -344,8 +344,8 @@ struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    fn renewal(wish: &'a Wanted, have: &'a Held, reason: Reason) -> Self {
-        Self { names: wish.names.clone(), serves: vec![wish], replaces: Some(have), reason }
+    fn renewal(want: &'a Wanted, have: &'a Held, reason: Reason) -> Self {
+        Self { names: want.names.clone(), serves: vec![want], replaces: Some(have), reason }
     }
 
     /// Of those without a certificate the orders that serve most of them come first: they make most of a budget.
@@ -365,7 +365,7 @@ impl<'a> Candidate<'a> {
     fn exempt(&self, now: Timestamp) -> Exempt {
         let Some(have) = self.replaces.filter(|h| h.issuer == self.serves[0].issuer) else { return Exempt::Nothing };
         let in_window = have.window.as_ref().is_some_and(|w| {
-            // A window in the past is the CA's wish as well, as long as it moved it there itself.
+            // A window in the past is the CA's request as well, as long as it moved it there itself.
             w.is_open(now) || (w.is_over(now) && w.explanation.is_some())
         });
         match () {
@@ -419,7 +419,7 @@ fn in_turn<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a
         .map(|candidate| {
             let count = counts.entry((candidate.reason, candidate.serves[0].tenant.as_str())).or_default();
             *count += 1;
-            let failed = candidate.serves.iter().any(|wish| progress.failed.contains(&wish.id));
+            let failed = candidate.serves.iter().any(|want| progress.failed.contains(&want.id));
             (*count, failed, candidate)
         })
         .collect();
@@ -431,24 +431,24 @@ fn in_turn<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a
     numbered.into_iter().map(|(.., candidate)| candidate).collect()
 }
 
-/// Makes orders of wishes without a certificate: one each while the budget lasts, else packed: names of one
+/// Makes orders of wanted certificates without a certificate: one each while the budget lasts, else packed: names of one
 /// tenant and issuer, by registered domain first, as many as the CA takes in one certificate.
 /// An order that several share and that is on its way comes before all that.
 fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, now: Timestamp) -> Vec<Candidate<'a>> {
     let of = |names: Names, serves| Candidate { names, serves, replaces: None, reason: Reason::Missing };
     let single = |w: &'a Wanted| of(w.names.clone(), vec![w]);
     let mut by_issuer: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
-    for wish in missing {
-        by_issuer.entry(&wish.issuer).or_default().push(wish);
+    for want in missing {
+        by_issuer.entry(&want.issuer).or_default().push(want);
     }
     let mut candidates = Vec::new();
-    for (issuer, wishes) in by_issuer {
+    for (issuer, wants) in by_issuer {
         let Some(budget) = budgets.get(issuer) else {
-            candidates.extend(wishes.into_iter().map(single));
+            candidates.extend(wants.into_iter().map(single));
             continue;
         };
         let packable = |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
-        let (mut share, alone): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|w| packable(w));
+        let (mut share, alone): (Vec<_>, Vec<_>) = wants.into_iter().partition(|w| packable(w));
         if let Some(orders) = progress.underway.get(issuer).filter(|orders| !orders.is_empty()) {
             let members = Groups::of(orders).members(share.iter().copied(), progress);
             let mut taken = HashSet::new();
@@ -465,17 +465,17 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
         let mut per_domain: HashMap<&str, usize> = HashMap::new();
         let due_alone = alone.iter().filter(|w| w.hold.as_ref().is_none_or(|h| h.0 <= now));
         let mut count = share.len();
-        for wish in due_alone {
+        for want in due_alone {
             count += 1;
-            *per_domain.entry(wish.names.first().registered_domain()).or_default() += 1;
+            *per_domain.entry(want.names.first().registered_domain()).or_default() += 1;
         }
         candidates.extend(alone.into_iter().map(single));
         let all_fit = count <= budget.ordinary(&Scope::Orders, now);
         let mut groups: BTreeMap<(&str, &str), Vec<&'a Wanted>> = BTreeMap::new();
-        for wish in share {
-            let domain = wish.names.first().registered_domain();
+        for want in share {
+            let domain = want.names.first().registered_domain();
             *per_domain.entry(domain).or_default() += 1;
-            groups.entry((&wish.tenant, domain)).or_default().push(wish);
+            groups.entry((&want.tenant, domain)).or_default().push(want);
         }
         // What is left over per tenant when orders are scarce; packed across domains at last.
         let mut scarce: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
@@ -497,16 +497,16 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
 /// Fills certificates one after the other.
 fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut packs: Vec<(usize, Candidate<'a>)> = Vec::new();
-    for wish in group {
-        let most = progress.share_at_most.get(&wish.id).map_or(most, |own| most.min(*own));
+    for want in group {
+        let most = progress.share_at_most.get(&want.id).map_or(most, |own| most.min(*own));
         match packs.last_mut() {
-            Some((full, pack)) if pack.names.count() + wish.names.count() <= most.min(*full) => {
-                pack.names = pack.names.union(&wish.names);
-                pack.serves.push(wish);
+            Some((full, pack)) if pack.names.count() + want.names.count() <= most.min(*full) => {
+                pack.names = pack.names.union(&want.names);
+                pack.serves.push(want);
                 *full = most.min(*full);
             }
             _ => {
-                let (names, serves) = (wish.names.clone(), vec![wish]);
+                let (names, serves) = (want.names.clone(), vec![want]);
                 packs.push((most, Candidate { names, serves, replaces: None, reason: Reason::Missing }));
             }
         }

@@ -65,7 +65,7 @@ impl Window {
     }
 
     /// Decides whether to follow it, by what was known before and when the certificate was got. A window that moves into the
-    /// past is the CA's wish; one that was over before anybody could follow it would be the same for the next certificate,
+    /// past is the CA's request; one that was over before anybody could follow it would be the same for the next certificate,
     /// and one renewal would follow the other.
     pub fn weigh(&mut self, previous: Option<&Self>, obtained: Timestamp, now: Timestamp) {
         let was = match previous.filter(|p| p.of == self.of) {

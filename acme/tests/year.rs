@@ -109,7 +109,7 @@ impl Ca {
     }
 }
 
-fn wishes() -> Vec<Wanted> {
+fn wants() -> Vec<Wanted> {
     (0..HOSTS)
         .map(|i| {
             // Half of the hosts under a domain of their own, half of them 25 to a domain.
@@ -156,7 +156,7 @@ fn a_year_over_all_hosts_without_renewal_windows() {
 }
 
 fn year(ari: bool) {
-    let wanted = wishes();
+    let wanted = wants();
     let tenant_of: HashMap<_, _> = wanted.iter().map(|w| (w.names.first().clone(), w.tenant.clone())).collect();
     let mut held: BTreeMap<CertificateId, Held> = BTreeMap::new();
     let mut budgets = Budgets::from([("le".to_owned(), Budget::new(Limits::LETS_ENCRYPT))]);

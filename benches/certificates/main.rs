@@ -28,9 +28,9 @@ const IDLE: Duration = Duration::from_secs(30);
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
-    let wish = args.next();
+    let want = args.next();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    match wish.as_deref() {
+    match want.as_deref() {
         Some("airgap-inside") => runtime.block_on(internal()),
         Some("airgap") => airgap(),
         Some("idle") => runtime.block_on(idle()),
@@ -57,9 +57,9 @@ fn processor_time() -> Result<Duration> {
     Ok(Duration::from_millis((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) * 10))
 }
 
-/// Ten thousand wishes, each with a domain of its own among fifty.
-fn wishes() -> Result<Vec<CertificateRequest>> {
-    let wish = |i: usize| {
+/// Ten thousand wanted certificates, each with a domain of its own among fifty.
+fn wants() -> Result<Vec<CertificateRequest>> {
+    let want = |i: usize| {
         let host = Hostname::parse(&format!("h{i}.site{}.internal", i % 50))?;
         Ok(CertificateRequest {
             secret: ObjectName::new(format!("tenant{}", i % 50), format!("h{i}-tls")),
@@ -67,7 +67,7 @@ fn wishes() -> Result<Vec<CertificateRequest>> {
             issuer: IssuerRef::Named("internal-ca".into()),
         })
     };
-    (0..INTERNAL).map(wish).collect()
+    (0..INTERNAL).map(want).collect()
 }
 
 struct Office {
@@ -94,7 +94,7 @@ async fn office() -> Result<(Office, Duration)> {
     let (out, mut certificate_updates) = mpsc::channel(4);
     let (stopper, stop) = watch::channel(false);
     let start = Instant::now();
-    manager.wish(wishes()?);
+    manager.want(wants()?);
     let at_desk = manager.clone();
     let task = tokio::spawn(async move { at_desk.run(out, stop).await });
     let mut count = 0;

@@ -15,7 +15,7 @@ use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::issuer::Issuer;
 use acme::keeper::{Keeper, WantedCertificates};
 use anyhow::{Result, ensure};
-use e2e::rig::{Rig, config, wish_of};
+use e2e::rig::{Rig, config, wanted_of_one};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -34,21 +34,21 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
     let issuer: Arc<dyn Issuer> = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
     let keeper = Keeper::open(storage, [issuer], AT_ONCE).await?;
     let wanted = (0..certificates)
-        .map(|i| Ok(Wanted { may_share: false, ..wish_of("t", &format!("h{i}.example{i}.com"))? }))
+        .map(|i| Ok(Wanted { may_share: false, ..wanted_of_one("t", &format!("h{i}.example{i}.com"))? }))
         .collect::<Result<Vec<Wanted>>>()?;
     ensure!(keeper.pass(&wanted, Timestamp::now()).await.issued.len() == certificates, "not all were issued");
-    let wishlist = Arc::new(WantedCertificates::default());
-    wishlist.change(wanted.iter().map(|wish| (wish.id.clone(), Some(wish.clone()))));
+    let wanted_certificates = Arc::new(WantedCertificates::default());
+    wanted_certificates.change(wanted.iter().map(|want| (want.id.clone(), Some(want.clone()))));
     let (stopper, stop) = watch::channel(false);
-    let (working, list) = (keeper.clone(), wishlist.clone());
+    let (working, list) = (keeper.clone(), wanted_certificates.clone());
     let task = tokio::spawn(async move { working.run(&list, watch::channel(Arc::default()).0, stop).await });
     let before = serials(&keeper);
     let renewed = || serials(&keeper).difference(&before).count();
     let (start, work) = (Instant::now(), super::processor_time()?);
-    wanted.iter().for_each(|wish| keeper.renew(&wish.id));
+    wanted.iter().for_each(|want| keeper.renew(&want.id));
     until(start, || renewed() >= certificates / 4, Duration::from_millis(50)).await?;
-    let (other, asked) = (wish_of("other", "www.example.org")?, Instant::now());
-    wishlist.change([(other.id.clone(), Some(other.clone()))]);
+    let (other, asked) = (wanted_of_one("other", "www.example.org")?, Instant::now());
+    wanted_certificates.change([(other.id.clone(), Some(other.clone()))]);
     until(start, || keeper.held_as(&other.id).is_some(), Duration::from_millis(1)).await?;
     let waited = asked.elapsed();
     until(start, || renewed() > certificates, Duration::from_millis(50)).await?;

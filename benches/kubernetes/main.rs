@@ -27,11 +27,11 @@ const TENANTS: usize = 1000;
 const HOSTS: usize = 10_000;
 
 fn main() -> Result<()> {
-    let wish: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let want: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
     // The API server dies with the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let count = wish.get(1).map(|text| text.parse()).transpose().context("a number")?;
-    match wish.first().map(String::as_str) {
+    let count = want.get(1).map(|text| text.parse()).transpose().context("a number")?;
+    match want.first().map(String::as_str) {
         Some("hosts") => runtime.block_on(hosts::hosts()),
         Some("mass") => runtime.block_on(mass::mass(count.unwrap_or(TENANTS))),
         Some("start") => runtime.block_on(start::start(count.unwrap_or(TENANTS))),

@@ -27,8 +27,8 @@ pub fn config(directory: &str) -> AcmeConfig {
     config
 }
 
-/// A tenant's wish for a host.
-pub fn wish_of(tenant: &str, host: &str) -> Result<Wanted> {
+/// A tenant's request for a host.
+pub fn wanted_of_one(tenant: &str, host: &str) -> Result<Wanted> {
     let names = Names::parse([host])?;
     Ok(Wanted {
         id: CertificateId::of(tenant, &names),
@@ -42,9 +42,9 @@ pub fn wish_of(tenant: &str, host: &str) -> Result<Wanted> {
     })
 }
 
-/// The wish of the tenant `t` for a host.
-pub fn wish(host: &str) -> Result<Wanted> {
-    wish_of("t", host)
+/// The request of the tenant `t` for a host.
+pub fn want(host: &str) -> Result<Wanted> {
+    wanted_of_one("t", host)
 }
 
 /// A test CA, and a directory for what is stored.

@@ -62,8 +62,8 @@ pub struct ControlPlane {
     awaited: BTreeSet<ObjectName>,
     /// ListenerSets that were looked at while that was so. The others say what they said before, and will again.
     in_doubt: BTreeSet<ObjectKey>,
-    /// Secrets for which something else may be wished than when this was last asked.
-    wished: BTreeSet<ObjectName>,
+    /// Secrets for which something else may be wanted than when this was last asked.
+    wanted: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
     known: (usize, Refusals),
     /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
@@ -116,7 +116,7 @@ impl ControlPlane {
             others: (Vec::new(), Vec::new()),
             states: VecDeque::new(),
             awaited: BTreeSet::new(),
-            wished: BTreeSet::new(),
+            wanted: BTreeSet::new(),
             known: (0, Refusals::new()),
             refused: None,
         }
@@ -162,8 +162,8 @@ impl ControlPlane {
         self.refused = None;
         record(&outcome)?;
         let mut delta = outcome.delta;
-        let decided = delta.wishes.keys().chain(outcome.tenancy.wishes.keys());
-        self.wished.extend(decided.chain(&delta.standing).cloned());
+        let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
+        self.wanted.extend(decided.chain(&delta.standing).cloned());
         let hosts = hosts(&delta);
         let before = self.generation;
         self.publish(&delta);
@@ -269,9 +269,9 @@ impl ControlPlane {
         std::mem::take(&mut self.services)
     }
 
-    /// Secrets for which something else may be wished than when this was last asked.
-    pub fn take_wished(&mut self) -> BTreeSet<ObjectName> {
-        std::mem::take(&mut self.wished)
+    /// Secrets for which something else may be wanted than when this was last asked.
+    pub fn take_wanted(&mut self) -> BTreeSet<ObjectName> {
+        std::mem::take(&mut self.wanted)
     }
 
     /// Objects whose status may be different from when this was last asked.

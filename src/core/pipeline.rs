@@ -51,7 +51,7 @@ pub struct Pipeline {
 pub struct Outcome {
     /// For Envoys, and statuses.
     pub delta: Delta,
-    /// Desired objects, wishes for certificates, verdicts.
+    /// Desired objects, wanted certificates for certificates, verdicts.
     pub tenancy: tenancy::Delta,
 }
 
@@ -254,10 +254,10 @@ impl Pipeline {
     /// Tells the second stage which Secrets somebody is about to fill.
     fn tell_who_issues(&self, decided: &tenancy::Delta, batch: &mut Batch) {
         let certificates = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Certificate);
-        for secret in decided.wishes.keys().chain(certificates.map(|derived| &derived.name)) {
+        for secret in decided.wants.keys().chain(certificates.map(|derived| &derived.name)) {
             let certificate = Derived { kind: DerivedKind::Certificate, name: secret.clone() };
-            let by = match self.tenancy.wishes().get(secret) {
-                Some(wish) => Some(Arc::from(wish.issuer.to_string())),
+            let by = match self.tenancy.wants().get(secret) {
+                Some(want) => Some(Arc::from(want.issuer.to_string())),
                 None => self.tenancy.objects().get(&certificate).map(|_| Arc::from("cert-manager")),
             };
             batch.facts.push(Change::Awaited(secret.clone(), by));

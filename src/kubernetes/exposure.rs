@@ -1,6 +1,6 @@
 //! What has to be written so that a Gateway of the dedicated fleet has the Service that it is to have. Pure.
 //!
-//! Compared is what stands in the Service and in its slices with what is wished; what the server fills in, and what
+//! Compared is what stands in the Service and in its slices with what is wanted; what the server fills in, and what
 //! others put beside, does not matter. What is somebody else's is left alone.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use gatewright_core::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Service, ServiceType};
 use gatewright_core::model::ObjectName;
-use gatewright_core::translate::ServiceWish;
+use gatewright_core::translate::DesiredService;
 
 /// So many endpoints fit into one slice (`EndpointSlice.endpoints`).
 const SLICE: usize = 1000;
@@ -37,7 +37,7 @@ pub(super) struct Plan {
 
 /// What is to be done for a Gateway with this UID. `slices` looks one up by its name; `behind` are all of the Service.
 pub(super) fn plan<'a>(
-    wish: &ServiceWish,
+    desired: &DesiredService,
     gateway_uid: &str,
     service: Option<&Service>,
     slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
@@ -45,12 +45,13 @@ pub(super) fn plan<'a>(
 ) -> Plan {
     let mut plan = Plan::default();
     match service.map(|service| service.exposure.as_deref()) {
-        None => plan.steps.push(ServiceAction::Create(service_document(wish, gateway_uid, None))),
+        None => plan.steps.push(ServiceAction::Create(service_document(desired, gateway_uid, None))),
         // Somebody else's, or that of a Gateway that was there before this one.
         Some(None) => return plan,
-        Some(Some(there)) if there.gateway != wish.gateway || there.owner != gateway_uid => return plan,
-        Some(Some(there)) if !is_as_wished(there, wish) => {
-            plan.steps.push(ServiceAction::Apply(service_document(wish, gateway_uid, Some(there)), there.uid.clone()));
+        Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => return plan,
+        Some(Some(there)) if !is_as_desired(there, desired) => {
+            plan.steps
+                .push(ServiceAction::Apply(service_document(desired, gateway_uid, Some(there)), there.uid.clone()));
         }
         Some(Some(_)) => {}
     }
@@ -61,10 +62,10 @@ pub(super) fn plan<'a>(
             Some((slice.meta.name.clone(), made.uid.clone()))
         })
         .collect();
-    for (name, v4, addresses) in parts(wish) {
-        let name = ObjectName::new(wish.name.namespace.clone(), name);
+    for (name, v4, addresses) in parts(desired) {
+        let name = ObjectName::new(desired.name.namespace.clone(), name);
         idle.remove(&name);
-        let document = || slice_document(wish, gateway_uid, &name, v4, &addresses);
+        let document = || slice_document(desired, gateway_uid, &name, v4, &addresses);
         let Some(there) = slices(&name) else {
             plan.steps.push(ServiceAction::Create(document()));
             continue;
@@ -77,7 +78,7 @@ pub(super) fn plan<'a>(
         let ports: BTreeMap<String, u16> = there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
         let mut held = there.addresses.clone();
         held.sort();
-        let same = there.service.as_ref() == Some(&wish.name) && ports == port_names(wish) && held == addresses;
+        let same = there.service.as_ref() == Some(&desired.name) && ports == port_names(desired) && held == addresses;
         // What we know of a slice says nothing of its labels: they change with those of the Service.
         if !same || service_changes {
             plan.steps.push(ServiceAction::Apply(document(), made.uid.clone()));
@@ -87,27 +88,27 @@ pub(super) fn plan<'a>(
     plan
 }
 
-fn is_as_wished(there: &Exposure, wish: &ServiceWish) -> bool {
+fn is_as_desired(there: &Exposure, desired: &DesiredService) -> bool {
     let has = |there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
         wanted.iter().all(|(key, value)| there.get(key) == Some(value))
     };
     // The class of a load balancer is never changed, which the Gateway says.
-    there.kind == wish.kind.as_str()
-        && there.load_balancer_ip == wish.address.map(|ip| ip.to_string())
-        && there.targets == wish.targets
-        && has(&there.labels, &wish.labels)
-        && has(&there.annotations, &wish.annotations)
+    there.kind == desired.kind.as_str()
+        && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
+        && there.targets == desired.targets
+        && has(&there.labels, &desired.labels)
+        && has(&there.annotations, &desired.annotations)
 }
 
-fn port_names(wish: &ServiceWish) -> BTreeMap<String, u16> {
-    wish.targets.iter().map(|(port, target)| (format!("p{port}"), *target)).collect()
+fn port_names(desired: &DesiredService) -> BTreeMap<String, u16> {
+    desired.targets.iter().map(|(port, target)| (format!("p{port}"), *target)).collect()
 }
 
 /// The slices by name, each with whether it is of IPv4 and its sorted addresses: of one family, as the API wants it.
-fn parts(wish: &ServiceWish) -> Vec<(String, bool, Vec<IpAddr>)> {
+fn parts(desired: &DesiredService) -> Vec<(String, bool, Vec<IpAddr>)> {
     let mut all = Vec::new();
     for (family, v4) in [("v4", true), ("v6", false)] {
-        let addresses: Vec<IpAddr> = wish.envoys.iter().filter(|ip| ip.is_ipv4() == v4).copied().collect();
+        let addresses: Vec<IpAddr> = desired.envoys.iter().filter(|ip| ip.is_ipv4() == v4).copied().collect();
         if addresses.is_empty() && !v4 {
             continue;
         }
@@ -117,44 +118,51 @@ fn parts(wish: &ServiceWish) -> Vec<(String, bool, Vec<IpAddr>)> {
         }
         for (index, chunk) in chunks.into_iter().enumerate() {
             let number = if index == 0 { String::new() } else { format!("-{index}") };
-            all.push((format!("{}-{family}{number}", wish.name.name), v4, chunk));
+            all.push((format!("{}-{family}{number}", desired.name.name), v4, chunk));
         }
     }
     all
 }
 
-fn metadata(wish: &ServiceWish, name: &ObjectName, gateway_uid: &str) -> Value {
+fn metadata(desired: &DesiredService, name: &ObjectName, gateway_uid: &str) -> Value {
     json!({
         "name": &*name.name, "namespace": &*name.namespace,
-        "labels": wish.labels, "annotations": wish.annotations,
+        "labels": desired.labels, "annotations": desired.annotations,
         "ownerReferences": [{
-            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": &*wish.gateway.name,
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": &*desired.gateway.name,
             "uid": gateway_uid, "controller": true,
         }],
     })
 }
 
-fn service_document(wish: &ServiceWish, gateway_uid: &str, there: Option<&Exposure>) -> Value {
+fn service_document(desired: &DesiredService, gateway_uid: &str, there: Option<&Exposure>) -> Value {
     let port = |(port, target): (&u16, &u16)| json!({"name": format!("p{port}"), "port": port, "targetPort": target, "protocol": "TCP"});
-    let mut spec = json!({"type": wish.kind.as_str(), "ports": wish.targets.iter().map(port).collect::<Vec<_>>()});
+    let mut spec =
+        json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
     // Once there is a load balancer, it has the class that it has (`ServiceSpec.loadBalancerClass`): another one would have
     // everything else refused with it.
-    let balanced = there.filter(|there| there.is_balanced() && wish.kind == ServiceType::LoadBalancer);
-    let class = balanced.map_or(&wish.load_balancer_class, |there| &there.load_balancer_class);
+    let balanced = there.filter(|there| there.is_balanced() && desired.kind == ServiceType::LoadBalancer);
+    let class = balanced.map_or(&desired.load_balancer_class, |there| &there.load_balancer_class);
     if let Some(class) = class {
         spec["loadBalancerClass"] = json!(class);
     }
-    if let Some(ip) = &wish.address {
+    if let Some(ip) = &desired.address {
         spec["loadBalancerIP"] = json!(ip.to_string());
     }
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(wish, &wish.name, gateway_uid), "spec": spec})
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(desired, &desired.name, gateway_uid), "spec": spec})
 }
 
-fn slice_document(wish: &ServiceWish, gateway_uid: &str, name: &ObjectName, v4: bool, addresses: &[IpAddr]) -> Value {
-    let mut metadata = metadata(wish, name, gateway_uid);
-    metadata["labels"]["kubernetes.io/service-name"] = json!(&*wish.name.name);
+fn slice_document(
+    desired: &DesiredService,
+    gateway_uid: &str,
+    name: &ObjectName,
+    v4: bool,
+    addresses: &[IpAddr],
+) -> Value {
+    let mut metadata = metadata(desired, name, gateway_uid);
+    metadata["labels"]["kubernetes.io/service-name"] = json!(&*desired.name.name);
     metadata["labels"][SLICES_BY] = json!(MANAGER);
-    let ports = port_names(wish);
+    let ports = port_names(desired);
     let ports = ports.iter().map(|(name, port)| json!({"name": name, "port": port, "protocol": "TCP"}));
     let endpoint = |ip: &IpAddr| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}});
     json!({
@@ -172,8 +180,8 @@ mod tests {
     use super::*;
     use gatewright_core::inputs::{EXPOSES, MANAGED_BY, Object, ServiceType};
 
-    fn wish() -> ServiceWish {
-        ServiceWish {
+    fn desired() -> DesiredService {
+        DesiredService {
             name: ObjectName::new("a", "g-c"),
             gateway: ObjectName::new("a", "g"),
             kind: ServiceType::ClusterIP,
@@ -191,7 +199,7 @@ mod tests {
     }
 
     /// The plan when this is there.
-    fn check(there: &[Value], wish: &ServiceWish, uid: &str) -> Plan {
+    fn check(there: &[Value], desired: &DesiredService, uid: &str) -> Plan {
         let objects: Vec<Object> = there.iter().cloned().map(parsed).collect();
         let service = objects.iter().find_map(|o| if let Object::Service(s) = o { Some(s) } else { None });
         let slice = |name: &ObjectName| {
@@ -201,10 +209,10 @@ mod tests {
             })
         };
         let behind = objects.iter().filter_map(|o| match o {
-            Object::EndpointSlice(slice) if slice.service.as_ref() == Some(&wish.name) => Some(slice),
+            Object::EndpointSlice(slice) if slice.service.as_ref() == Some(&desired.name) => Some(slice),
             _ => None,
         });
-        plan(wish, uid, service, slice, behind)
+        plan(desired, uid, service, slice, behind)
     }
 
     /// What is written, with the UIDs that the server would give.
@@ -222,51 +230,51 @@ mod tests {
 
     #[test]
     fn what_was_written_is_not_written_again_and_what_differs_is() {
-        let made = written(&check(&[], &wish(), "u"));
+        let made = written(&check(&[], &desired(), "u"));
         assert_eq!(made.iter().map(|m| &m["kind"]).collect::<Vec<_>>(), ["Service", "EndpointSlice"]);
-        assert_eq!(check(&made, &wish(), "u"), Plan::default());
-        let moved = check(&made, &ServiceWish { targets: BTreeMap::from([(443, 20_002)]), ..wish() }, "u");
+        assert_eq!(check(&made, &desired(), "u"), Plan::default());
+        let moved = check(&made, &DesiredService { targets: BTreeMap::from([(443, 20_002)]), ..desired() }, "u");
         let uids: Vec<&str> =
             moved.steps.iter().map(|step| if let ServiceAction::Apply(_, uid) = step { &**uid } else { "" }).collect();
         assert_eq!(uids, ["uid of the Service", "uid of the EndpointSlice"], "both have the port");
-        let more = ServiceWish { envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2])]), ..wish() };
+        let more = DesiredService { envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2])]), ..desired() };
         assert_eq!(check(&made, &more, "u").steps.len(), 1, "only the slice has the Envoys");
-        let none = ServiceWish { envoys: BTreeSet::new(), ..wish() };
+        let none = DesiredService { envoys: BTreeSet::new(), ..desired() };
         assert_eq!(check(&made, &none, "u").steps.len(), 1, "an empty slice is written, not left with who is gone");
     }
 
     #[test]
     fn a_slice_goes_with_the_last_envoy_of_its_family_and_no_other_does() {
         let v6: IpAddr = "fd00::1".parse().expect("an address");
-        let both = ServiceWish { envoys: wish().envoys.into_iter().chain([v6]).collect(), ..wish() };
+        let both = DesiredService { envoys: desired().envoys.into_iter().chain([v6]).collect(), ..desired() };
         let mut made = written(&check(&[], &both, "u"));
         assert_eq!(made.len(), 3);
         assert_eq!(check(&made, &both, "u"), Plan::default());
-        let gone = check(&made, &wish(), "u");
+        let gone = check(&made, &desired(), "u");
         assert!(gone.steps.is_empty());
         let uid = "uid of the EndpointSlice".to_owned();
         assert_eq!(gone.idle, [(ObjectName::new("a", "g-c-v6"), uid)]);
         // One that somebody else put behind the Service.
         made[2]["metadata"]["labels"].as_object_mut().expect("labels").remove(SLICES_BY);
-        assert_eq!(check(&made, &wish(), "u"), Plan::default());
+        assert_eq!(check(&made, &desired(), "u"), Plan::default());
     }
 
     #[test]
     fn what_is_of_somebody_else_is_left_alone() {
-        let made = written(&check(&[], &wish(), "u"));
+        let made = written(&check(&[], &desired(), "u"));
         assert_eq!(
-            check(&made, &wish(), "another"),
+            check(&made, &desired(), "another"),
             Plan::default(),
             "it goes with the Gateway of that name before it"
         );
         let mut theirs = made.clone();
         theirs[0]["metadata"]["labels"] = json!({});
-        assert_eq!(check(&theirs, &wish(), "u"), Plan::default());
+        assert_eq!(check(&theirs, &desired(), "u"), Plan::default());
 
         // A slice: the Service is made all the same, and the other family's slice, and it is told.
-        let more = ServiceWish {
+        let more = DesiredService {
             envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2]), "::1".parse().expect("it is one")]),
-            ..wish()
+            ..desired()
         };
         for (field, value) in [("labels", json!({})), ("ownerReferences", json!([]))] {
             let mut slice = made[1].clone();
@@ -281,11 +289,11 @@ mod tests {
 
     #[test]
     fn a_load_balancer_keeps_its_class_whatever_else_changes() {
-        let balanced = |class: Option<&str>, target: u16| ServiceWish {
+        let balanced = |class: Option<&str>, target: u16| DesiredService {
             kind: ServiceType::LoadBalancer,
             load_balancer_class: class.map(str::to_owned),
             targets: BTreeMap::from([(443, target)]),
-            ..wish()
+            ..desired()
         };
         let made = written(&check(&[], &balanced(Some("example.org/a"), 20_001), "u"));
         for other in [Some("example.org/b"), None] {
@@ -294,7 +302,7 @@ mod tests {
             assert_eq!(moved[0]["spec"]["loadBalancerClass"], "example.org/a");
             assert_eq!(moved[0]["spec"]["ports"][0]["targetPort"], 20_002);
         }
-        let plain = written(&check(&made, &wish(), "u"));
+        let plain = written(&check(&made, &desired(), "u"));
         assert_eq!(plain[0]["spec"]["loadBalancerClass"], Value::Null, "one of another type has none");
         let again = written(&check(&plain, &balanced(Some("example.org/b"), 20_001), "u"));
         assert_eq!(again[0]["spec"]["loadBalancerClass"], "example.org/b");

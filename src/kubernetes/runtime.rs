@@ -88,8 +88,8 @@ pub struct KubernetesRuntime {
     claims: Option<Claims>,
     /// What was claimed when we began and has no owner yet.
     undecided: Option<BTreeSet<Ownable>>,
-    /// Secrets for which something else may be wished, and whose bodies are being fetched.
-    wished: BTreeSet<ObjectName>,
+    /// Secrets for which something else may be wanted, and whose bodies are being fetched.
+    wanted: BTreeSet<ObjectName>,
     /// Secrets with credentials that are used.
     credentials: BTreeSet<ObjectName>,
     replicas: Replicas,
@@ -131,7 +131,7 @@ impl KubernetesRuntime {
             issuance,
             claims: None,
             undecided: None,
-            wished: BTreeSet::new(),
+            wanted: BTreeSet::new(),
             credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
             bodies: Bodies::new(client),

@@ -101,10 +101,10 @@ impl SecretRefs {
     }
 
     /// Somebody is to put a certificate into a Secret, or nobody is any more: what is in it matters.
-    pub fn wish(&mut self, secret: &ObjectName, is_wished: bool) -> Vec<SecretAction> {
+    pub fn want(&mut self, secret: &ObjectName, is_wanted: bool) -> Vec<SecretAction> {
         // No Secret refers to another one, so that the name is free.
-        let wisher = ObjectKey::new(Kind::Secret, secret.clone());
-        self.refer(wisher, is_wished.then(|| secret.clone()).into_iter().collect())
+        let asker = ObjectKey::new(Kind::Secret, secret.clone());
+        self.refer(asker, is_wanted.then(|| secret.clone()).into_iter().collect())
     }
 
     /// Takes in that an object is gone.
@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(secrets.put(&gateway(&["y"])), [SecretAction::Forget(name("x"))]);
         assert!(!secrets.wanted(&name("x")));
         assert_eq!(secrets.there(name("y"), "8".into(), false), [SecretAction::Fetch(name("y"))]);
-        assert_eq!(secrets.wish(&name("y"), true), [], "it is there already");
+        assert_eq!(secrets.want(&name("y"), true), [], "it is there already");
         assert_eq!(secrets.delete(&gateway(&[]).key()), [], "whoever is to put something there wants to know");
-        assert_eq!(secrets.wish(&name("y"), false), [SecretAction::Forget(name("y"))]);
+        assert_eq!(secrets.want(&name("y"), false), [SecretAction::Forget(name("y"))]);
     }
 }

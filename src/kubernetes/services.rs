@@ -181,11 +181,11 @@ impl Services {
     fn work(&self, store: &Store, gateway: &ObjectName, uid: Option<Box<str>>) -> (Vec<Work>, Option<String>) {
         let intent = self.intents.get(gateway);
         let (mut work, mut in_the_way) = (Vec::new(), None);
-        if let (Some(ServiceIntent::Wanted(wish)), Some(uid)) = (intent, uid) {
-            let service = store.service(&wish.name).map(AsRef::as_ref);
-            let there = store.slices(&wish.name).map(AsRef::as_ref);
+        if let (Some(ServiceIntent::Wanted(desired)), Some(uid)) = (intent, uid) {
+            let service = store.service(&desired.name).map(AsRef::as_ref);
+            let there = store.slices(&desired.name).map(AsRef::as_ref);
             let Plan { steps, idle, trouble } =
-                plan(wish, &uid, service, |name| store.slice(name).map(AsRef::as_ref), there);
+                plan(desired, &uid, service, |name| store.slice(name).map(AsRef::as_ref), there);
             work.extend(steps.into_iter().map(Work::Write));
             work.extend(idle.into_iter().map(|(name, uid)| Work::DeleteSlice(name, uid)));
             in_the_way = trouble;
@@ -362,7 +362,7 @@ mod tests {
 
     use super::*;
     use gatewright_core::inputs::ServiceType;
-    use gatewright_core::translate::ServiceWish;
+    use gatewright_core::translate::DesiredService;
 
     /// A client of a server that refuses Services, and what it was asked.
     fn client() -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -405,8 +405,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_a_name_is_looked_at_when_it_is_free() {
-        let wish = |gateway: &str| {
-            let wish = ServiceWish {
+        let desired = |gateway: &str| {
+            let desired = DesiredService {
                 name: ObjectName::new("a", "b-c-d"),
                 gateway: ObjectName::new("a", gateway),
                 kind: ServiceType::ClusterIP,
@@ -417,12 +417,12 @@ mod tests {
                 annotations: BTreeMap::new(),
                 envoys: BTreeSet::new(),
             };
-            (wish.gateway.clone(), Some(ServiceIntent::Wanted(Box::new(wish))))
+            (desired.gateway.clone(), Some(ServiceIntent::Wanted(Box::new(desired))))
         };
         for (has, waits) in [("b", "b-c"), ("b-c", "b")] {
             let mut services = Services::new(client().0);
-            services.take_in(BTreeMap::from([wish(has)]));
-            services.take_in(BTreeMap::from([wish(waits)]));
+            services.take_in(BTreeMap::from([desired(has)]));
+            services.take_in(BTreeMap::from([desired(waits)]));
             services.take_in(BTreeMap::from([(ObjectName::new("a", has), None)]));
             services.write(&Store::default(), &BTreeMap::new(), false);
             assert_eq!(services.queue.next(), None);

@@ -127,8 +127,8 @@ mod tests {
         let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, ..Default::default() };
         let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
         pipeline.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);
-        let wanted = pipeline.tenancy().wishes().values();
-        let wanted: Vec<&str> = wanted.flat_map(|wish| &wish.names).map(|name| name.as_str()).collect();
+        let wanted = pipeline.tenancy().wants().values();
+        let wanted: Vec<&str> = wanted.flat_map(|want| &want.names).map(|name| name.as_str()).collect();
         let hosts = ["dashboard.alice", "shop.alice", "wiki.team.alice", "blog.bob"];
         assert_eq!(wanted, hosts.map(|host| format!("{host}.demo.localhost")));
         let lost: Vec<_> = pipeline.tenancy().verdicts().filter(|(.., verdict)| !verdict.is_accepted()).collect();

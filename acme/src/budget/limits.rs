@@ -117,7 +117,7 @@ const MOST_NAMES: usize = 100;
 const SMALL_PROFILES: [&str; 2] = ["tlsserver", "shortlived"];
 
 impl Limits {
-    /// The most names that somebody may wish for in one certificate, by profile.
+    /// The most names that somebody may ask for in one certificate, by profile.
     pub fn most_names(profile: Option<&str>) -> usize {
         if profile.is_some_and(|p| SMALL_PROFILES.contains(&p)) { 25 } else { MOST_NAMES }
     }

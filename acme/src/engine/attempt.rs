@@ -21,7 +21,7 @@ use crate::issuer::IssueRequest;
 use crate::key::PrivateKeyPem;
 use crate::storage::StorageError;
 
-/// The CA's wish to wait is followed up to here; beyond, the order is taken up later.
+/// The CA's request to wait is followed up to here; beyond, the order is taken up later.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
 /// So long an order keeps its turn while it waits for the CA.
@@ -544,17 +544,17 @@ impl OrderRecord {
 
 /// The profile to ask for.
 async fn profile(issuer: &AcmeIssuer) -> Result<Option<String>, Failure> {
-    let Some(wish) = &issuer.config.profile else { return Ok(None) };
+    let Some(want) = &issuer.config.profile else { return Ok(None) };
     let directory = issuer.directory().await?;
     let offered = &directory.meta.profiles;
-    match (offered.contains_key(&wish.name), wish.required) {
-        (true, _) => Ok(Some(wish.name.clone())),
+    match (offered.contains_key(&want.name), want.required) {
+        (true, _) => Ok(Some(want.name.clone())),
         (false, false) => Ok(None),
         (false, true) => {
             let list = offered.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let there = if list.is_empty() { "no profiles".to_owned() } else { list };
             let message =
-                format!("issuer {}: profile {} is required; the CA offers {there}", issuer.config.name, wish.name);
+                format!("issuer {}: profile {} is required; the CA offers {there}", issuer.config.name, want.name);
             Err(Failure::new(Class::Config, message))
         }
     }

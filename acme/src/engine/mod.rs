@@ -47,7 +47,7 @@ const LONGEST_UNWANTED: SignedDuration = SignedDuration::from_hours(24);
 
 /// A profile (draft-ietf-acme-profiles).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProfileWish {
+pub struct RequestedProfile {
     /// Its name at the CA.
     pub name: String,
     /// Refuse to issue without it; else it is taken where the CA has it.
@@ -72,7 +72,7 @@ pub struct AcmeConfig {
     /// How names are proven.
     pub solvers: Solvers,
     /// Which profile.
-    pub profile: Option<ProfileWish>,
+    pub profile: Option<RequestedProfile>,
     /// The common name of the root or intermediate the chain should lead to, where the CA offers several.
     pub preferred_chain: Option<String>,
     /// The CA's limits; without it those known for its directory.

@@ -66,13 +66,13 @@ impl OrderAttempt<'_> {
         self.write_budget().await;
     }
 
-    /// A profile that must be there is looked for in the order as well: a CA without profiles ignores the wish.
+    /// A profile that must be there is looked for in the order as well: a CA without profiles ignores the request.
     fn placed(&self, order: &mut Order) -> Result<(), Failure> {
-        let wish = self.issuer.config.profile.as_ref().filter(|p| p.required);
-        match (wish, &order.state().profile) {
-            (Some(wish), Some(found)) if *found != wish.name => Err(Failure::new(
+        let want = self.issuer.config.profile.as_ref().filter(|p| p.required);
+        match (want, &order.state().profile) {
+            (Some(want), Some(found)) if *found != want.name => Err(Failure::new(
                 Class::Policy,
-                format!("{}: asked for profile {}, got {found}", self.issuer.config.name, wish.name),
+                format!("{}: asked for profile {}, got {found}", self.issuer.config.name, want.name),
             )),
             _ => Ok(()),
         }

@@ -20,30 +20,30 @@ impl Keeper {
         // An outage that is said to be of one name may be over in a second: a new order for the others costs more.
         let is_first = || culprits.iter().all(|w| known(w).is_none());
         let is_the_orders = culprits.is_empty() || (is_shared && failure.class == Class::Transient && is_first());
-        for wish in if is_the_orders { order.serves.iter().collect() } else { culprits } {
-            let previous = known(wish);
+        for want in if is_the_orders { order.serves.iter().collect() } else { culprits } {
+            let previous = known(want);
             let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
             // Those that share an order wait equally long.
-            let spread = roll(&format!("{}{count}", if is_the_orders { &order.id } else { &wish.id }), 2);
-            let mut attempts = Attempts::after(previous.as_ref(), failure.clone(), &about(wish), now, spread);
+            let spread = roll(&format!("{}{count}", if is_the_orders { &order.id } else { &want.id }), 2);
+            let mut attempts = Attempts::after(previous.as_ref(), failure.clone(), &about(want), now, spread);
             if is_the_orders && is_shared {
                 attempts = attempts.of_shared(order.names.count());
             }
-            let key = Key::new(Kind::Attempts, wish.id.as_str());
-            let entry = (&wish.id, &attempts);
+            let key = Key::new(Kind::Attempts, want.id.as_str());
+            let entry = (&want.id, &attempts);
             if let Err(error) = write_json(&*self.storage, &key, &entry, &Expect::Anything).await {
-                tracing::warn!(id = %wish.id, %error, "a failed attempt could not be written");
+                tracing::warn!(id = %want.id, %error, "a failed attempt could not be written");
             }
             self.write(|s| {
-                s.attempts.insert(wish.id.clone(), attempts);
-                if let Some(asked) = s.forced.get_mut(&wish.id) {
+                s.attempts.insert(want.id.clone(), attempts);
+                if let Some(asked) = s.forced.get_mut(&want.id) {
                     *asked = false;
                 }
             });
         }
     }
 
-    /// The wishes, held off where attempts failed. What changed since is tried at once.
+    /// The wanted certificates, held off where attempts failed. What changed since is tried at once.
     pub(super) fn with_holds<'a>(&self, wanted: impl IntoIterator<Item = &'a Wanted>, now: Timestamp) -> Vec<Wanted> {
         self.read(|shelf| {
             let attempts = |w: &Wanted| shelf.attempts.get(&w.id).filter(|a| a.about == about(w));
@@ -69,9 +69,9 @@ impl Keeper {
     }
 }
 
-/// What attempts for a wish are about; when it changes, they are forgotten.
-fn about(wish: &Wanted) -> String {
-    format!("{} {}", wish.issuer, wish.names.to_strings().join(","))
+/// What attempts for a wanted certificate are about; when it changes, they are forgotten.
+fn about(want: &Wanted) -> String {
+    format!("{} {}", want.issuer, want.names.to_strings().join(","))
 }
 
 /// What failed for a setting is tried once more when the issuer is set up anew: the setting may be another one.

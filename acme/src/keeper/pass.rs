@@ -1,4 +1,4 @@
-//! What a keeper tells: what it did, and how each wish stands.
+//! What a keeper tells: what it did, and how each wanted certificate stands.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -17,16 +17,16 @@ pub struct Pass {
     pub failed: Vec<(CertificateId, Failure)>,
     /// Certificates nobody wants any more.
     pub retired: Vec<CertificateId>,
-    /// How each wish stands.
+    /// How each wanted certificate stands.
     pub outlook: Vec<Outlook>,
     /// When the next pass is due.
     pub next: Option<Timestamp>,
 }
 
-/// How one wish stands, for people.
+/// How one wanted certificate stands, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outlook {
-    /// The wish.
+    /// The wanted certificate.
     pub id: CertificateId,
     /// Whose it is.
     pub tenant: String,
@@ -46,7 +46,7 @@ pub struct Outlook {
     pub notice: Option<String>,
 }
 
-/// What happens next to a wish.
+/// What happens next to a wanted certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Next {

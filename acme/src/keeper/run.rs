@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::job::{Going, Job};
 use super::pass::{Outlook, Pass};
-use super::wishlist::WantedCertificates;
+use super::wanted_certificates::WantedCertificates;
 use super::{Keeper, LONGEST_SLEEP};
 use crate::issuer::CertificateId;
 use crate::plan::{Order, Progress, Step, Wanted};
@@ -36,18 +36,18 @@ impl Keeper {
     /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
     pub async fn run(
         self: &Arc<Self>,
-        wishlist: &WantedCertificates,
+        wanted_certificates: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         stop: watch::Receiver<bool>,
     ) {
         let mut going = Going::default();
-        self.keep(wishlist, report, stop, &mut going).await;
+        self.keep(wanted_certificates, report, stop, &mut going).await;
         going.end().await;
     }
 
     async fn keep(
         self: &Arc<Self>,
-        wishlist: &WantedCertificates,
+        wanted_certificates: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         mut stop: watch::Receiver<bool>,
         going: &mut Going,
@@ -61,15 +61,15 @@ impl Keeper {
         let mut next_plan = Instant::now();
         let mut soonest = Instant::now();
         let mut nudges = self.nudge.subscribe();
-        let mut wishes = wishlist.changes();
+        let mut wants = wanted_certificates.changes();
         while !*stop.borrow() {
             let start = Instant::now();
             if start >= next_plan {
                 let now = Timestamp::now();
-                wishes.mark_unchanged();
-                let wanted = self.with_holds(wishlist.read().values(), now);
+                wants.mark_unchanged();
+                let wanted = self.with_holds(wanted_certificates.read().values(), now);
                 busy.retain(|id, flight| {
-                    let is_wanted = |id| wanted.binary_search_by(|wish| wish.id.cmp(id)).is_ok();
+                    let is_wanted = |id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok();
                     let serves = flight.serves.iter().any(is_wanted);
                     if !serves {
                         going.give_up(id);
@@ -136,7 +136,7 @@ impl Keeper {
                     }
                 }
                 Some(()) = giving_up.next(), if !giving_up.is_empty() => {}
-                changed = wishes.changed() => {
+                changed = wants.changed() => {
                     if changed.is_err() {
                         return;
                     }
@@ -260,13 +260,13 @@ mod tests {
 
     #[test]
     fn an_order_is_given_up_once_nobody_wants_it_and_somebody_did() {
-        let wish = |host: &str, issuer: &str| {
+        let want = |host: &str, issuer: &str| {
             let names = Names::parse([host]).expect("a name");
             let (id, tenant, issuer) = (CertificateId::of("t", &names), "t".to_owned(), issuer.to_owned());
             let (validity, may_share, renew_now, hold) = (None, true, false, None);
             Wanted { id, tenant, issuer, names, validity, may_share, renew_now, hold }
         };
-        let (a, b) = (wish("a.example", "ca"), wish("b.example", "ca"));
+        let (a, b) = (want("a.example", "ca"), want("b.example", "ca"));
         let order = |w: &Wanted| Underway { id: w.id.clone(), names: w.names.clone(), placed: true };
         let orders = [&a, &b].map(|w| (w.id.clone(), order(w)));
         let underway = BTreeMap::from([("ca".to_owned(), BTreeMap::from(orders))]);
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(gone(std::slice::from_ref(&b), 62), (vec![], true));
         assert_eq!(gone(&[a.clone(), b.clone()], 63), (vec![], false), "it was back in time");
         // Whom another issuer is to serve now, the first one need not.
-        let other = wish("a.example", "other");
+        let other = want("a.example", "other");
         assert_eq!(gone(&[other.clone(), b.clone()], 70), (vec![], true));
         assert_eq!(gone(&[other, b], 73), (vec![a.id.clone()], false));
     }

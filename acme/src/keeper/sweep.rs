@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn wanted(names: &[String]) -> Vec<Wanted> {
-        let wish = |name: &String| {
+        let want = |name: &String| {
             let names = Names::parse([name]).expect("a name");
             Wanted {
                 id: CertificateId::of("t", &names),
@@ -139,7 +139,7 @@ mod tests {
                 hold: None,
             }
         };
-        names.iter().map(wish).collect()
+        names.iter().map(want).collect()
     }
 
     async fn count(storage: &dyn Storage) -> [usize; 3] {
@@ -168,8 +168,8 @@ mod tests {
 
         // Five of each stay. Of the others, ten take their Secrets along, as in a cluster.
         let stay: Vec<String> = hosts[..5].iter().chain(&hosts[30..35]).cloned().collect();
-        for wish in wanted(&hosts[10..20]) {
-            keeper.unlearn(&wish.id);
+        for want in wanted(&hosts[10..20]) {
+            keeper.unlearn(&want.id);
         }
         for n in 1..=28 {
             keeper.pass(&wanted(&stay), day(n)).await;

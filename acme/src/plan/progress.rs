@@ -12,9 +12,9 @@ use crate::issuer::{CertificateId, Underway};
 pub struct Progress {
     /// Orders that can be taken up again, by issuer: they come before new ones for the same names, and cost no budget.
     pub underway: BTreeMap<String, BTreeMap<CertificateId, Underway>>,
-    /// The most names of the next order that a wish may share, where the CA refused a larger one.
+    /// The most names of the next order that a wanted certificate may share, where the CA refused a larger one.
     pub share_at_most: HashMap<CertificateId, usize>,
-    /// Wishes whose last attempt failed.
+    /// Wanted certificates whose last attempt failed.
     pub failed: HashSet<CertificateId>,
     /// When certificates that are held were got.
     pub obtained: HashMap<CertificateId, Obtained>,
@@ -26,7 +26,7 @@ pub struct Obtained {
     /// When, by our clock.
     pub at: Timestamp,
     /// The CA's renewal window, in the past, was the reason.
-    pub at_the_cas_wish: bool,
+    pub at_the_cas_request: bool,
 }
 
 impl Progress {
@@ -34,7 +34,7 @@ impl Progress {
         self.underway.get(issuer)?.get(id)
     }
 
-    /// Orders on their way that nobody wants any more as they are, with their issuers: not all of their names are wished for together.
+    /// Orders on their way that nobody wants any more as they are, with their issuers: not all of their names are wanted together.
     pub fn unclaimed<'a>(&'a self, wanted: &[Wanted]) -> Vec<(&'a str, &'a Underway)> {
         let mut unclaimed = Vec::new();
         for (issuer, orders) in self.underway.iter().filter(|(_, orders)| !orders.is_empty()) {
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// Orders on their way, to be found by the names of wishes.
+/// Orders on their way, to be found by the names of wanted certificates.
 pub(super) struct Groups<'a> {
     orders: Vec<&'a Underway>,
     by_name: HashMap<&'a str, Vec<usize>>,
@@ -64,27 +64,27 @@ impl<'a> Groups<'a> {
         Self { orders: orders.values().collect(), by_name }
     }
 
-    /// The wishes that each order serves. An order of several wishes is found by its stable name, which is made of the
+    /// The wanted certificates that each order serves. An order of several wanted certificates is found by its stable name, which is made of the
     /// tenant and all the names.
     pub(super) fn members<'w>(
         &self,
-        wishes: impl Iterator<Item = &'w Wanted>,
+        wants: impl Iterator<Item = &'w Wanted>,
         progress: &Progress,
     ) -> Vec<Vec<&'w Wanted>> {
         let mut members = vec![Vec::new(); self.orders.len()];
-        for wish in wishes {
-            for &i in self.by_name.get(wish.names.first().as_str()).into_iter().flatten() {
+        for want in wants {
+            for &i in self.by_name.get(want.names.first().as_str()).into_iter().flatten() {
                 let order = self.orders[i];
-                let is_its_own = order.id == wish.id && order.names == wish.names;
+                let is_its_own = order.id == want.id && order.names == want.names;
                 let may_share = || {
-                    let most = progress.share_at_most.get(&wish.id).copied().unwrap_or(usize::MAX);
-                    wish.may_share
+                    let most = progress.share_at_most.get(&want.id).copied().unwrap_or(usize::MAX);
+                    want.may_share
                         && order.names.count() <= most
-                        && order.names.cover(&wish.names)
-                        && CertificateId::of(&wish.tenant, &order.names) == order.id
+                        && order.names.cover(&want.names)
+                        && CertificateId::of(&want.tenant, &order.names) == order.id
                 };
                 if is_its_own || may_share() {
-                    members[i].push(wish);
+                    members[i].push(want);
                 }
             }
         }
@@ -96,7 +96,7 @@ impl<'a> Groups<'a> {
             [] => false,
             [one] => one.names == order.names,
             [first, others @ ..] => {
-                others.iter().fold(first.names.clone(), |names, wish| names.union(&wish.names)) == order.names
+                others.iter().fold(first.names.clone(), |names, want| names.union(&want.names)) == order.names
             }
         }
     }

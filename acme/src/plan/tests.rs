@@ -8,7 +8,7 @@ fn at(hours: i64) -> Timestamp {
     Timestamp::from_second(1_790_000_000 + hours * 3600).expect("in range")
 }
 
-fn wish(host: &str) -> Wanted {
+fn want(host: &str) -> Wanted {
     let names = Names::parse([host]).expect("a name");
     Wanted {
         id: CertificateId::of("t", &names),
@@ -23,7 +23,7 @@ fn wish(host: &str) -> Wanted {
 }
 
 fn have(host: &str, from: i64, to: i64) -> Held {
-    let w = wish(host);
+    let w = want(host);
     Held {
         id: w.id,
         tenant: w.tenant,
@@ -54,7 +54,7 @@ fn lets_encrypt() -> Budgets {
     Budgets::from([("le".to_owned(), Budget::new(Limits::LETS_ENCRYPT))])
 }
 
-/// What the plan says about the first wish, in a word.
+/// What the plan says about the first wanted certificate, in a word.
 fn verdict(wanted: &[Wanted], held: &[Held], now: i64) -> String {
     match plan(wanted, held, &lets_encrypt(), at(now)).first() {
         Some(Step::Issue(o)) => format!("issue {:?} {:?} {}", o.reason, o.exempt, o.replaces.is_some()),
@@ -67,10 +67,10 @@ fn verdict(wanted: &[Wanted], held: &[Held], now: i64) -> String {
 
 #[test]
 fn each_certificate_gets_the_step_it_needs() {
-    let a = || vec![wish("a.example.com")];
-    let forced = || vec![Wanted { renew_now: true, ..wish("a.example.com") }];
-    let held_off = || vec![Wanted { hold: Some((at(50), "fix your DNS".to_owned())), ..wish("a.example.com") }];
-    let other = || vec![Wanted { issuer: "other".to_owned(), ..wish("a.example.com") }];
+    let a = || vec![want("a.example.com")];
+    let forced = || vec![Wanted { renew_now: true, ..want("a.example.com") }];
+    let held_off = || vec![Wanted { hold: Some((at(50), "fix your DNS".to_owned())), ..want("a.example.com") }];
+    let other = || vec![Wanted { issuer: "other".to_owned(), ..want("a.example.com") }];
     for (case, wanted, held, now, expected) in [
         ("nobody holds it", a(), vec![], 0, "issue Missing Nothing false"),
         ("fresh", a(), vec![have("a.example.com", 0, 2160)], 10, "keep"),
@@ -97,19 +97,19 @@ fn each_certificate_gets_the_step_it_needs() {
 #[test]
 fn another_tenants_certificate_serves_nobody_else() {
     let mine = Held { tenant: "other".to_owned(), ..have("a.example.com", 0, 2160) };
-    assert_eq!(verdict(&[wish("a.example.com")], &[mine], 10), "issue Missing Nothing false");
+    assert_eq!(verdict(&[want("a.example.com")], &[mine], 10), "issue Missing Nothing false");
 }
 
 #[test]
 fn while_the_budget_lasts_each_host_has_its_own_certificate() {
-    let wanted: Vec<_> = (0..200).map(|i| wish(&format!("h.example{i}.com"))).collect();
+    let wanted: Vec<_> = (0..200).map(|i| want(&format!("h.example{i}.com"))).collect();
     let orders = plan(&wanted, &[], &lets_encrypt(), at(0));
     assert_eq!(orders.iter().filter(|s| matches!(s, Step::Issue(o) if o.serves.len() == 1)).count(), 200);
 }
 
 #[test]
 fn hosts_of_one_domain_share_when_its_limit_demands_it() {
-    let wanted: Vec<_> = (0..1000).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    let wanted: Vec<_> = (0..1000).map(|i| want(&format!("h{i}.example.com"))).collect();
     let budgets = lets_encrypt();
     let steps = plan(&wanted, &[], &budgets, at(0));
     let orders: Vec<_> = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o) } else { None }).collect();
@@ -131,7 +131,7 @@ fn hosts_of_one_domain_share_when_its_limit_demands_it() {
 
 #[test]
 fn names_of_two_tenants_never_share() {
-    let mut wanted: Vec<_> = (0..300).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    let mut wanted: Vec<_> = (0..300).map(|i| want(&format!("h{i}.example.com"))).collect();
     for (i, w) in wanted.iter_mut().enumerate() {
         w.tenant = format!("t{}", i % 3);
     }
@@ -147,16 +147,16 @@ fn the_urgent_goes_first_when_the_budget_is_short() {
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("there");
     for i in 0..299 {
-        budget.spend(&wish(&format!("s.spent{i}.com")).names, Exempt::Nothing, at(0));
+        budget.spend(&want(&format!("s.spent{i}.com")).names, Exempt::Nothing, at(0));
     }
-    let wanted = [wish("new.example.com"), Wanted { issuer: "le".to_owned(), ..wish("old.example.org") }];
+    let wanted = [want("new.example.com"), Wanted { issuer: "le".to_owned(), ..want("old.example.org") }];
     let held = [Held { issuer: "before".to_owned(), ..have("old.example.org", -2150, 10) }];
     let steps = plan(&wanted, &held, &budgets, at(0));
     assert!(matches!(&steps[0], Step::Issue(o) if o.reason == Reason::Expiring));
     assert!(matches!(&steps[1], Step::Wait { because, .. } if because.contains("new orders")), "{:?}", steps[1]);
 }
 
-fn any_wish() -> impl Strategy<Value = Wanted> {
+fn any_wanted() -> impl Strategy<Value = Wanted> {
     (0..40usize, 0..3usize, any::<bool>(), any::<bool>(), prop::option::of(-10..30i64)).prop_map(
         |(host, tenant, may_share, renew_now, hold)| {
             let names = Names::parse([format!("h{host}.example{}.com", host % 4)]).expect("a name");
@@ -167,7 +167,7 @@ fn any_wish() -> impl Strategy<Value = Wanted> {
                 may_share,
                 renew_now: renew_now && hold.is_some(),
                 hold: hold.map(|h| (at(h), "held".to_owned())),
-                ..wish("x.example.com")
+                ..want("x.example.com")
             }
             .named(names)
         },
@@ -182,18 +182,18 @@ impl Wanted {
 }
 
 proptest! {
-    /// Each wish gets exactly one answer; the budget is never overspent; tenants stay apart; and what the plan
+    /// Each wanted certificate gets exactly one answer; the budget is never overspent; tenants stay apart; and what the plan
     /// does not say is never done.
     #[test]
-    fn every_wish_is_answered_once_within_the_budget(
-        wishes in prop::collection::vec(any_wish(), 0..60),
+    fn every_wanted_certificate_is_answered_once_within_the_budget(
+        wants in prop::collection::vec(any_wanted(), 0..60),
         ages in prop::collection::vec((0..2400i64, any::<bool>()), 60),
         spent in 0..300usize,
     ) {
-        let mut wishes = wishes;
-        wishes.sort_by(|a, b| a.id.cmp(&b.id));
-        wishes.dedup_by(|a, b| a.id == b.id);
-        let held: Vec<Held> = wishes
+        let mut wants = wants;
+        wants.sort_by(|a, b| a.id.cmp(&b.id));
+        wants.dedup_by(|a, b| a.id == b.id);
+        let held: Vec<Held> = wants
             .iter()
             .zip(&ages)
             .filter(|(_, (_, there))| *there)
@@ -213,7 +213,7 @@ proptest! {
             let names = Names::parse([format!("s.spent{i}.com")]).expect("a name");
             budgets.get_mut("le").expect("there").spend(&names, Exempt::Nothing, at(0));
         }
-        let steps = plan(&wishes, &held, &budgets, at(0));
+        let steps = plan(&wants, &held, &budgets, at(0));
         let mut answers: HashMap<&str, usize> = HashMap::new();
         let mut ledger = budgets.get("le").expect("there").clone();
         let mut last = None;
@@ -244,12 +244,12 @@ proptest! {
                 Step::Retire(_) => {}
             }
         }
-        prop_assert!(wishes.iter().all(|w| answers.get(w.id.as_str()) == Some(&1)));
-        prop_assert_eq!(plan(&wishes, &held, &budgets, at(0)), steps);
+        prop_assert!(wants.iter().all(|w| answers.get(w.id.as_str()) == Some(&1)));
+        prop_assert_eq!(plan(&wants, &held, &budgets, at(0)), steps);
     }
 }
 
-/// The names of the orders that go, and how many wishes wait.
+/// The names of the orders that go, and how many wanted certificates wait.
 fn going(wanted: &[Wanted], progress: &Progress, budgets: &Budgets) -> (Vec<usize>, usize) {
     let steps = plan_with(wanted, &[], progress, budgets, at(0));
     let orders = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o.names.count()) } else { None });
@@ -263,7 +263,7 @@ fn shared(wanted: &[Wanted], placed: bool) -> Underway {
 
 #[test]
 fn an_order_that_several_share_is_taken_up_whole_and_costs_nothing() {
-    let wanted: Vec<_> = (10..70).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    let wanted: Vec<_> = (10..70).map(|i| want(&format!("h{i}.example.com"))).collect();
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("there");
     for i in 0..50 {
@@ -292,19 +292,19 @@ fn an_order_that_several_share_is_taken_up_whole_and_costs_nothing() {
 
 #[test]
 fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own() {
-    let mut wanted: Vec<_> = (10..50).map(|i| wish(&format!("h{i}.example.com"))).collect();
+    let mut wanted: Vec<_> = (10..50).map(|i| want(&format!("h{i}.example.com"))).collect();
     wanted.iter_mut().take(20).for_each(|w| w.may_share = false);
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
     assert_eq!((orders.len(), waiting), (40, 0), "forty are left of the week's fifty");
-    wanted.push(wish("one-more.example.com"));
+    wanted.push(want("one-more.example.com"));
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
     assert_eq!((orders.len(), orders[0], waiting), (21, 21, 0), "those that may share do");
 }
 
 #[test]
 fn a_certificate_that_just_came_is_not_renewed_for_reasons_that_the_next_one_would_have_too() {
-    let (wanted, day) = ([wish("a.example.com")], SignedDuration::from_hours(24));
-    for (held, at_the_cas_wish, hours, goes) in [
+    let (wanted, day) = ([want("a.example.com")], SignedDuration::from_hours(24));
+    for (held, at_the_cas_request, hours, goes) in [
         // As a clock sees it that is two months ahead.
         (have("a.example.com", -1500, 660), false, 1, false),
         (have("a.example.com", -1500, 660), false, 25, true),
@@ -313,7 +313,7 @@ fn a_certificate_that_just_came_is_not_renewed_for_reasons_that_the_next_one_wou
         // The CA moved the window after it had said another.
         (windowed("a.example.com", -9, -1, None), false, 1, true),
     ] {
-        let obtained = HashMap::from([(held.id.clone(), Obtained { at: at(0), at_the_cas_wish })]);
+        let obtained = HashMap::from([(held.id.clone(), Obtained { at: at(0), at_the_cas_request })]);
         let progress = Progress { obtained, ..Progress::default() };
         let held = [held];
         let step = plan_with(&wanted, &held, &progress, &Budgets::new(), at(hours)).remove(0);
@@ -329,7 +329,7 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
     let of = |tenant: &str, host: String| {
         let names = Names::parse([host]).expect("a name");
         let id = CertificateId::of(tenant, &names);
-        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..wish("x.example") }
+        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..want("x.example") }
     };
     let mut wanted: Vec<Wanted> = (0..1_000).map(|i| of("mallory", format!("a{i}.mallory.example"))).collect();
     wanted.extend([of("zoe", "z.zoe.example".to_owned()), of("alice", "www.alice.example".to_owned())]);
@@ -355,7 +355,7 @@ fn a_single_slot_goes_to_whoever_wants_little_and_did_not_fail() {
     let of = |tenant: &str, host: &str| {
         let names = Names::parse([host]).expect("a name");
         let id = CertificateId::of(tenant, &names);
-        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..wish("x.example") }
+        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..want("x.example") }
     };
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("its budget");

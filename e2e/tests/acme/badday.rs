@@ -15,13 +15,13 @@ use acme::storage::{Key, Kind};
 use acme::{Class, Wanted};
 use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
-use e2e::rig::{Rig, config, run, wish, wish_of};
+use e2e::rig::{Rig, config, run, want, wanted_of_one};
 use e2e::testca::{Behaviour, LIMIT, Refusal};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
-fn wishes(hosts: impl IntoIterator<Item = String>) -> Result<Vec<Wanted>> {
-    hosts.into_iter().map(|host| wish(&host)).collect()
+fn wants(hosts: impl IntoIterator<Item = String>) -> Result<Vec<Wanted>> {
+    hosts.into_iter().map(|host| want(&host)).collect()
 }
 
 /// Let's Encrypt's limit of certificates for a domain, and no other.
@@ -47,7 +47,7 @@ fn an_outage_while_shared_orders_are_finalized_costs_neither_orders_nor_hours() 
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper_with(fifty_a_week(config(&rig.ca.directory()))).await?;
-        let wanted = wishes((0..120).map(|i| format!("h{i}.example.com")))?;
+        let wanted = wants((0..120).map(|i| format!("h{i}.example.com")))?;
         rig.ca.behave(|b| b.failing_finalizes = 2);
         let now = Timestamp::now();
         let done = until_done(&keeper, &wanted, now).await?;
@@ -63,7 +63,7 @@ fn shared_orders_are_taken_up_by_a_program_that_starts_anew_also_with_the_budget
         let rig = Rig::start().await?;
         let limits = Limits { domain: Some(Rate::hours(5, 7 * 24)), ..Limits::UNKNOWN };
         let config = AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) };
-        let wanted = wishes((0..120).map(|i| format!("h{i}.example.com")))?;
+        let wanted = wants((0..120).map(|i| format!("h{i}.example.com")))?;
         rig.ca.behave(|b| b.failing_finalizes = 5);
         let now = Timestamp::now();
         rig.keeper_with(config.clone()).await?.pass(&wanted, now).await;
@@ -82,7 +82,7 @@ fn a_shared_order_that_is_refused_without_a_culprit_is_halved_until_it_stands_al
         let rig = Rig::start().await?;
         let limits = Limits { domain: Some(Rate::hours(20, 7 * 24)), ..Limits::UNKNOWN };
         let keeper = rig.keeper_with(AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) }).await?;
-        let wanted = wishes((0..100).map(|i| format!("h{i}.example.com")))?;
+        let wanted = wants((0..100).map(|i| format!("h{i}.example.com")))?;
         let refusal = Refusal { status: 400, kind: "malformed", detail: "no".to_owned(), ..Refusal::default() };
         rig.ca.behave(|b| drop(b.refusing.insert("h7.example.com".to_owned(), refusal)));
         let mut now = Timestamp::now();
@@ -112,7 +112,7 @@ fn the_pause_of_one_name_holds_that_name_alone() -> Result<()> {
         );
         let refusal = Refusal { status: 429, kind: "rateLimited", detail, ..Refusal::default() };
         rig.ca.behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal)));
-        let wanted = wishes(["a.example.com", "b.example.com", "c.example.org"].map(str::to_owned))?;
+        let wanted = wants(["a.example.com", "b.example.com", "c.example.org"].map(str::to_owned))?;
         let now = Timestamp::now();
         let pass = keeper.pass(&wanted, now).await;
         ensure!(pass.issued.len() == 2 && pass.failed.len() == 1, "{pass:?}");
@@ -138,18 +138,18 @@ fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_fo
         };
         rig.ca.behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal(3600))));
         let now = Timestamp::now();
-        let pass = keeper.pass(&wishes(["a.example.com", "b.example.com"].map(str::to_owned))?, now).await;
+        let pass = keeper.pass(&wants(["a.example.com", "b.example.com"].map(str::to_owned))?, now).await;
         ensure!(pass.issued.len() == 1 && pass.failed.len() == 1, "{pass:?}");
         ensure!(rig.ca.counts().asked == 2);
         let hosts: Vec<String> = (0..3).map(|i| format!("x.example{i}.com")).collect();
         rig.ca.behave(|b| b.refusing.extend(hosts.iter().map(|h| (h.clone(), refusal(3600)))));
-        keeper.pass(&wishes(hosts)?, now).await;
+        keeper.pass(&wants(hosts)?, now).await;
         let asked = rig.ca.counts().asked;
-        let pass = keeper.pass(&wishes(["free.example.net".to_owned()])?, now).await;
+        let pass = keeper.pass(&wants(["free.example.net".to_owned()])?, now).await;
         ensure!(pass.issued.is_empty() && rig.ca.counts().asked == asked, "{pass:?}");
         let waits = matches!(&pass.outlook[0].next, Next::Wait(why) if why.contains("new orders of the account"));
         ensure!(waits, "{:?}", pass.outlook);
-        let pass = keeper.pass(&wishes(["free.example.net".to_owned()])?, now + SignedDuration::from_mins(61)).await;
+        let pass = keeper.pass(&wants(["free.example.net".to_owned()])?, now + SignedDuration::from_mins(61)).await;
         ensure!(pass.issued.len() == 1, "{pass:?}");
         Ok(())
     })
@@ -161,7 +161,7 @@ fn a_refused_name_is_found_in_subproblems_and_the_others_go_on() -> Result<()> {
         let rig = Rig::start().await?;
         let limits = Limits { domain: Some(Rate::hours(10, 7 * 24)), ..Limits::UNKNOWN };
         let keeper = rig.keeper_with(AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) }).await?;
-        let wanted = wishes((0..20).map(|i| format!("h{i}.example.com")))?;
+        let wanted = wants((0..20).map(|i| format!("h{i}.example.com")))?;
         let bad = "h3.example.com".to_owned();
         let refusal = Refusal {
             status: 400,
@@ -181,10 +181,10 @@ fn a_refused_name_is_found_in_subproblems_and_the_others_go_on() -> Result<()> {
     })
 }
 
-/// Keeps a wish list in a task of its own; stops it when dropped.
+/// Keeps a list of wanted certificates in a task of its own; stops it when dropped.
 struct Running {
     keeper: Arc<Keeper>,
-    wishlist: Arc<WantedCertificates>,
+    wanted_certificates: Arc<WantedCertificates>,
     report: watch::Receiver<Arc<Pass>>,
     _stop: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
@@ -192,13 +192,13 @@ struct Running {
 
 impl Running {
     fn start(keeper: Arc<Keeper>, wanted: Vec<Wanted>) -> Self {
-        let wishlist = Arc::new(WantedCertificates::default());
-        wishlist.change(wanted.into_iter().map(|wish| (wish.id.clone(), Some(wish))));
+        let wanted_certificates = Arc::new(WantedCertificates::default());
+        wanted_certificates.change(wanted.into_iter().map(|want| (want.id.clone(), Some(want))));
         let (told, report) = watch::channel(Arc::default());
         let (stopper, stop) = watch::channel(false);
-        let (working, list) = (keeper.clone(), wishlist.clone());
+        let (working, list) = (keeper.clone(), wanted_certificates.clone());
         let task = tokio::spawn(async move { working.run(&list, told, stop).await });
-        Self { keeper, wishlist, report, _stop: stopper, task }
+        Self { keeper, wanted_certificates, report, _stop: stopper, task }
     }
 
     async fn until(&mut self, is_so: impl Fn(&Pass) -> bool) -> Result<()> {
@@ -218,10 +218,10 @@ impl Drop for Running {
 fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        let mut running = Running::start(rig.keeper().await?, wishes(["a.example.com".to_owned()])?);
+        let mut running = Running::start(rig.keeper().await?, wants(["a.example.com".to_owned()])?);
         running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
         rig.ca.behave(|b| b.deactivated = true);
-        let id = wish("a.example.com")?.id;
+        let id = want("a.example.com")?.id;
         running.keeper.renew(&id);
         running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Retry(Class::Account))).await?;
         let line = running.report.borrow().outlook[0].clone();
@@ -230,8 +230,10 @@ fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
         let asked = rig.ca.counts().asked;
         // Whatever makes it plan again, it is not tried again before its time.
         for i in 0..20 {
-            let other = wish(&format!("h{i}.example.com"))?;
-            running.wishlist.change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
+            let other = want(&format!("h{i}.example.com"))?;
+            running
+                .wanted_certificates
+                .change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
             running.until(|pass| pass.outlook.len() == i + 2).await?;
         }
         ensure!(rig.ca.counts().asked == asked, "{} orders more", rig.ca.counts().asked - asked);
@@ -298,14 +300,14 @@ fn a_zone_whose_servers_do_not_answer_holds_up_its_hosts_alone() -> Result<()> {
         };
         config.solvers = Solvers { dns: Some(dns), ..Solvers::default() };
         let keeper = rig.keeper_with(config).await?;
-        let bad = wishes((0..5).map(|i| format!("h{i}.bad.example")))?;
+        let bad = wants((0..5).map(|i| format!("h{i}.bad.example")))?;
         let mut now = Timestamp::now();
         for _ in 0..8 {
             now = keeper.pass(&bad, now).await.next.context("something is due")?;
         }
-        let all: Vec<Wanted> = bad.iter().cloned().chain([wish("h.good.example")?]).collect();
+        let all: Vec<Wanted> = bad.iter().cloned().chain([want("h.good.example")?]).collect();
         let pass = keeper.pass(&all, now).await;
-        ensure!(pass.issued == [wish("h.good.example")?.id], "{pass:?}");
+        ensure!(pass.issued == [want("h.good.example")?.id], "{pass:?}");
         ensure!(rig.orders() == 1, "{:?}", rig.ca.counts().orders);
         let told = |line: &acme::keeper::Outlook| line.last_error.as_deref().is_some_and(|e| e.contains("SERVFAIL"));
         ensure!(pass.outlook.iter().filter(|line| told(line)).count() == 5, "{:?}", pass.outlook);
@@ -320,12 +322,12 @@ fn a_renewal_window_that_is_always_over_leads_to_one_renewal_at_most() -> Result
         let now = Timestamp::now();
         let day = SignedDuration::from_hours(24);
         let why = "https://ca.example/why";
-        let mut running = Running::start(rig.keeper().await?, wishes(["a.example.com".to_owned()])?);
+        let mut running = Running::start(rig.keeper().await?, wants(["a.example.com".to_owned()])?);
         running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
         drop(running);
         rig.ca.behave(|b| b.window = Some((now - day * 2, now - day, Some(why.to_owned()))));
         let keeper = rig.keeper().await?;
-        let wanted = wishes(["a.example.com".to_owned()])?;
+        let wanted = wants(["a.example.com".to_owned()])?;
         let later = now + day * 2;
         let mut told = false;
         for i in 0..40 {
@@ -362,11 +364,13 @@ fn a_clock_that_is_far_ahead_does_not_renew_in_a_loop() -> Result<()> {
         let rig = Rig::start().await?;
         // As seen from here, each certificate is two months old when it comes.
         rig.ca.behave(|b| b.ahead = SignedDuration::from_hours(-24 * 70));
-        let mut running = Running::start(rig.keeper().await?, wishes(["a.example.com".to_owned()])?);
+        let mut running = Running::start(rig.keeper().await?, wants(["a.example.com".to_owned()])?);
         running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
         for i in 0..20 {
-            let other = wish(&format!("h{i}.example.com"))?;
-            running.wishlist.change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
+            let other = want(&format!("h{i}.example.com"))?;
+            running
+                .wanted_certificates
+                .change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
             running.until(|pass| pass.outlook.len() == i + 2).await?;
         }
         ensure!(rig.certificates() == 1, "{} certificates", rig.certificates());
@@ -379,13 +383,13 @@ fn an_authorization_that_the_ca_does_not_know_costs_seconds() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let wanted = wishes(["a.example.com".to_owned()])?;
+        let wanted = wants(["a.example.com".to_owned()])?;
         rig.ca.behave(|b| b.lost_authorizations = 1);
         let now = Timestamp::now();
         let done = until_done(&keeper, &wanted, now).await?;
         ensure!(done < now + SignedDuration::from_secs(10) && rig.orders() == 1, "{}", done.duration_since(now));
         // One that stays lost is not asked for for ever: another order is placed.
-        let wanted = wishes(["b.example.com".to_owned()])?;
+        let wanted = wants(["b.example.com".to_owned()])?;
         rig.ca.behave(|b| (b.lost_authorizations, b.failing) = (3, ["b.example.com".to_owned()].into()));
         for i in 0..3 {
             keeper.pass(&wanted, now + SignedDuration::from_mins(i)).await;
@@ -401,7 +405,7 @@ fn a_certificate_that_ends_soon_or_comes_without_its_intermediate_replaces_nothi
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let wanted = wishes(["a.example.com".to_owned()])?;
+        let wanted = wants(["a.example.com".to_owned()])?;
         let now = Timestamp::now();
         keeper.pass(&wanted, now).await;
         let held = keeper.held_as(&wanted[0].id).context("held")?.certificate.serial.clone();
@@ -432,13 +436,13 @@ fn a_host_that_is_removed_in_the_middle_leaves_nothing_behind() -> Result<()> {
         let rig = Rig::start().await?;
         let gone = "a.example.com".to_owned();
         rig.ca.behave(|b| b.stuck = [gone.clone()].into());
-        let mut running = Running::start(rig.keeper().await?, wishes([gone.clone(), "b.example.com".to_owned()])?);
+        let mut running = Running::start(rig.keeper().await?, wants([gone.clone(), "b.example.com".to_owned()])?);
         running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
         let storage = rig.storage()?;
         let orders = async || Ok::<_, anyhow::Error>(storage.list(Kind::Order).await?);
         wait_for(async || Ok(orders().await?.len() == 1 && rig.ca.counts().orders.contains_key(&gone))).await?;
         let start = std::time::Instant::now();
-        running.wishlist.change([(wish(&gone)?.id, None)]);
+        running.wanted_certificates.change([(want(&gone)?.id, None)]);
         wait_for(async || Ok(orders().await?.is_empty() && rig.ca.counts().deactivated.contains(&gone))).await?;
         ensure!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
         ensure!(rig.ca.counts().deactivated.len() == 1, "{:?}", rig.ca.counts().deactivated);
@@ -459,7 +463,7 @@ async fn wait_for(is_so: impl AsyncFn() -> Result<bool>) -> Result<()> {
 fn damaged_entries_are_set_aside_and_what_can_be_made_anew_is() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        let wanted = wishes(["a.example.com", "b.example.com"].map(str::to_owned))?;
+        let wanted = wants(["a.example.com", "b.example.com"].map(str::to_owned))?;
         let now = Timestamp::now();
         rig.keeper().await?.pass(&wanted, now).await;
         let file = |kind: Kind, name: &str| {
@@ -493,13 +497,13 @@ fn orders_of_one_tenant_that_come_to_no_end_hold_up_nobody_else() -> Result<()> 
         rig.ca.behave(|b| b.stuck = hosts.iter().cloned().collect());
         // Fewer turns at the CA than a tenant has places: each of hers waits for the CA for minutes.
         let config = AcmeConfig { at_once: 2, patience: Duration::from_secs(600), ..config(&rig.ca.directory()) };
-        let hers: Vec<Wanted> = hosts.iter().map(|host| wish_of("mallory", host)).collect::<Result<_>>()?;
+        let hers: Vec<Wanted> = hosts.iter().map(|host| wanted_of_one("mallory", host)).collect::<Result<_>>()?;
         let mut running = Running::start(rig.keeper_with(config).await?, hers);
         // She has all that she gets: six of eight places.
         wait_for(async || Ok(rig.ca.counts().challenges >= 6)).await?;
         let start = std::time::Instant::now();
-        let alices = wish_of("alice", "www.alice.example")?;
-        running.wishlist.change([(alices.id.clone(), Some(alices.clone()))]);
+        let alices = wanted_of_one("alice", "www.alice.example")?;
+        running.wanted_certificates.change([(alices.id.clone(), Some(alices.clone()))]);
         running.until(|pass| pass.outlook.iter().any(|l| l.id == alices.id && l.next == Next::Renew)).await?;
         ensure!(start.elapsed() < Duration::from_secs(60), "alice waited {:?}", start.elapsed());
         ensure!(rig.orders() <= 7, "{} orders at a time", rig.orders());
@@ -517,14 +521,14 @@ fn a_thousand_hosts_that_fail_leave_the_next_slot_of_the_account_to_somebody_els
         let limits = Limits { orders: Some(Rate::hours(300, 3)), ..Limits::UNKNOWN };
         let config = AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) };
         let keeper = rig.keeper_with(config).await?;
-        let wanted = hosts.iter().map(|host| Ok(Wanted { may_share: false, ..wish_of("mallory", host)? }));
+        let wanted = hosts.iter().map(|host| Ok(Wanted { may_share: false, ..wanted_of_one("mallory", host)? }));
         let mut wanted: Vec<Wanted> = wanted.collect::<Result<_>>()?;
         let mut now = Timestamp::now();
         keeper.pass(&wanted, now).await;
         ensure!(rig.orders() == 240, "{} orders", rig.orders());
         // By now hers are due again, and those that were never tried.
         now += SignedDuration::from_secs(5);
-        let alices = wish_of("alice", "www.alice.example")?;
+        let alices = wanted_of_one("alice", "www.alice.example")?;
         wanted.push(alices.clone());
         wanted.sort_by(|a, b| a.id.cmp(&b.id));
         let asked = now;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use acme::account::ExternalAccount;
 use acme::challenge::dns::{DnsProvider, TxtRecord};
 use acme::challenge::{DnsSolver, Persist, Solvers};
-use acme::engine::{AcmeConfig, AcmeIssuer, ProfileWish};
+use acme::engine::{AcmeConfig, AcmeIssuer, RequestedProfile};
 use acme::keeper::Keeper;
 use acme::storage::dir::Directory;
 use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
@@ -415,7 +415,7 @@ fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
     run(async {
         let rig = Rig::start(&Options { always_valid: true, alternate_roots: 1, ..Options::default() }).await?;
         let mut config = rig.config();
-        config.profile = Some(ProfileWish { name: "shortlived".to_owned(), required: true });
+        config.profile = Some(RequestedProfile { name: "shortlived".to_owned(), required: true });
         let issuer = rig.issuer(config.clone()).await?;
         let mut request = request(&["a.example.com"])?;
         let first = issuer.issue(&request).await?;
@@ -446,7 +446,7 @@ fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
         issuer.installed(&request.id).await?;
         ensure!(next.serial != first.serial);
         request.replaces = None;
-        config.profile = Some(ProfileWish { name: "nosuch".to_owned(), required: true });
+        config.profile = Some(RequestedProfile { name: "nosuch".to_owned(), required: true });
         let failure = rig.issuer(config.clone()).await?.issue(&request).await.expect_err("no such profile");
         ensure!(failure.class == Class::Config && failure.message.contains("default, shortlived"), "{failure}");
         config.profile = None;
@@ -480,7 +480,7 @@ fn what_cannot_work_is_refused_with_the_field_before_any_order() -> Result<()> {
             request(&names.iter().map(String::as_str).collect::<Vec<_>>())
         };
         let mut short = rig.config();
-        short.profile = Some(ProfileWish { name: "shortlived".to_owned(), required: true });
+        short.profile = Some(RequestedProfile { name: "shortlived".to_owned(), required: true });
         let failure = rig.issuer(short).await?.issue(&many(26)?).await.expect_err("26");
         let sentence = "26 names in one certificate, and profile shortlived of pebble takes at most 25: spread them";
         ensure!(failure.class == Class::Config && failure.message.starts_with(sentence), "{failure}");

@@ -18,13 +18,13 @@ use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
 use acme::{Class, IssueRequest, Issuer, Names, Storage, Wanted};
 use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
-use e2e::rig::{Rig, config, run, wish};
+use e2e::rig::{Rig, config, run, want};
 use e2e::testca::TestCa;
 use jiff::{SignedDuration, Timestamp};
 
 fn request(host: &str) -> Result<IssueRequest> {
-    let wish = wish(host)?;
-    Ok(IssueRequest::new(wish.id, wish.names, Timestamp::now()))
+    let want = want(host)?;
+    Ok(IssueRequest::new(want.id, want.names, Timestamp::now()))
 }
 
 #[test]
@@ -86,11 +86,11 @@ fn a_limit_is_learned_shown_and_kept_and_is_nobodys_fault() -> Result<()> {
         let detail = "too many certificates (50) already issued for \"example.com\" in the last 168h0m0s";
         rig.ca.behave(|b| b.limit = Some((detail.to_owned(), 7200)));
         let now = Timestamp::now();
-        let pass = keeper.pass(&[wish("a.example.com")?], now).await;
+        let pass = keeper.pass(&[want("a.example.com")?], now).await;
         ensure!(pass.failed.len() == 1 && pass.failed[0].1.class == Class::RateLimited, "{:?}", pass.failed);
         rig.ca.behave(|b| b.limit = None);
         // Another host of the domain waits without the CA being asked; another domain goes on.
-        let both = [wish("b.example.com")?, wish("b.example.org")?];
+        let both = [want("b.example.com")?, want("b.example.org")?];
         let pass = keeper.pass(&both, now).await;
         ensure!(pass.issued.len() == 1, "{:?}", pass.issued);
         let waiting = pass.outlook.iter().find(|o| o.names.first().as_str() == "b.example.com").context("there")?;
@@ -175,11 +175,11 @@ fn a_failing_host_does_not_hold_up_those_that_share_its_order() -> Result<()> {
         let rig = Rig::start().await?;
         rig.ca.behave(|b| b.failing = HashSet::from(["bad.example.com".to_owned()]));
         let keeper = rig.keeper().await?;
-        let mut pack = wish("bad.example.com")?;
+        let mut pack = want("bad.example.com")?;
         pack.names = Names::parse(["bad.example.com", "good.example.com"])?;
         let failed = keeper.pass(std::slice::from_ref(&pack), Timestamp::now()).await.failed;
         ensure!(failed[0].1.class == Class::HostFault && failed[0].1.culprits == ["bad.example.com"], "{failed:?}");
-        let wanted = [wish("good.example.com")?, wish("bad.example.com")?];
+        let wanted = [want("good.example.com")?, want("bad.example.com")?];
         let now = Timestamp::now();
         let pass = keeper.pass(&wanted, now).await;
         ensure!(pass.issued.len() == 1, "{pass:?}");
@@ -204,7 +204,7 @@ fn a_certificate_that_is_not_what_was_asked_for_replaces_nothing() -> Result<()>
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let wanted = [wish("a.example.com")?];
+        let wanted = [want("a.example.com")?];
         keeper.pass(&wanted, Timestamp::now()).await;
         let held = keeper.certificates()[0].certificate.serial.clone();
         for change in [
@@ -231,7 +231,7 @@ fn a_revoked_certificate_is_replaced_at_once_and_the_order_says_so() -> Result<(
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let wanted = [wish("a.example.com")?];
+        let wanted = [want("a.example.com")?];
         let now = Timestamp::now();
         rig.ca.behave(|b| {
             b.window = Some((now + SignedDuration::from_hours(900), now + SignedDuration::from_hours(940), None))
@@ -402,7 +402,7 @@ fn child() -> Result<()> {
         };
         let issuer: Arc<dyn Issuer> = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
         let keeper = Keeper::open(storage, [issuer], 1).await?;
-        let wanted = [Wanted { names: Names::parse(["example.com", "*.example.com"])?, ..wish("example.com")? }];
+        let wanted = [Wanted { names: Names::parse(["example.com", "*.example.com"])?, ..want("example.com")? }];
         let pass = keeper.pass(&wanted, Timestamp::now()).await;
         ensure!(pass.failed.is_empty(), "{:?}", pass.failed);
         Ok(())

@@ -1,6 +1,6 @@
 //! Who answers HTTP-01 for which host, as the one who orders tells it to those who serve.
 //!
-//! What is told is of accounts, not of hosts: which host belongs to which account everybody knows from the wishes. Only a
+//! What is told is of accounts, not of hosts: which host belongs to which account everybody knows from the wanted certificates. Only a
 //! host that another account than its issuer's is about to prove is told by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +81,7 @@ fn whose(name: &str) -> IssuerKey {
     }
 }
 
-/// Follows wishes and what is told, and says how hosts are answered for.
+/// Follows wanted certificates and what is told, and says how hosts are answered for.
 #[derive(Default)]
 pub struct ChallengeIndex {
     requests: RequestIndex,
@@ -89,9 +89,9 @@ pub struct ChallengeIndex {
 }
 
 impl ChallengeIndex {
-    /// Says what is wished for some Secrets now.
+    /// Says what is wanted for some Secrets now.
     pub fn change(&mut self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
-        changes.into_iter().for_each(|(secret, wish)| self.requests.change(secret, wish));
+        changes.into_iter().for_each(|(secret, want)| self.requests.change(secret, want));
     }
 
     /// Takes in what is told now.
@@ -125,19 +125,19 @@ impl ChallengeIndex {
         settled.certificate_updates.into_iter().filter_map(challenge).collect()
     }
 
-    /// All wishes.
-    pub fn wishes(&self) -> Vec<CertificateRequest> {
-        self.requests.wishes()
+    /// All wanted certificates.
+    pub fn wants(&self) -> Vec<CertificateRequest> {
+        self.requests.wants()
     }
 
-    /// Whether anything is wished for.
-    pub fn has_wishes(&self) -> bool {
+    /// Whether anything is wanted.
+    pub fn has_wanted(&self) -> bool {
         self.requests.secrets().next().is_some()
     }
 
-    /// What is wished for a Secret.
-    pub fn wish(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
-        self.requests.wish(secret)
+    /// What is wanted for a Secret.
+    pub fn want(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
+        self.requests.want(secret)
     }
 
     /// The account that answers for a host.
@@ -150,7 +150,7 @@ impl ChallengeIndex {
 mod tests {
     use super::*;
 
-    fn wish(host: &str, owner: Option<&str>) -> CertificateRequest {
+    fn want(host: &str, owner: Option<&str>) -> CertificateRequest {
         let issuer = match owner {
             None => IssuerRef::Named(Arc::from("acme")),
             Some(owner) => IssuerRef::Own { owner: ObjectName::new("t", owner), settings: Arc::default() },
@@ -174,8 +174,8 @@ mod tests {
     #[test]
     fn a_host_is_answered_for_by_its_account_and_by_another_while_that_one_proves_it() {
         let mut follower = ChallengeIndex::default();
-        let wishes = [wish("a.example.org", None), wish("b.example.org", Some("edge"))];
-        follower.change(wishes.iter().map(|wish| (wish.secret.clone(), Some(wish.clone()))));
+        let wants = [want("a.example.org", None), want("b.example.org", Some("edge"))];
+        follower.change(wants.iter().map(|want| (want.secret.clone(), Some(want.clone()))));
         assert_eq!(told(&mut follower), []);
         let edge = || IssuerKey::Own(ObjectName::new("t", "edge"));
         let accounts = || [(IssuerKey::Named("acme".into()), Some(answer("one"))), (edge(), Some(answer("two")))];
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(told(&mut follower), [(b.clone(), Some("trial".into()))]);
         follower.take_in(plain);
         assert_eq!(told(&mut follower), [(b.clone(), Some("two".into()))]);
-        follower.change([(wishes[0].secret.clone(), None)]);
+        follower.change([(wants[0].secret.clone(), None)]);
         assert_eq!(told(&mut follower), [(a, None)]);
     }
 }

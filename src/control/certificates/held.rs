@@ -7,7 +7,7 @@ use acme::keeper::Stored;
 use acme::{CertificateId, Names};
 use jiff::Timestamp;
 
-/// Finds the certificate to serve for a wish.
+/// Finds the certificate to serve for a wanted certificate.
 #[derive(Default)]
 pub(super) struct HeldCertificates {
     all: BTreeMap<CertificateId, Arc<Stored>>,

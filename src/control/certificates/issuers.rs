@@ -13,7 +13,7 @@ use acme::dns::{
     Authorities, AwsKeys, AwsSource, Cloudflare, CloudflareConfig, DigitalOcean, DigitalOceanConfig, Exec, ExecConfig,
     Resolver, Rfc2136, Rfc2136Config, Route53, Route53Config, Secret, TsigHash, Webhook, WebhookConfig,
 };
-use acme::engine::{AcmeConfig, AcmeIssuer, ProfileWish, directory_url};
+use acme::engine::{AcmeConfig, AcmeIssuer, RequestedProfile, directory_url};
 use acme::preflight::{Gate, Strictness};
 use acme::{Failure, Storage};
 use async_trait::async_trait;
@@ -110,7 +110,7 @@ async fn one(
     };
     config.registration =
         Registration { contacts: settings.contacts.clone(), terms_agreed: settings.agree_to_terms, external };
-    config.profile = settings.profile.clone().map(|name| ProfileWish { name, required: true });
+    config.profile = settings.profile.clone().map(|name| RequestedProfile { name, required: true });
     config.preferred_chain.clone_from(&settings.preferred_chain);
     config.limits = settings.limits.map(|limits| limits.over(Limits::of(directory_url(directory))));
     let looks_up = settings.preflight != Preflight::Skip

@@ -79,7 +79,7 @@ pub enum CertificateManagerError {
     Storage(#[from] StorageError),
 }
 
-/// Takes wishes and hands certificates out.
+/// Takes wanted certificates and hands certificates out.
 pub struct CertificateManager {
     keeper: Arc<Keeper>,
     authority: Arc<Authority>,
@@ -92,7 +92,7 @@ pub struct CertificateManager {
     /// Issuers of single objects, or why there is none.
     own: Mutex<BTreeMap<ObjectName, Own>>,
     requests: Mutex<RequestIndex>,
-    wishlist: WantedCertificates,
+    wanted_certificates: WantedCertificates,
     nudge: watch::Sender<u64>,
     report: watch::Sender<Arc<Pass>>,
     /// The thumbprints of accounts as they were last handed out.
@@ -145,7 +145,7 @@ impl CertificateManager {
             fallbacks,
             own: Mutex::default(),
             requests: Mutex::default(),
-            wishlist: WantedCertificates::default(),
+            wanted_certificates: WantedCertificates::default(),
             nudge: watch::channel(0).0,
             report: watch::channel(Arc::default()).0,
             thumbprints: Mutex::default(),
@@ -166,22 +166,22 @@ impl CertificateManager {
         act(&mut self.requests.lock().expect("nobody panics while holding it"))
     }
 
-    /// Says what is wished for now, all of it.
-    pub fn wish(&self, wishes: Vec<CertificateRequest>) {
-        let all: BTreeSet<ObjectName> = wishes.iter().map(|wish| wish.secret.clone()).collect();
+    /// Says what is wanted now, all of it.
+    pub fn want(&self, wants: Vec<CertificateRequest>) {
+        let all: BTreeSet<ObjectName> = wants.iter().map(|want| want.secret.clone()).collect();
         let gone: Vec<ObjectName> =
             self.requests(|requests| requests.secrets().filter(|s| !all.contains(s)).cloned().collect());
         let gone = gone.into_iter().map(|secret| (secret, None));
-        self.change(wishes.into_iter().map(|wish| (wish.secret.clone(), Some(wish))).chain(gone));
+        self.change(wants.into_iter().map(|want| (want.secret.clone(), Some(want))).chain(gone));
     }
 
-    /// Says what is wished for some Secrets now.
+    /// Says what is wanted for some Secrets now.
     pub fn change(&self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
-        self.requests(|requests| changes.into_iter().for_each(|(secret, wish)| requests.change(secret, wish)));
+        self.requests(|requests| changes.into_iter().for_each(|(secret, want)| requests.change(secret, want)));
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Says what is in Secrets now, where others write to them as well: before what is wished for them.
+    /// Says what is in Secrets now, where others write to them as well: before what is wanted for them.
     pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<ExistingCertificate>)>) {
         let put = |(secret, present): (ObjectName, _)| self.requests(|requests| requests.present(&secret, present));
         secrets.into_iter().filter_map(put).for_each(|id| self.keeper.unlearn(&id));
@@ -207,12 +207,12 @@ impl CertificateManager {
         self.requests(|requests| answers.of(|whose| requests.is_asked(whose)))
     }
 
-    /// Changes whenever a certificate, or what is told of a wish, is another one.
+    /// Changes whenever a certificate, or what is told of a wanted certificate, is another one.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.keeper.changes()
     }
 
-    /// What is in place for the wishes now and was not handed out yet. Whoever calls it takes it in.
+    /// What is in place for the wanted certificates now and was not handed out yet. Whoever calls it takes it in.
     pub fn settle(&self) -> Vec<CertificateUpdate> {
         self.take_in_news();
         let settled = self.requests(|requests| {
@@ -225,7 +225,7 @@ impl CertificateManager {
         found.into_iter().for_each(|stored| self.keeper.learn(stored));
         gone.iter().for_each(|host| self.endpoints.forget(host.as_str()));
         if !wanted.is_empty() {
-            self.wishlist.change(wanted);
+            self.wanted_certificates.change(wanted);
         }
         certificate_updates
     }
@@ -270,12 +270,12 @@ impl CertificateManager {
             .collect()
     }
 
-    /// Whether every wish has its certificate, or a reason why not.
+    /// Whether every wanted certificate has its certificate, or a reason why not.
     pub fn is_settled(&self) -> bool {
         self.requests(|requests| requests.is_settled())
     }
 
-    /// How many wishes were looked at so far: it grows by what changes, not by how many there are.
+    /// How many wanted certificates were looked at so far: it grows by what changes, not by how many there are.
     pub fn looked(&self) -> u64 {
         self.requests(|requests| requests.looked())
     }
@@ -288,7 +288,7 @@ impl CertificateManager {
 
     /// Keeps both sides in line until `stop` says so.
     pub async fn run(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, stop: watch::Receiver<bool>) {
-        let keeping = self.keeper.run(&self.wishlist, self.report.clone(), stop.clone());
+        let keeping = self.keeper.run(&self.wanted_certificates, self.report.clone(), stop.clone());
         let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
         let swept = hourly(&*self.storage, owners, stop.clone());
         tokio::join!(keeping, self.exchange(out, stop.clone()), swept, self.watch_files(stop));
@@ -421,11 +421,11 @@ impl CertificateManager {
     /// Everything there is to tell about certificates.
     pub fn tell(&self) -> Report {
         let now = Timestamp::now();
-        let resolve = |wish: &CertificateRequest| self.resolve(&wish.issuer).map(|issuer| issuer.id);
+        let resolve = |want: &CertificateRequest| self.resolve(&want.issuer).map(|issuer| issuer.id);
         let (pass, budgets) = (self.report.borrow().clone(), self.keeper.limits());
         self.requests(|requests| {
             requests.expire(now);
-            Report::of(&requests.wishes(), &pass, requests.shelf(), &budgets, &resolve, now)
+            Report::of(&requests.wants(), &pass, requests.shelf(), &budgets, &resolve, now)
         })
         .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.troubles()].concat())
     }
@@ -446,19 +446,19 @@ impl CertificateManager {
                 }
             }
         }
-        let (wishes, next_end) = self.requests(|requests| (requests.counts(), requests.shelf().next_end()));
-        Figures { wishes, next_end: next_end.map(|end| end.as_second()), requests }
+        let (wants, next_end) = self.requests(|requests| (requests.counts(), requests.shelf().next_end()));
+        Figures { wants, next_end: next_end.map(|end| end.as_second()), requests }
     }
 
     /// Asks for new certificates for a host, whatever is held. How many.
     ///
     /// # Errors
-    /// When nobody wishes for one.
+    /// When nobody wants one.
     pub fn renew(&self, host: &str) -> Result<usize, String> {
-        let asked = wished_for(host, &self.requests(|requests| requests.wishes()))?;
-        for wish in &asked {
-            let names = wish.names().map_err(|error| error.to_string())?;
-            self.keeper.renew(&id_of(wish, &names));
+        let asked = wanted_by(host, &self.requests(|requests| requests.wants()))?;
+        for want in &asked {
+            let names = want.names().map_err(|error| error.to_string())?;
+            self.keeper.renew(&id_of(want, &names));
         }
         Ok(asked.len())
     }
@@ -536,8 +536,8 @@ fn names(named: &Named) -> String {
     std::iter::once(INTERNAL_CA.to_owned()).chain(named.names()).collect::<Vec<_>>().join(", ")
 }
 
-fn id_of(wish: &CertificateRequest, names: &Names) -> CertificateId {
-    CertificateId::of(&wish.secret.namespace, names)
+fn id_of(want: &CertificateRequest, names: &Names) -> CertificateId {
+    CertificateId::of(&want.secret.namespace, names)
 }
 
 /// Why there is no certificate yet, where there is more to say than that it is being got.
@@ -549,15 +549,15 @@ fn reason(line: &Outlook) -> Option<String> {
     }
 }
 
-fn wished_for(host: &str, wishes: &[CertificateRequest]) -> Result<Vec<CertificateRequest>, String> {
+fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<CertificateRequest>, String> {
     let name = DnsName::parse(host).map_err(|error| error.to_string())?;
-    let own = |wish: &&CertificateRequest| wish.names().is_ok_and(|names| names.contains(&name));
-    let mut asked: Vec<CertificateRequest> = wishes.iter().filter(own).cloned().collect();
+    let own = |want: &&CertificateRequest| want.names().is_ok_and(|names| names.contains(&name));
+    let mut asked: Vec<CertificateRequest> = wants.iter().filter(own).cloned().collect();
     if asked.is_empty() {
-        asked = wishes.iter().filter(|wish| wish.covers(&name)).cloned().collect();
+        asked = wants.iter().filter(|want| want.covers(&name)).cloned().collect();
     }
     match asked.is_empty() {
-        true => Err(format!("no listener wishes for a certificate for {name}: see `gatewright certs`")),
+        true => Err(format!("no listener wants a certificate for {name}: see `gatewright certs`")),
         false => Ok(asked),
     }
 }

@@ -12,8 +12,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 /// Figures about certificates.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Wishes that have their certificate, that wait for it, and that have a reason why there is none.
-    pub wishes: [(&'static str, usize); 3],
+    /// Wanted certificates that have their certificate, that wait for it, and that have a reason why there is none.
+    pub wants: [(&'static str, usize); 3],
     /// When the first of the certificates that are served ends, in seconds since 1970.
     pub next_end: Option<i64>,
     /// Requests to CAs by action and status; status 0 is no answer.
@@ -22,9 +22,9 @@ pub struct Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self { wishes, next_end, requests } = self;
+        let Self { wants, next_end, requests } = self;
         let mut family = encoder.encode_descriptor("certificates", "Certificates", None, MetricType::Gauge)?;
-        for (state, count) in wishes {
+        for (state, count) in wants {
             let value = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
             value.encode(family.encode_family(&[("state", *state)])?)?;
         }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn figures_are_told_beside_the_programs() {
         let figures = Figures {
-            wishes: [("held", 2), ("waiting", 1), ("failing", 0)],
+            wants: [("held", 2), ("waiting", 1), ("failing", 0)],
             next_end: Some(1_800_000_000),
             requests: BTreeMap::from([(("order", 201), 3), (("directory", 0), 1)]),
         };

@@ -1,4 +1,4 @@
-//! Certificates: from wishes to Secrets.
+//! Certificates: from wanted certificates to Secrets.
 //!
 //! ```text
 //! requests ==> CertificateManager ==> acme::Keeper ==> ACME CAs, the internal CA

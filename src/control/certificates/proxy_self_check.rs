@@ -146,7 +146,7 @@ impl ProxyEndpoints {
         self.tell(released);
     }
 
-    /// Forgets a host that nobody wishes for.
+    /// Forgets a host that nobody wants.
     pub(super) fn forget(&self, host: &str) {
         self.demanded.write().expect("nobody panics while holding it").remove(host);
     }
@@ -169,7 +169,7 @@ impl ProxyEndpoints {
         self.demands.send_modify(|n| *n += 1);
     }
 
-    /// Where Envoys answer for a host by this account, as soon as they do: what is wished for may be wished before its
+    /// Where Envoys answer for a host by this account, as soon as they do: what is wanted may be wanted before its
     /// listener is there.
     async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> BTreeSet<IpAddr> {
         let mut pauses = Pauses::new();

@@ -1,4 +1,4 @@
-//! What people are told about certificates: one row for each wish, and what is left of limits.
+//! What people are told about certificates: one row for each wanted certificate, and what is left of limits.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::request::{CertificateRequest, IssuerRef};
 /// Everything there is to tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// One row for each wish, by host.
+    /// One row for each wanted certificate, by host.
     pub certificates: Vec<Row>,
     /// What was spent of CAs' limits.
     pub budgets: Vec<Budget>,
@@ -23,7 +23,7 @@ pub struct Report {
     pub troubles: Vec<String>,
 }
 
-/// How one wish stands.
+/// How one wanted certificate stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -83,7 +83,7 @@ pub struct Check {
 
 impl Report {
     pub(super) fn of(
-        wishes: &[CertificateRequest],
+        wants: &[CertificateRequest],
         pass: &Pass,
         shelf: &HeldCertificates,
         budgets: &Budgets,
@@ -91,11 +91,11 @@ impl Report {
         now: Timestamp,
     ) -> Self {
         let lines: BTreeMap<&CertificateId, &Outlook> = pass.outlook.iter().map(|line| (&line.id, line)).collect();
-        let row = |wish: &CertificateRequest| {
+        let row = |want: &CertificateRequest| {
             let base = Row {
-                hosts: wish.hostnames.iter().map(ToString::to_string).collect(),
-                secret: wish.secret.to_string(),
-                issuer: match &wish.issuer {
+                hosts: want.hostnames.iter().map(ToString::to_string).collect(),
+                secret: want.secret.to_string(),
+                issuer: match &want.issuer {
                     IssuerRef::Named(name) => name.to_string(),
                     IssuerRef::Own { owner, .. } => owner.to_string(),
                 },
@@ -105,14 +105,14 @@ impl Report {
                 at: None,
                 last_error: None,
             };
-            let names = match wish.names() {
+            let names = match want.names() {
                 Ok(names) => names,
                 Err(error) => return Row { last_error: Some(error.to_string()), ..base },
             };
-            let held = shelf.find(&wish.secret.namespace, &names).map(|held| &held.certificate);
+            let held = shelf.find(&want.secret.namespace, &names).map(|held| &held.certificate);
             let expires = held.map(|held| held.not_after);
             let by = held.map(|held| held.issued_by.as_ref().unwrap_or(&held.issuer).clone());
-            let issuer = match issuer(wish) {
+            let issuer = match issuer(want) {
                 Ok(issuer) => issuer,
                 Err(text) => {
                     let next = "nothing, until the issuer is mended".to_owned();
@@ -120,7 +120,7 @@ impl Report {
                 }
             };
             let base = Row { issued_by: by.filter(|by| *by != issuer), ..base };
-            match lines.get(&CertificateId::of(&wish.secret.namespace, &names)) {
+            match lines.get(&CertificateId::of(&want.secret.namespace, &names)) {
                 Some(line) => Row {
                     issuer,
                     expires,
@@ -132,7 +132,7 @@ impl Report {
                 None => Row { issuer, expires, next: "planning".to_owned(), ..base },
             }
         };
-        let mut certificates: Vec<Row> = wishes.iter().map(row).collect();
+        let mut certificates: Vec<Row> = wants.iter().map(row).collect();
         certificates.sort_by(|a, b| (&a.hosts, &a.secret).cmp(&(&b.hosts, &b.secret)));
         let limits = budgets.iter().flat_map(|(issuer, budget)| {
             budget.report(now).into_iter().map(|line| Budget {
@@ -156,7 +156,7 @@ fn next(next: &Next, notice: Option<&str>) -> String {
     let text = match next {
         Next::Issue(reason) => match reason {
             Reason::Missing => "getting it".to_owned(),
-            Reason::Revoked => "replacing it at the CA's wish".to_owned(),
+            Reason::Revoked => "replacing it at the CA's request".to_owned(),
             Reason::Forced => "renewing it as asked".to_owned(),
             Reason::Changed => "replacing it by the issuer now configured".to_owned(),
             Reason::Expiring | Reason::Window | Reason::Renewal => "renewing it".to_owned(),

@@ -1,4 +1,4 @@
-//! What is wished for: a certificate for some names, by an issuer, into a Secret.
+//! What is wanted: a certificate for some names, by an issuer, into a Secret.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The index of the certificate manager: requests, the certificates that are held, and what was handed out, by Secret, host and
 //! issuer.
 //!
-//! A change touches the wishes that it concerns, and no other is looked at. Nothing here asks anybody or knows the time.
+//! A change touches the wanted certificates that it concerns, and no other is looked at. Nothing here asks anybody or knows the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use gatewright_core::translate::{Asked, ChallengeAnswer};
 /// The account, by its thumbprint, that one of these issuers was last about to prove a host with.
 pub(super) type Demanded<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
 
-/// The issuer of a wish, as far as planning needs it.
+/// The issuer of a wanted certificate, as far as planning needs it.
 pub(super) struct Resolved {
     /// Its name with the keeper.
     pub(super) id: String,
@@ -50,7 +50,7 @@ impl From<&IssuerRef> for IssuerKey {
 }
 
 struct Entry {
-    wish: CertificateRequest,
+    want: CertificateRequest,
     /// Its names as certificates have them and their stable name, or what is wrong with them.
     names: Result<(Names, CertificateId), String>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Settled {
     pub(super) certificate_updates: Vec<CertificateUpdate>,
     /// To the keeper.
     pub(super) wanted: Vec<(CertificateId, Option<Wanted>)>,
-    /// Hosts that nobody wishes for any more.
+    /// Hosts that nobody wants any more.
     pub(super) gone: Vec<Hostname>,
     /// To the keeper: what was found.
     pub(super) found: Vec<Stored>,
@@ -70,7 +70,7 @@ pub(super) struct Settled {
     pub(super) targets: Vec<(ObjectName, Option<SecretTarget>)>,
 }
 
-/// Everything about wishes.
+/// Everything about wanted certificates.
 #[derive(Default)]
 pub(super) struct RequestIndex {
     entries: BTreeMap<ObjectName, Entry>,
@@ -84,7 +84,7 @@ pub(super) struct RequestIndex {
     given: IssuedCertificates,
     /// What is in Secrets, where others may write to them as well, and as whose it was found.
     present: BTreeMap<ObjectName, (ExistingCertificate, Option<(CertificateId, String)>)>,
-    /// Wishes without a certificate, and without a reason why.
+    /// Wanted certificates without a certificate, and without a reason why.
     pending: BTreeSet<ObjectName>,
     touched: BTreeSet<ObjectName>,
     hosts: BTreeSet<Hostname>,
@@ -94,21 +94,21 @@ pub(super) struct RequestIndex {
 }
 
 impl RequestIndex {
-    /// Says what is wished for a Secret now.
-    pub(super) fn change(&mut self, secret: ObjectName, wish: Option<CertificateRequest>) {
-        if self.entries.get(&secret).map(|entry| &entry.wish) == wish.as_ref() {
+    /// Says what is wanted for a Secret now.
+    pub(super) fn change(&mut self, secret: ObjectName, want: Option<CertificateRequest>) {
+        if self.entries.get(&secret).map(|entry| &entry.want) == want.as_ref() {
             return;
         }
         if let Some(old) = self.entries.remove(&secret) {
             self.index(&secret, &old, false);
         }
-        if let Some(wish) = wish {
-            let names = wish.names().map_err(|error| error.to_string());
+        if let Some(want) = want {
+            let names = want.names().map_err(|error| error.to_string());
             let names = names.map(|names| {
                 let id = CertificateId::of(&secret.namespace, &names);
                 (names, id)
             });
-            let entry = Entry { wish, names };
+            let entry = Entry { want, names };
             self.index(&secret, &entry, true);
             self.entries.insert(secret.clone(), entry);
         }
@@ -122,14 +122,14 @@ impl RequestIndex {
                 false => index.remove(&key, secret),
             }
         }
-        for host in &entry.wish.hostnames {
+        for host in &entry.want.hostnames {
             set(&mut self.by_host, host.clone(), secret, there);
             self.hosts.insert(host.clone());
         }
-        if let IssuerRef::Own { owner, .. } = &entry.wish.issuer {
+        if let IssuerRef::Own { owner, .. } = &entry.want.issuer {
             self.owners.insert(owner.clone());
         }
-        set(&mut self.by_issuer, IssuerKey::from(&entry.wish.issuer), secret, there);
+        set(&mut self.by_issuer, IssuerKey::from(&entry.want.issuer), secret, there);
         if let Ok((names, id)) = &entry.names {
             set(&mut self.by_id, id.clone(), secret, there);
             let place = (secret.namespace.to_string(), names.first().as_str().to_owned());
@@ -177,7 +177,7 @@ impl RequestIndex {
         }
     }
 
-    /// What was found in a Secret, the first time that it can be taken for the certificate wished for.
+    /// What was found in a Secret, the first time that it can be taken for the certificate wanted.
     fn find(&mut self, secret: &ObjectName, names: &Names, id: &CertificateId, issuer: &str) -> Option<Stored> {
         let (present, found) = self.present.get_mut(secret)?;
         let about = (id.clone(), issuer.to_owned());
@@ -209,7 +209,7 @@ impl RequestIndex {
     pub(super) fn touch_issuer(&mut self, whose: &IssuerKey) {
         for secret in self.by_issuer.of(whose).cloned().collect::<Vec<_>>() {
             if let Some(entry) = self.entries.get(&secret) {
-                self.hosts.extend(entry.wish.hostnames.iter().cloned());
+                self.hosts.extend(entry.want.hostnames.iter().cloned());
                 self.ids.extend(entry.names.iter().map(|(_, id)| id.clone()));
             }
             self.touched.insert(secret);
@@ -221,7 +221,7 @@ impl RequestIndex {
         let owners = std::mem::take(&mut self.owners);
         let settings = |owner: &ObjectName| {
             let last = self.by_issuer.of(&IssuerKey::Own(owner.clone())).last()?;
-            match &self.entries.get(last)?.wish.issuer {
+            match &self.entries.get(last)?.want.issuer {
                 IssuerRef::Own { settings, .. } => Some(settings.clone()),
                 IssuerRef::Named(_) => None,
             }
@@ -257,11 +257,11 @@ impl RequestIndex {
                 troubles.extend(self.given.trouble(secret, None));
                 continue;
             };
-            let resolved = resolve(&entry.wish.issuer).map(|issuer| issuer.id);
+            let resolved = resolve(&entry.want.issuer).map(|issuer| issuer.id);
             let about = entry.names.as_ref().ok().cloned().zip(resolved.as_ref().ok());
             let target = about.map(|((names, id), issuer)| {
                 let present = self.present.get(&secret).map(|(present, _)| present.certificate.serial());
-                let twin = match &entry.wish.issuer {
+                let twin = match &entry.want.issuer {
                     IssuerRef::Own { owner, .. } => Some(Arc::from(issuer_object(&owner.name))),
                     IssuerRef::Named(_) => None,
                 };
@@ -314,13 +314,13 @@ impl RequestIndex {
             return None;
         }
         let own = self.by_host.of(&asked.hostname).filter(|secret| secret.namespace == asked.namespace);
-        let wishes = own.filter_map(|secret| self.entries.get(secret)).filter(|entry| entry.names.is_ok());
-        let issuers: Vec<&IssuerRef> = wishes.map(|entry| &entry.wish.issuer).collect();
+        let wants = own.filter_map(|secret| self.entries.get(secret)).filter(|entry| entry.names.is_ok());
+        let issuers: Vec<&IssuerRef> = wants.map(|entry| &entry.want.issuer).collect();
         let answer = issuers.iter().filter_map(|issuer| resolve(issuer).ok()?.challenge).last()?;
         Some(ChallengeAnswer { thumbprint: demanded(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
     }
 
-    /// What the keeper is to get under a stable name: for the first wish that can be fulfilled.
+    /// What the keeper is to get under a stable name: for the first wanted certificate that can be fulfilled.
     fn wanted(&self, id: &CertificateId, resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>) -> Option<Wanted> {
         self.by_id.of(id).find_map(|secret| {
             let entry = self.entries.get(secret)?;
@@ -329,10 +329,10 @@ impl RequestIndex {
                 renew_now: false,
                 id: id.clone(),
                 tenant: secret.namespace.to_string(),
-                issuer: resolve(&entry.wish.issuer).ok()?.id,
+                issuer: resolve(&entry.want.issuer).ok()?.id,
                 names: names.clone(),
                 validity: None,
-                may_share: entry.wish.hostnames.len() == 1,
+                may_share: entry.want.hostnames.len() == 1,
                 hold: None,
             })
         })
@@ -363,29 +363,29 @@ impl RequestIndex {
         self.given.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
     }
 
-    /// Whether every wish has its certificate, or a reason why not.
+    /// Whether every wanted certificate has its certificate, or a reason why not.
     pub(super) fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.touched.is_empty()
     }
 
-    /// The Secrets that are wished for.
+    /// The Secrets that are wanted.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &ObjectName> {
         self.entries.keys()
     }
 
-    /// Whether anything is wished for from an issuer.
+    /// Whether anything is wanted from an issuer.
     pub(super) fn is_asked(&self, whose: &IssuerKey) -> bool {
         self.by_issuer.of(whose).next().is_some()
     }
 
-    /// What is wished for a Secret.
-    pub(super) fn wish(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
-        self.entries.get(secret).map(|entry| &entry.wish)
+    /// What is wanted for a Secret.
+    pub(super) fn want(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
+        self.entries.get(secret).map(|entry| &entry.want)
     }
 
-    /// All wishes.
-    pub(super) fn wishes(&self) -> Vec<CertificateRequest> {
-        self.entries.values().map(|entry| entry.wish.clone()).collect()
+    /// All wanted certificates.
+    pub(super) fn wants(&self) -> Vec<CertificateRequest> {
+        self.entries.values().map(|entry| entry.want.clone()).collect()
     }
 
     /// What is held.
@@ -393,13 +393,13 @@ impl RequestIndex {
         &self.shelf
     }
 
-    /// Wishes that have their certificate, that wait for it, and that have a reason why there is none.
+    /// Wanted certificates that have their certificate, that wait for it, and that have a reason why there is none.
     pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
         let (held, waiting) = (self.given.certificates.len(), self.pending.len());
         [("held", held), ("waiting", waiting), ("failing", self.entries.len().saturating_sub(held + waiting))]
     }
 
-    /// How many wishes were looked at so far.
+    /// How many wanted certificates were looked at so far.
     pub(super) fn looked(&self) -> u64 {
         self.looked
     }
@@ -414,7 +414,7 @@ mod tests {
         Hostname::parse(&format!("h{i}.example.org")).expect("a hostname")
     }
 
-    fn wish(i: usize) -> CertificateRequest {
+    fn want(i: usize) -> CertificateRequest {
         CertificateRequest {
             secret: ObjectName::new("t", format!("h{i}-tls")),
             hostnames: BTreeSet::from([host(i)]),
@@ -432,48 +432,48 @@ mod tests {
     }
 
     #[test]
-    fn a_change_looks_at_what_it_concerns_however_many_wishes_there_are() {
+    fn a_change_looks_at_what_it_concerns_however_many_wanted_certificates_there_are() {
         for n in [100, 1_000, 10_000] {
             let mut requests = RequestIndex::default();
             for i in 0..n {
-                requests.change(wish(i).secret, Some(wish(i)));
+                requests.change(want(i).secret, Some(want(i)));
             }
             let first = settle(&mut requests);
             assert_eq!((first.certificate_updates.len(), first.wanted.len(), requests.looked()), (n, n, n as u64));
             assert!(!requests.is_settled());
             let before = requests.looked();
-            // The same again, one more, one less, a reason, another account: each touches one wish.
-            requests.change(wish(5).secret, Some(wish(5)));
+            // The same again, one more, one less, a reason, another account: each touches one wanted certificate.
+            requests.change(want(5).secret, Some(want(5)));
             assert_eq!((settle(&mut requests).certificate_updates.len(), requests.looked() - before), (0, 0));
-            requests.change(wish(n).secret, Some(wish(n)));
+            requests.change(want(n).secret, Some(want(n)));
             let more = settle(&mut requests);
             assert_eq!((more.certificate_updates.len(), more.wanted.len(), requests.looked() - before), (1, 1, 1));
-            requests.change(wish(7).secret, None);
+            requests.change(want(7).secret, None);
             let less = settle(&mut requests);
             assert_eq!((less.certificate_updates.len(), less.wanted.len(), less.gone.len()), (1, 1, 1));
             assert!(less.wanted[0].1.is_none() && less.gone == [host(7)]);
-            let names = wish(9).names().expect("names");
+            let names = want(9).names().expect("names");
             requests.take_in(&CertificateId::of("t", &names), None, Some("the CA is gone".to_owned()));
             assert!(
-                matches!(&settle(&mut requests).certificate_updates[..], [CertificateUpdate::Trouble(secret, Some(_))] if *secret == wish(9).secret)
+                matches!(&settle(&mut requests).certificate_updates[..], [CertificateUpdate::Trouble(secret, Some(_))] if *secret == want(9).secret)
             );
             requests.touch_host(&host(11));
             let other = requests.settle(&resolve, &|_, _| Some("another".into()));
             assert!(
                 matches!(&other.certificate_updates[..], [CertificateUpdate::Challenge(asked, Some(_))] if asked.hostname == host(11))
             );
-            assert_eq!(requests.looked() - before, 3, "{n} wishes");
+            assert_eq!(requests.looked() - before, 3, "{n} wants");
         }
     }
 
     #[test]
-    fn of_two_wishes_for_one_certificate_the_other_stays_when_one_goes() {
+    fn of_two_wanted_certificates_for_one_certificate_the_other_stays_when_one_goes() {
         let mut requests = RequestIndex::default();
-        let twin = CertificateRequest { secret: ObjectName::new("t", "twin"), ..wish(1) };
-        requests.change(wish(1).secret, Some(wish(1)));
+        let twin = CertificateRequest { secret: ObjectName::new("t", "twin"), ..want(1) };
+        requests.change(want(1).secret, Some(want(1)));
         requests.change(twin.secret.clone(), Some(twin));
         assert_eq!(settle(&mut requests).wanted.len(), 1);
-        requests.change(wish(1).secret, None);
+        requests.change(want(1).secret, None);
         let left = settle(&mut requests);
         assert!(left.gone.is_empty() && left.wanted.iter().all(|(_, wanted)| wanted.is_some()));
     }

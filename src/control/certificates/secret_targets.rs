@@ -74,11 +74,11 @@ pub fn usable(certificate: &IssuedCertificate, names: &Names, now: Timestamp) ->
 
 /// Who a certificate is taken to be from. Whoever put it there otherwise, it is kept until it is due; but what the internal
 /// CA is asked for costs nothing, and cert-manager does not have it from there.
-pub fn issuer_of<'a>(says: Option<&'a str>, wished: &'a str) -> &'a str {
+pub fn issuer_of<'a>(says: Option<&'a str>, wanted: &'a str) -> &'a str {
     match says {
-        Some(CERT_MANAGER) if wished != INTERNAL_CA => wished,
+        Some(CERT_MANAGER) if wanted != INTERNAL_CA => wanted,
         Some(says) => says,
-        None => wished,
+        None => wanted,
     }
 }
 

@@ -28,11 +28,11 @@ pub struct TenantIssuers {
 
 /// The request for a wanted certificate, with the issuer's settings. `credential` looks up a key of a Secret.
 pub(super) fn request(
-    wish: &WantedCertificate,
+    want: &WantedCertificate,
     tenants: &TenantIssuers,
     credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
 ) -> CertificateRequest {
-    let issuer = match &wish.issuer {
+    let issuer = match &want.issuer {
         Issuer::Named(name) => IssuerRef::Named(name.clone()),
         Issuer::Acme(acme) => {
             let settings = settings(acme, tenants, credential);
@@ -41,8 +41,8 @@ pub(super) fn request(
         }
     };
     CertificateRequest {
-        secret: wish.secret.clone(),
-        hostnames: wish.names.iter().map(name_in_certificate).collect(),
+        secret: want.secret.clone(),
+        hostnames: want.names.iter().map(name_in_certificate).collect(),
         issuer,
     }
 }
@@ -143,7 +143,7 @@ mod tests {
     use gatewright_core::inputs::{self, Cloudflare, Route53 as Route53Block};
     use gatewright_core::model::Hostname;
 
-    fn wish(solver: Solver) -> WantedCertificate {
+    fn want(solver: Solver) -> WantedCertificate {
         let (tenant, account) = (ObjectName::new("tenant-a", "t"), ObjectName::new("tenant-a", "acme-account"));
         let acme = AcmeIssuer { tenant, directory: "https://ca.test/dir".into(), account, solver };
         let issuer = Issuer::Acme(std::sync::Arc::new(acme));
@@ -156,8 +156,8 @@ mod tests {
         TenantIssuers { installed, http_port, authorities: denied.clone(), denied }
     }
 
-    fn own(wish: &CertificateRequest) -> &IssuerSettings {
-        match &wish.issuer {
+    fn own(want: &CertificateRequest) -> &IssuerSettings {
+        match &want.issuer {
             IssuerRef::Own { settings, .. } => settings,
             IssuerRef::Named(name) => panic!("{name}"),
         }
@@ -171,7 +171,7 @@ mod tests {
         let known =
             IssuerSettings { directory, ca_bundle: bundle.clone(), dns, http_port: Some(5002), ..Default::default() };
         let installed = BTreeMap::from([("acme".to_owned(), known)]);
-        let made = request(&wish(Solver::Http01), &tenants(installed, 8080), &|_, _| None);
+        let made = request(&want(Solver::Http01), &tenants(installed, 8080), &|_, _| None);
         let settings = own(&made);
         assert_eq!((&settings.ca_bundle, settings.http_port), (&bundle, Some(8080)));
         assert!(settings.dns.is_none() && settings.agree_to_terms);
@@ -188,7 +188,7 @@ mod tests {
             tsig_secret_secret_ref: key,
         };
         let denied = tenants(BTreeMap::new(), 80);
-        let made = request(&wish(Solver::Dns01(Provider::Rfc2136(block))), &denied, &|_, _| None);
+        let made = request(&want(Solver::Dns01(Provider::Rfc2136(block))), &denied, &|_, _| None);
         let settings = own(&made);
         assert_eq!((&settings.denied, &settings.denied_authorities()), (&denied.denied, &denied.denied));
         let dns = settings.dns.clone().expect("DNS-01");
@@ -203,13 +203,13 @@ mod tests {
             assert_eq!((secret.to_string().as_str(), key), ("tenant-a/token", "value"));
             Some(Zeroizing::new("t0ken".to_owned()))
         };
-        let token = |wish: &CertificateRequest| {
-            let dns = own(wish).dns.clone().expect("DNS-01");
+        let token = |want: &CertificateRequest| {
+            let dns = own(want).dns.clone().expect("DNS-01");
             dns.cloudflare.expect("Cloudflare").token_file
         };
-        let made = request(&wish(solver()), &tenants(BTreeMap::new(), 80), &found);
+        let made = request(&want(solver()), &tenants(BTreeMap::new(), 80), &found);
         assert_eq!(token(&made).read("x").expect("it is there").as_str(), "t0ken");
-        let made = request(&wish(solver()), &tenants(BTreeMap::new(), 80), &|_, _| None);
+        let made = request(&want(solver()), &tenants(BTreeMap::new(), 80), &|_, _| None);
         let error = token(&made).read("x").expect_err("it is not").to_string();
         assert!(error.contains("Secret tenant-a/token has no key \"value\""), "{error}");
     }
@@ -218,7 +218,7 @@ mod tests {
     fn tenants_are_not_lent_the_installations_credentials() {
         let block =
             Route53Block { region: "r".into(), access_key_id: String::new(), secret_access_key_secret_ref: None };
-        let made = request(&wish(Solver::Dns01(Provider::Route53(block))), &tenants(BTreeMap::new(), 80), &|_, _| None);
+        let made = request(&want(Solver::Dns01(Provider::Route53(block))), &tenants(BTreeMap::new(), 80), &|_, _| None);
         let dns = own(&made).dns.clone().expect("DNS-01");
         let key = dns.route53.expect("Route 53").secret_access_key_file.expect("never the environment's");
         assert!(key.read("x").expect_err("it is missing").to_string().contains("not lent"));

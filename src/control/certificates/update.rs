@@ -1,4 +1,4 @@
-//! What comes of wishes, and what was handed out before.
+//! What comes of wanted certificates, and what was handed out before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use gatewright_core::translate::{Asked, ChallengeAnswer, Change};
 /// One thing that changed.
 #[derive(Clone, Debug)]
 pub enum CertificateUpdate {
-    /// The certificate of a Secret; `None` when nobody wishes for the Secret any more.
+    /// The certificate of a Secret; `None` when nobody wants the Secret any more.
     Certificate(ObjectName, Option<Arc<Stored>>),
     /// How the HTTP-01 challenges of a host are answered where a namespace has it.
     Challenge(Asked, Option<ChallengeAnswer>),

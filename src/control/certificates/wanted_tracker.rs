@@ -12,7 +12,7 @@ use gatewright_core::pipeline::Pipeline;
 /// Follows the certificates that a pipeline wants.
 pub struct WantedTracker {
     tenants: TenantIssuers,
-    /// Secrets with credentials, and the wishes whose issuers use them; and the other way round.
+    /// Secrets with credentials, and the wanted certificates whose issuers use them; and the other way round.
     users: MultiMap<ObjectName, ObjectName>,
     credentials: MultiMap<ObjectName, ObjectName>,
 }
@@ -23,22 +23,22 @@ impl WantedTracker {
         Self { tenants, users: MultiMap::default(), credentials: MultiMap::default() }
     }
 
-    /// What is wished for now by `wished`, the Secrets that something was decided about, and by those whose credentials
+    /// What is wanted now by `wanted`, the Secrets that something was decided about, and by those whose credentials
     /// are in `changed`.
     pub fn changes(
         &mut self,
         pipeline: &Pipeline,
-        wished: BTreeSet<ObjectName>,
+        wanted: BTreeSet<ObjectName>,
         changed: impl IntoIterator<Item = ObjectName>,
     ) -> Vec<(ObjectName, Option<CertificateRequest>)> {
-        let mut all = wished;
+        let mut all = wanted;
         for secret in changed {
             all.extend(self.users.of(&secret).cloned());
         }
         all.into_iter()
             .map(|secret| {
-                let wish = self.wish(pipeline, &secret);
-                (secret, wish)
+                let want = self.want(pipeline, &secret);
+                (secret, want)
             })
             .collect()
     }
@@ -48,21 +48,21 @@ impl WantedTracker {
         self.users.keys()
     }
 
-    fn wish(&mut self, pipeline: &Pipeline, secret: &ObjectName) -> Option<CertificateRequest> {
+    fn want(&mut self, pipeline: &Pipeline, secret: &ObjectName) -> Option<CertificateRequest> {
         for credential in self.credentials.of(secret).cloned().collect::<Vec<_>>() {
             self.users.remove(&credential, secret);
             self.credentials.remove(secret, &credential);
         }
         let engine = pipeline.engine();
         // Who lost hostname or port has nothing ordered, where that is decided here.
-        let of_tenant = || pipeline.tenancy().wishes().get(secret).filter(|_| !engine.is_refused(secret));
-        let wish = engine.wish(secret).or_else(of_tenant)?;
+        let of_tenant = || pipeline.tenancy().wants().get(secret).filter(|_| !engine.is_refused(secret));
+        let want = engine.want(secret).or_else(of_tenant)?;
         let used = RefCell::new(BTreeSet::new());
         let credential = |name: &ObjectName, key: &str| {
             used.borrow_mut().insert(name.clone());
             engine.store().secret(name)?.credential(key)
         };
-        let made = tenant::request(wish, &self.tenants, &credential);
+        let made = tenant::request(want, &self.tenants, &credential);
         for credential in used.into_inner() {
             self.users.insert(credential.clone(), secret.clone());
             self.credentials.insert(secret.clone(), credential);

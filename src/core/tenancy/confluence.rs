@@ -489,7 +489,7 @@ fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
         engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
         let before = view(&engine);
         let delta = engine.apply(vec![tenant("tenant-a", spec.clone())]);
-        assert!(delta.objects.is_empty() && delta.verdicts.is_empty() && delta.wishes.is_empty(), "{spec}: {delta:?}");
+        assert!(delta.objects.is_empty() && delta.verdicts.is_empty() && delta.wants.is_empty(), "{spec}: {delta:?}");
         assert_eq!(view(&engine), before, "{spec}");
         let readiness = engine.readiness(&name()).expect("it has one");
         assert!(readiness.frozen && readiness.message.starts_with(field), "{spec}: {readiness:?}");

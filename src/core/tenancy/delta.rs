@@ -14,7 +14,7 @@ pub struct Settings {
     /// Whether ListenerSets can be written.
     pub listener_sets: bool,
     /// Who issues where a TenantGateway does not say. cert-manager's Issuers and Certificates are among the desired objects;
-    /// what we issue is wished for.
+    /// what we issue is wanted.
     pub certificates: Source,
     /// Whether somebody takes what is written for cert-manager.
     pub cert_manager: bool,
@@ -188,7 +188,7 @@ pub struct Delta {
     /// Desired objects.
     pub objects: BTreeMap<Derived, Option<Desired>>,
     /// Certificates that we are to get, by Secret.
-    pub wishes: BTreeMap<ObjectName, Option<WantedCertificate>>,
+    pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
     /// Label and annotation of namespaces: the owning TenantGateway's namespace, or both to be stripped.
     pub namespaces: BTreeMap<Arc<str>, Patch>,
     /// Verdicts on claims, for each TenantGateway named.

@@ -112,7 +112,7 @@ impl Tenancy {
     fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
         let key = self.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
-        let (mut redirect, mut issuer, mut certificate, mut wish) = (None, None, None, None);
+        let (mut redirect, mut issuer, mut certificate, mut want) = (None, None, None, None);
         if let Some(valid) = self.valid.get(name) {
             let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
             redirect = Some(Desired::redirect(owner, plain));
@@ -126,7 +126,7 @@ impl Tenancy {
                     self.children_of(name).filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
                 let wanted = render::wildcard_names(&valid.object, children.into_iter());
                 if ours {
-                    wish = Some(wish_for(name, &secret, &wanted, from.clone()));
+                    want = Some(want_for(name, &secret, &wanted, from.clone()));
                 } else {
                     certificate = Some(Desired::wildcard(owner, &secret, wanted, key));
                 }
@@ -139,19 +139,19 @@ impl Tenancy {
         ] {
             self.emit(name, kind, own, value, dirty);
         }
-        self.want(ObjectName::new(name.namespace.clone(), secret), wish, dirty);
+        self.want(ObjectName::new(name.namespace.clone(), secret), want, dirty);
         self.solve(name, dirty);
     }
 
     /// Wants a certificate, or not any more.
-    pub(super) fn want(&mut self, secret: ObjectName, wish: Option<WantedCertificate>, dirty: &mut Dirty) {
-        if self.wished.get(&secret) == wish.as_ref() {
+    pub(super) fn want(&mut self, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
+        if self.wanted.get(&secret) == want.as_ref() {
             return;
         }
-        dirty.delta.wishes.insert(secret.clone(), wish.clone());
-        match wish {
-            Some(wish) => drop(self.wished.insert(secret, wish)),
-            None => drop(self.wished.remove(&secret)),
+        dirty.delta.wants.insert(secret.clone(), want.clone());
+        match want {
+            Some(want) => drop(self.wanted.insert(secret, want)),
+            None => drop(self.wanted.remove(&secret)),
         }
     }
 
@@ -309,7 +309,7 @@ impl Tenancy {
     }
 }
 
-fn wish_for(tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> WantedCertificate {
+fn want_for(tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> WantedCertificate {
     let names = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
     WantedCertificate { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
 }
@@ -330,21 +330,21 @@ mod tests {
         Change::TenantGateway(tenant.name.clone(), Some(tenant))
     }
 
-    /// Who issues, by what there is: an Issuer and Certificates, or wishes; and what is told.
+    /// Who issues, by what there is: an Issuer and Certificates, or wanted certificates; and what is told.
     fn told(engine: &Tenancy) -> (usize, Vec<String>, &'static str) {
         let of_cert_manager =
             |derived: &&Derived| matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate);
-        let wishes = engine.wishes().values().map(|wish| wish.issuer.to_string()).collect();
+        let wants = engine.wants().values().map(|want| want.issuer.to_string()).collect();
         let name = engine.tenants().next().expect("there is one").clone();
         let status = engine.status(&name, &|_| None).expect("it has a status");
-        (engine.objects().keys().filter(of_cert_manager).count(), wishes, status.reason)
+        (engine.objects().keys().filter(of_cert_manager).count(), wants, status.reason)
     }
 
     #[test]
     fn an_issuer_goes_to_and_fro_and_one_that_cannot_issue_changes_nothing() {
         const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
         let solver = |answers| SolverService { namespace: "g".into(), name: "c".to_owned(), port: 80, answers };
-        for (default, answers, issuer, objects, wish, reason) in [
+        for (default, answers, issuer, objects, want, reason) in [
             (Source::CertManager, false, None, 2, None, "GatewayNotAccepted"),
             (Source::CertManager, true, Some("acme"), 0, Some(PRODUCTION), "GatewayNotAccepted"),
             (Source::CertManager, false, Some("acme"), 2, None, "ChallengesNotAnswered"),
@@ -374,8 +374,8 @@ mod tests {
             let listeners = gateways(&engine);
             assert_eq!(listeners.len(), 1);
             engine.apply(vec![tenant(issuer)]);
-            let wishes: Vec<String> = wish.into_iter().map(str::to_owned).collect();
-            assert_eq!(told(&engine), (objects, wishes, reason), "{default:?} {answers} {issuer:?}");
+            let wants: Vec<String> = want.into_iter().map(str::to_owned).collect();
+            assert_eq!(told(&engine), (objects, wants, reason), "{default:?} {answers} {issuer:?}");
             assert_eq!(gateways(&engine), listeners, "who issues is nothing to a listener");
             engine.apply(vec![tenant(None)]);
             assert_eq!(told(&engine), before, "{default:?} {answers} {issuer:?}");

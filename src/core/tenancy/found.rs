@@ -51,7 +51,7 @@ fn what_was_live_before_the_start_stays_and_others_get_nothing() {
         let mut engine = engine();
         let broken = tenant("tenant-a", json!({"apex": "", "attachedNamespaces": []}));
         let delta = engine.apply([there(), objects.clone(), vec![broken]].concat());
-        assert!(delta.objects.is_empty() && delta.namespaces.is_empty() && delta.wishes.is_empty(), "{delta:?}");
+        assert!(delta.objects.is_empty() && delta.namespaces.is_empty() && delta.wants.is_empty(), "{delta:?}");
         assert!(engine.governs(&name()), "nobody attaches to its Gateway by labels alone");
         assert_eq!(granted(&engine, "tenant-a", "r"), ["x.a.org"]);
         assert_eq!(granted(&engine, "cozy-x", "r"), ["api.a.org"]);

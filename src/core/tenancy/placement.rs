@@ -214,14 +214,14 @@ impl Tenancy {
             // Of another hostname, whose certificate that is.
             return;
         }
-        let (mut certificate, mut wish) = (None, None);
+        let (mut certificate, mut want) = (None, None);
         if let Some(valid) = self.valid.get(&tenant).filter(|valid| placed && valid.mode.per_host()) {
             let ours = valid.source != Source::CertManager;
             let name = names.certificate.clone();
             match &valid.issuer {
                 Some(issuer) if ours => {
                     let secret = ObjectName::new(tenant.namespace.clone(), name);
-                    wish = Some(WantedCertificate { secret, names: vec![hostname], issuer: issuer.clone() });
+                    want = Some(WantedCertificate { secret, names: vec![hostname], issuer: issuer.clone() });
                 }
                 _ => {
                     let key = self.key_in(ObjectName::new(tenant.namespace.clone(), name.clone()));
@@ -229,7 +229,7 @@ impl Tenancy {
                 }
             }
         }
-        self.want(ObjectName::new(tenant.namespace.clone(), names.certificate.clone()), wish, dirty);
+        self.want(ObjectName::new(tenant.namespace.clone(), names.certificate.clone()), want, dirty);
         self.emit(&tenant, DerivedKind::Certificate, names.certificate, certificate, dirty);
     }
 

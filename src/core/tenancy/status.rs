@@ -306,7 +306,7 @@ impl Tenancy {
     }
 
     /// Every certificate that we are to get, by Secret.
-    pub fn wishes(&self) -> &BTreeMap<ObjectName, crate::wanted::WantedCertificate> {
-        &self.wished
+    pub fn wants(&self) -> &BTreeMap<ObjectName, crate::wanted::WantedCertificate> {
+        &self.wanted
     }
 }

@@ -33,7 +33,7 @@ impl Served {
     /// The Secret that an issuer puts the certificate into, or would.
     pub(super) fn secret(&self) -> Option<&ObjectName> {
         match self {
-            Served::Issued(wish, _) => Some(&wish.secret),
+            Served::Issued(want, _) => Some(&want.secret),
             Served::NotAllowed(secret, _) => Some(secret),
             Served::None | Served::Missing(_) | Served::Certificate(_) => None,
         }
@@ -84,12 +84,12 @@ pub(super) fn served(
         if let Err(refused) = settings.issuers.check(issuer, &meta.name.namespace, hostname) {
             return (Served::NotAllowed(secret, held), Err(refused));
         }
-        let wish = WantedCertificate {
+        let want = WantedCertificate {
             secret,
             names: vec![hostname.clone()],
             issuer: Issuer::Named(Arc::from(issuer.as_str())),
         };
-        return (Served::Issued(wish, held), Ok(()));
+        return (Served::Issued(want, held), Ok(()));
     }
     let mut served = Served::None;
     let mut verdict = Ok(());

@@ -34,7 +34,7 @@ struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
-    wishes: BTreeMap<ObjectName, WantedCertificate>,
+    wants: BTreeMap<ObjectName, WantedCertificate>,
     records: BTreeMap<Ownable, Ownership>,
 }
 
@@ -64,10 +64,10 @@ impl World {
                 None => self.statuses.remove(&key),
             };
         }
-        for (secret, wish) in delta.wishes {
-            match wish {
-                Some(wish) => self.wishes.insert(secret, wish),
-                None => self.wishes.remove(&secret),
+        for (secret, want) in delta.wants {
+            match want {
+                Some(want) => self.wants.insert(secret, want),
+                None => self.wants.remove(&secret),
             };
         }
     }
@@ -448,10 +448,10 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
     prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(&world.services, &fresh.services);
-    let wished: BTreeMap<ObjectName, WantedCertificate> =
-        engine.wishes().into_iter().map(|(wish, _)| (wish.secret.clone(), wish)).collect();
-    prop_assert_eq!(&world.wishes, &wished);
-    prop_assert_eq!(&world.wishes, &fresh.wishes);
+    let wanted: BTreeMap<ObjectName, WantedCertificate> =
+        engine.wants().into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
+    prop_assert_eq!(&world.wants, &wanted);
+    prop_assert_eq!(&world.wants, &fresh.wants);
     let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())

@@ -59,9 +59,9 @@ pub struct Delta {
     pub gateways: BTreeSet<ObjectName>,
     /// Services that Gateways are to have from now on, or no longer, by Gateway.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
-    /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wishes for one
+    /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wants one
     /// any more.
-    pub wishes: BTreeMap<ObjectName, Option<WantedCertificate>>,
+    pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
     /// Secrets to which listeners refer that were refused, or came to be: see [`Engine::is_refused`](super::Engine::is_refused).
     pub standing: BTreeSet<ObjectName>,
     /// What is to be recorded, or not any more: before anything else is done, with

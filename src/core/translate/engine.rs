@@ -33,7 +33,7 @@ use super::policy::IssuerPolicy;
 use super::resolve::{self, Resolution};
 use super::secret_names::SniClaims;
 use super::status::Reported;
-use super::wishes::Wished;
+use super::wanted_index::WantedIndex;
 use crate::inputs::{Kind, ObjectKey};
 use crate::limits::Limits;
 use crate::model::{BackendId, ClusterId, FrontendId, Hostname, ObjectName, ServicePort};
@@ -117,10 +117,10 @@ pub struct Engine {
     /// How the HTTP-01 challenges of hosts are answered, and where.
     pub(super) challenges: ChallengeAnswers,
     /// Which certificates issuers are to make.
-    pub(super) wished: Wished,
+    pub(super) wanted: WantedIndex,
     /// Who answers TLS-ALPN-01.
     pub(super) tls_challenges: Option<ServicePort>,
-    /// Why certificates that were wished for are not there yet, by Secret.
+    /// Why certificates that were wanted are not there yet, by Secret.
     pub(super) troubles: BTreeMap<ObjectName, String>,
     /// Who is about to fill Secrets that listeners refer to.
     pub(super) awaited: BTreeMap<ObjectName, Arc<str>>,
@@ -163,7 +163,7 @@ pub(super) struct Dirty {
     pub(super) assignments: BTreeSet<ClusterId>,
     pub(super) statuses: BTreeSet<ObjectKey>,
     pub(super) services: BTreeSet<ObjectName>,
-    pub(super) wishing: BTreeSet<ParentKey>,
+    pub(super) wanting: BTreeSet<ParentKey>,
     pub(super) delta: Delta,
 }
 
@@ -194,7 +194,7 @@ impl Engine {
             resolved: BTreeMap::new(),
             sni: BTreeMap::new(),
             challenges: ChallengeAnswers::default(),
-            wished: Wished::default(),
+            wanted: WantedIndex::default(),
             tls_challenges: None,
             troubles: BTreeMap::new(),
             awaited: BTreeMap::new(),
@@ -251,10 +251,10 @@ impl Engine {
             self.compile_assignment(cluster, &mut dirty);
         }
         while let Some(gateway) = dirty.services.pop_first() {
-            self.wish_service(&gateway, &mut dirty);
+            self.desire_service(&gateway, &mut dirty);
         }
-        while let Some(key) = dirty.wishing.pop_first() {
-            self.settle_wishes(&key, &mut dirty);
+        while let Some(key) = dirty.wanting.pop_first() {
+            self.settle_wanted(&key, &mut dirty);
         }
         while let Some(key) = dirty.statuses.pop_first() {
             self.report(&key, &mut dirty);
@@ -413,7 +413,7 @@ impl Engine {
             Some(new) => self.parents.insert(key.clone(), new),
             None => self.parents.remove(key),
         };
-        dirty.wishing.insert(key.clone());
+        dirty.wanting.insert(key.clone());
     }
 
     /// Whether a GatewayClass is there and names our controller.

@@ -1,7 +1,7 @@
 //! The dedicated fleet: a Service for each Gateway, whose ports lead to ports of the Envoys that are its alone.
 //!
 //! Which port of the Envoys stands for which port of a Gateway is recorded in the Service and nowhere else, so that
-//! all replicas have their Envoys listen on the same, also after a restart: a wish names what is recorded, and what is
+//! all replicas have their Envoys listen on the same, also after a restart: a wanted certificate names what is recorded, and what is
 //! free for what is not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ const ASKED: &str = "gatewright.io/infrastructure";
 
 /// The Service that a Gateway is to have, and what is behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceWish {
+pub struct DesiredService {
     /// Its name.
     pub name: ObjectName,
     /// The Gateway.
@@ -52,7 +52,7 @@ pub struct ServiceWish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceIntent {
     /// It is to be like this.
-    Wanted(Box<ServiceWish>),
+    Wanted(Box<DesiredService>),
     /// It stays as it is, with its address: the Gateway is not served now for something that may be put right.
     Left,
 }
@@ -61,7 +61,7 @@ impl ServiceIntent {
     /// The name of the Service that is wanted.
     pub fn name(&self) -> Option<&ObjectName> {
         match self {
-            ServiceIntent::Wanted(wish) => Some(&wish.name),
+            ServiceIntent::Wanted(desired) => Some(&desired.name),
             ServiceIntent::Left => None,
         }
     }
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Says what Service a Gateway is to have, where that is different from before.
-    pub(super) fn wish_service(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn desire_service(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let intent = self.service_intent(gateway);
         let before = match &intent {
             Some(intent) => self.exposed.insert(gateway.clone(), intent.clone()),
@@ -250,10 +250,10 @@ impl Engine {
             return Some(ServiceIntent::Left);
         }
         let dedicated = parent.stand.reach.fleet == Fleet::Dedicated;
-        dedicated.then(|| ServiceIntent::Wanted(Box::new(self.service_wish(parent, gateway))))
+        dedicated.then(|| ServiceIntent::Wanted(Box::new(self.desired_service(parent, gateway))))
     }
 
-    fn service_wish(&self, parent: &Parent, gateway: &Gateway) -> ServiceWish {
+    fn desired_service(&self, parent: &Parent, gateway: &Gateway) -> DesiredService {
         let name = &gateway.meta.name;
         let mut ports: BTreeSet<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
         let start = FrontendId { gateway: name.clone(), port: 0 };
@@ -271,7 +271,7 @@ impl Engine {
         annotations.insert(ASKED.to_owned(), keys.join(","));
         let ServiceParameters { r#type, load_balancer_class } = parent.stand.reach.service.clone();
         let kind = r#type.unwrap_or(ServiceType::LoadBalancer);
-        ServiceWish {
+        DesiredService {
             name: service_name(gateway),
             gateway: name.clone(),
             kind,

@@ -214,7 +214,7 @@ impl Engine {
         for listener in self.frontends.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners()) {
             dirty.statuses.insert(listener.parent.object());
             // Whose port it is decides who gets certificates.
-            dirty.wishing.insert(listener.parent.clone());
+            dirty.wanting.insert(listener.parent.clone());
         }
     }
 

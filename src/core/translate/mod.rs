@@ -45,7 +45,7 @@ mod spoken;
 mod status;
 mod tables;
 mod tls_options;
-mod wishes;
+mod wanted_index;
 
 pub use blame::Blame;
 pub use certificate::Served;
@@ -57,7 +57,7 @@ pub use denied::EndpointPolicy;
 pub use document::{parent_ref, status_document};
 pub use engine::{Engine, Settings};
 pub use explain::{Explanation, Host, Link, Question};
-pub use exposure::{ServiceIntent, ServiceWish};
+pub use exposure::{DesiredService, ServiceIntent};
 pub use fleet::{Fleet, GatewayExposure, Precedence};
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use ownership::{ListenersOf, Ownable, Ownership, Recording};

@@ -342,8 +342,8 @@ impl Engine {
     /// What is told of a listener whose certificate is being issued: by whom, and what is in the way.
     fn awaits(&self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let (secret, what, by) = match &listener.served {
-            Served::Issued(wish, None) => {
-                (&wish.secret, format!("the certificate for {}", wish.names[0]), wish.issuer.to_string())
+            Served::Issued(want, None) => {
+                (&want.secret, format!("the certificate for {}", want.names[0]), want.issuer.to_string())
             }
             Served::Missing(secret) => {
                 let by = self.awaited.get(secret)?;

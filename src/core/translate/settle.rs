@@ -51,14 +51,14 @@ impl Engine {
                     reason == Reason::HostnameConflict && self.is_recorded_elsewhere(id, hostname, &loser);
                 let conflict = Conflict { reason, is_recorded };
                 if self.conflicts.insert(loser.clone(), conflict) != Some(conflict) {
-                    dirty.wishing.insert(loser.parent.clone());
+                    dirty.wanting.insert(loser.parent.clone());
                     dirty.statuses.insert(loser.parent.object());
                 }
             }
             if let Some((listener, _)) = &winner
                 && self.conflicts.remove(listener).is_some()
             {
-                dirty.wishing.insert(listener.parent.clone());
+                dirty.wanting.insert(listener.parent.clone());
                 dirty.statuses.insert(listener.parent.object());
             }
             let Some(frontend) = self.frontends.get_mut(id) else { return };
@@ -70,7 +70,7 @@ impl Engine {
             dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
             for (listener, _) in [before, winner].into_iter().flatten() {
                 self.note_gateway(&id.gateway, &listener, dirty);
-                dirty.wishing.insert(listener.parent.clone());
+                dirty.wanting.insert(listener.parent.clone());
                 dirty.statuses.insert(listener.parent.object());
             }
             dirty.units.insert((id.clone(), hostname.clone()));

@@ -26,7 +26,7 @@ pub(super) struct Lost {
 /// All of them, by the Secret.
 pub(super) type AllLost = BTreeMap<ObjectName, Lost>;
 
-/// The certificate in a Secret, if it is to be withdrawn. Where a Secret is wished for, none is.
+/// The certificate in a Secret, if it is to be withdrawn. Where a Secret is wanted, none is.
 pub(super) fn lost(pipeline: &Pipeline, name: &ObjectName) -> Option<Lost> {
     let secret = pipeline.engine().store().secret(name)?;
     let certificate = secret.certificate.as_ref().ok()?;

@@ -58,13 +58,13 @@ pub struct Issuance {
     client: Client,
     issuance_config: Arc<IssuanceConfig>,
     term: watch::Receiver<Term>,
-    wishing: WantedTracker,
+    wanting: WantedTracker,
     follower: ChallengeIndex,
     /// How hosts are answered for, for those who ask here.
     answered: Arc<ThumbprintIndex>,
     /// The certificate manager, for those who only read.
     manager: watch::Sender<Option<Arc<CertificateManager>>>,
-    /// What is in the Secrets that are wished for.
+    /// What is in the Secrets that are wanted.
     present: BTreeMap<ObjectName, ExistingCertificate>,
     /// The certificates that are to be withdrawn.
     lost: watch::Sender<AllLost>,
@@ -76,11 +76,11 @@ pub struct Issuance {
 }
 
 impl Issuance {
-    /// Nothing wished for yet.
+    /// Nothing wanted yet.
     pub fn new(client: Client, issuance_config: IssuanceConfig, term: watch::Receiver<Term>) -> Self {
         Self {
             client,
-            wishing: WantedTracker::new(issuance_config.issuers.clone()),
+            wanting: WantedTracker::new(issuance_config.issuers.clone()),
             issuance_config: Arc::new(issuance_config),
             term,
             follower: ChallengeIndex::default(),
@@ -105,20 +105,20 @@ impl Issuance {
         self.manager.subscribe()
     }
 
-    /// Takes in that something else may be wished for some Secrets, and that others are different from before.
+    /// Takes in that something else may be wanted for some Secrets, and that others are different from before.
     pub(super) fn change(
         &mut self,
         pipeline: &Pipeline,
-        wished: BTreeSet<ObjectName>,
+        wanted: BTreeSet<ObjectName>,
         secrets: BTreeSet<ObjectName>,
     ) -> Vec<Change> {
-        let changes = self.wishing.changes(pipeline, wished, secrets.iter().cloned());
+        let changes = self.wanting.changes(pipeline, wanted, secrets.iter().cloned());
         self.follower.change(changes.iter().cloned());
         let touched: BTreeSet<ObjectName> =
             secrets.into_iter().chain(changes.iter().map(|(name, _)| name.clone())).collect();
         let mut present = Vec::new();
         for name in touched {
-            let wanted = self.follower.wish(&name).is_some();
+            let wanted = self.follower.want(&name).is_some();
             let lost = if wanted { None } else { lost::lost(pipeline, &name) };
             self.lost.send_if_modified(|all| match lost {
                 Some(lost) => all.insert(name.clone(), lost.clone()).as_ref() != Some(&lost),
@@ -147,12 +147,12 @@ impl Issuance {
 
     /// The Secrets with credentials of DNS providers that issuers use.
     pub(super) fn credentials(&self) -> BTreeSet<ObjectName> {
-        self.wishing.credentials().cloned().collect()
+        self.wanting.credentials().cloned().collect()
     }
 
-    /// Begins to work when we hold the Lease, and something is wished for or to be withdrawn.
+    /// Begins to work when we hold the Lease, and something is wanted or to be withdrawn.
     pub(super) fn lead(&mut self) {
-        let has_work = self.follower.has_wishes() || !self.lost.borrow().is_empty();
+        let has_work = self.follower.has_wanted() || !self.lost.borrow().is_empty();
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }
@@ -196,7 +196,7 @@ impl Issuance {
         match told {
             Told::Open(manager) => {
                 manager.present(self.present.iter().map(|(name, present)| (name.clone(), Some(present.clone()))));
-                manager.wish(self.follower.wishes());
+                manager.want(self.follower.wants());
                 self.manager.send_replace(Some(manager));
                 Vec::new()
             }

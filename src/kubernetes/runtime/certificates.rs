@@ -1,4 +1,4 @@
-//! The cluster's side of certificates: what is wished for goes out once it is known what its Secret holds, and who answers
+//! The cluster's side of certificates: what is wanted goes out once it is known what its Secret holds, and who answers
 //! challenges comes in.
 
 use std::collections::BTreeSet;
@@ -20,26 +20,26 @@ pub(super) fn secrets_of(changes: &[Change]) -> BTreeSet<ObjectName> {
 }
 
 impl KubernetesRuntime {
-    /// Says what is wished for, where that is different, and what is in `changed` Secrets now.
+    /// Says what is wanted, where that is different, and what is in `changed` Secrets now.
     pub(super) fn certify(&mut self, changed: BTreeSet<ObjectName>, term: Term) {
         let mut changes = Vec::new();
-        for name in self.live.take_wished() {
+        for name in self.live.take_wanted() {
             let pipeline = self.live.pipeline();
             let engine = pipeline.engine();
-            let is_wished = engine.wish(&name).is_some() || pipeline.tenancy().wishes().contains_key(&name);
+            let is_wanted = engine.want(&name).is_some() || pipeline.tenancy().wants().contains_key(&name);
             // What is to be withdrawn has to be looked at as well.
-            let is_wanted = is_wished || !engine.lost_hostnames(&name).is_empty();
-            for step in self.secrets.wish(&name, is_wanted) {
+            let is_wanted = is_wanted || !engine.lost_hostnames(&name).is_empty();
+            for step in self.secrets.want(&name, is_wanted) {
                 match step {
                     SecretAction::Fetch(name) => self.fetch(name),
                     SecretAction::Forget(name) => changes.push(self.forget_body(name)),
                 }
             }
-            self.wished.insert(name);
+            self.wanted.insert(name);
         }
         // What is there already needs no order.
         let awaited = self.bodies.awaited();
-        let known: BTreeSet<ObjectName> = self.wished.extract_if(.., |name| !awaited.contains(name)).collect();
+        let known: BTreeSet<ObjectName> = self.wanted.extract_if(.., |name| !awaited.contains(name)).collect();
         if !known.is_empty() || !changed.is_empty() {
             changes.extend(self.issuance.change(self.live.pipeline(), known, changed));
             changes.extend(self.take_credentials());

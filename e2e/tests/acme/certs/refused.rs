@@ -87,7 +87,7 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     told(&site, &["gateway tenant-a/cozystack listener", "PortUnavailable"]).await?;
     ensure!(!rows()?, "{}", site.ask(&["certs"])?.1);
     let (code, text) = site.ask(&["certs", "renew", "shop.a.example.test"])?;
-    ensure!(code == 1 && text.contains("no listener wishes"), "{code} {text}");
+    ensure!(code == 1 && text.contains("no listener wants a certificate"), "{code} {text}");
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
     site.program.as_ref().context("it runs")?;
     Ok(())

@@ -157,7 +157,7 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     assert_eq!((&all[0]["metadata"]["name"], &all[1]["spec"]["hostnames"]), (&json!(SOLVER), &json!([HOST])));
     assert_eq!(plain(place.address, 80, CHILD_HOST, "/").await?.0, 301);
     assert_eq!(plain(place.address, 80, HOST, "/").await?.0, 200);
-    // Every replica answers, for hosts that are wished for and no others, and so does whoever serves.
+    // Every replica answers, for hosts that are wanted and no others, and so does whoever serves.
     let (status, text) = plain(here, ports[0], CHILD_HOST, QUESTION).await?;
     assert!(status == 200 && text.starts_with("evaGxfADs6pSRb2LAv9IZf17Dt3juxGJ."), "{status} {text}");
     for (address, port) in [(here, ports[1]), (place.address, 80), (place.address, 80)] {

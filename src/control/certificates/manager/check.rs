@@ -5,7 +5,7 @@ use acme::{CertificateId, Class, DnsName};
 use futures::future::join_all;
 use gatewright_core::model::Hostname;
 
-use super::{CertificateManager, id_of, wished_for};
+use super::{CertificateManager, id_of, wanted_by};
 use crate::certificates::issuers::Opened;
 use crate::certificates::report::{Check, Report};
 use crate::certificates::request::{CertificateRequest, IssuerRef};
@@ -15,30 +15,30 @@ impl CertificateManager {
     /// nothing at the CA.
     ///
     /// # Errors
-    /// When nobody wishes for one.
+    /// When nobody wants one.
     pub async fn check(&self, host: &str) -> Result<Vec<Check>, String> {
-        let asked = wished_for(host, &self.requests(|requests| requests.wishes()))?;
+        let asked = wanted_by(host, &self.requests(|requests| requests.wants()))?;
         let report = self.tell();
-        Ok(join_all(asked.iter().map(|wish| self.check_one(wish, &report))).await)
+        Ok(join_all(asked.iter().map(|want| self.check_one(want, &report))).await)
     }
 
-    async fn check_one(&self, wish: &CertificateRequest, report: &Report) -> Check {
-        let (issuer, findings) = match (self.resolve(&wish.issuer), self.opened_for(&wish.issuer)) {
+    async fn check_one(&self, want: &CertificateRequest, report: &Report) -> Check {
+        let (issuer, findings) = match (self.resolve(&want.issuer), self.opened_for(&want.issuer)) {
             (Err(text), _) => (String::new(), vec![text]),
             (Ok(resolved), None) => (resolved.id, Vec::new()),
             (Ok(resolved), Some(opened)) => {
-                let found = join_all(wish.hostnames.iter().map(|name| look(&opened, name))).await;
+                let found = join_all(want.hostnames.iter().map(|name| look(&opened, name))).await;
                 let told = |found: Result<_, Failure>| found.unwrap_or_else(|failure| vec![failure.message]);
                 (resolved.id, found.into_iter().flat_map(told).collect())
             }
         };
-        let secret = wish.secret.to_string();
+        let secret = want.secret.to_string();
         // Whatever is in the way of planning alone was just found.
         let planned = |id: &CertificateId| self.keeper.last_failure(id).is_some();
-        let has_failed = wish.names().is_ok_and(|names| planned(&id_of(wish, &names)));
+        let has_failed = want.names().is_ok_and(|names| planned(&id_of(want, &names)));
         let row = report.certificates.iter().find(|row| row.secret == secret).filter(|_| has_failed);
         Check {
-            hosts: wish.hostnames.iter().map(ToString::to_string).collect(),
+            hosts: want.hostnames.iter().map(ToString::to_string).collect(),
             issuer,
             findings,
             last_error: row.and_then(|row| row.last_error.clone()),

@@ -1,7 +1,7 @@
 use super::*;
 use acme::storage::dir::Directory;
 
-fn wish(host: &str, issuer: &str) -> CertificateRequest {
+fn want(host: &str, issuer: &str) -> CertificateRequest {
     CertificateRequest {
         secret: ObjectName::new("alice", format!("{host}-tls").replace('*', "wildcard")),
         hostnames: BTreeSet::from([Hostname::parse(host).expect("a hostname")]),
@@ -19,8 +19,8 @@ async fn manager(dir: &std::path::Path) -> CertificateManager {
 }
 
 /// Hands out until nothing is missing; `None` where a certificate is taken back.
-async fn until_settled(manager: &CertificateManager, wishes: Vec<CertificateRequest>) -> Vec<CertificateUpdate> {
-    manager.wish(wishes);
+async fn until_settled(manager: &CertificateManager, wants: Vec<CertificateRequest>) -> Vec<CertificateUpdate> {
+    manager.want(wants);
     let (out, mut certificate_updates) = mpsc::channel(64);
     let (stopper, stop) = watch::channel(false);
     let mut all = Vec::new();
@@ -38,19 +38,19 @@ async fn until_settled(manager: &CertificateManager, wishes: Vec<CertificateRequ
 async fn certificates_are_handed_out_once_survive_a_restart_and_are_taken_back() {
     let dir = tempfile::tempdir().expect("a directory");
     let first = manager(dir.path()).await;
-    let wishes = vec![wish("a.example.org", INTERNAL_CA), wish("*.b.example.org", INTERNAL_CA)];
-    let all = until_settled(&first, wishes.clone()).await;
+    let wants = vec![want("a.example.org", INTERNAL_CA), want("*.b.example.org", INTERNAL_CA)];
+    let all = until_settled(&first, wants.clone()).await;
     let given = all.iter().filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_)))).count();
     assert_eq!((given, first.settle().len()), (2, 0), "{all:?}");
     drop(first);
 
     let again = manager(dir.path()).await;
-    again.wish(wishes.clone());
+    again.want(wants.clone());
     assert_eq!(again.settle().len(), 2, "what is there is handed out before anything runs");
-    again.wish(wishes[..1].to_vec());
+    again.want(wants[..1].to_vec());
     let back = again.settle();
     assert!(
-        matches!(&back[..], [CertificateUpdate::Certificate(secret, None)] if *secret == wishes[1].secret),
+        matches!(&back[..], [CertificateUpdate::Certificate(secret, None)] if *secret == wants[1].secret),
         "{back:?}"
     );
 }
@@ -59,17 +59,17 @@ async fn certificates_are_handed_out_once_survive_a_restart_and_are_taken_back()
 async fn what_cannot_be_got_is_a_trouble_and_hurts_nobody_else() {
     let dir = tempfile::tempdir().expect("a directory");
     let manager = manager(dir.path()).await;
-    let wishes = vec![wish("a.example.org", INTERNAL_CA), wish("b.example.org", "nobody"), wish("co.uk", INTERNAL_CA)];
-    let all = until_settled(&manager, wishes).await;
+    let wants = vec![want("a.example.org", INTERNAL_CA), want("b.example.org", "nobody"), want("co.uk", INTERNAL_CA)];
+    let all = until_settled(&manager, wants).await;
     let given = all.iter().filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_)))).count();
     assert_eq!(given, 1, "{all:?}");
     let told = manager.tell();
     let error = |host: &str| {
-        let row = told.certificates.iter().find(|row| row.hosts == [host]).expect("each wish has a row");
+        let row = told.certificates.iter().find(|row| row.hosts == [host]).expect("each wanted certificate has a row");
         row.last_error.clone().unwrap_or_default()
     };
     assert_eq!(error("a.example.org"), "");
     assert!(error("b.example.org").contains("there are internal-ca"), "{}", error("b.example.org"));
     assert!(error("co.uk").contains("public suffix"), "{}", error("co.uk"));
-    assert!(manager.renew("x.example.net").is_err_and(|text| text.contains("no listener wishes")));
+    assert!(manager.renew("x.example.net").is_err_and(|text| text.contains("no listener wants a certificate")));
 }

@@ -10,9 +10,9 @@ use super::parent::{Parent, ParentListener};
 use crate::model::{Certificate, Hostname, ObjectName};
 use crate::wanted::WantedCertificate;
 
-/// Wishes by Secret and by who has them. Two Gateways with the same hostname and issuer share a Secret.
+/// Wanted certificates by Secret and by who has them. Two Gateways with the same hostname and issuer share a Secret.
 #[derive(Default)]
-pub(super) struct Wished {
+pub(super) struct WantedIndex {
     /// Nearly always one, and sorted.
     by_secret: BTreeMap<ObjectName, Vec<(ParentKey, WantedCertificate)>>,
     by_parent: BTreeMap<ParentKey, Vec<ObjectName>>,
@@ -28,21 +28,21 @@ struct Refused {
     lost: usize,
 }
 
-impl Wished {
+impl WantedIndex {
     fn get(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
-        self.by_secret.get(secret).and_then(|all| all.first()).map(|(_, wish)| wish)
+        self.by_secret.get(secret).and_then(|all| all.first()).map(|(_, want)| want)
     }
 }
 
 impl Engine {
     /// The certificate that an issuer is to make for a Secret.
-    pub fn wish(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
-        self.wished.get(secret)
+    pub fn want(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
+        self.wanted.get(secret)
     }
 
     /// The certificates that issuers are to make, each with the certificate that is there now.
-    pub fn wishes(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
-        self.parents.keys().flat_map(|parent| self.wishes_of(parent)).collect()
+    pub fn wants(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
+        self.parents.keys().flat_map(|parent| self.wanted_of(parent)).collect()
     }
 
     /// Whether a listener has its hostname on its port, and the port is its Gateway's. Nothing is ordered for another one: who
@@ -123,15 +123,15 @@ impl Engine {
                 }
             }
             // What is refused elsewhere may be served here.
-            if !self.wished.refused.is_empty() {
+            if !self.wanted.refused.is_empty() {
                 let all = parent.listeners.iter().flat_map(|listener| self.secrets_of_listener(key, listener));
                 let shared = all.filter(|secret| self.parents_by_secret.of(secret).nth(1).is_some());
                 dirty.delta.standing.extend(shared.cloned());
             }
         }
         let before = match now.is_empty() {
-            true => self.wished.refused.remove(key),
-            false => self.wished.refused.insert(key.clone(), now.clone()),
+            true => self.wanted.refused.remove(key),
+            false => self.wanted.refused.insert(key.clone(), now.clone()),
         };
         let before = before.unwrap_or_default();
         let differs = |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
@@ -139,48 +139,48 @@ impl Engine {
         dirty.delta.standing.extend(before.into_keys().filter(|secret| !now.contains_key(secret)));
     }
 
-    fn wishes_of(&self, key: &ParentKey) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
+    fn wanted_of(&self, key: &ParentKey) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
         let Some(parent) = self.parents.get(key) else { return Vec::new() };
         let own = parent.listeners.iter().filter(|listener| self.is_granted(parent, listener));
         own.filter_map(|listener| match &listener.served {
-            Served::Issued(wish, held) => Some((wish.clone(), held.clone())),
+            Served::Issued(want, held) => Some((want.clone(), held.clone())),
             Served::None | Served::Missing(_) | Served::Certificate(_) | Served::NotAllowed(..) => None,
         })
         .collect()
     }
 
-    /// Notes what a parent wishes for now, and hands out what is different by it.
-    pub(super) fn settle_wishes(&mut self, key: &ParentKey, dirty: &mut Dirty) {
+    /// Notes what a parent wants now, and hands out what is different by it.
+    pub(super) fn settle_wanted(&mut self, key: &ParentKey, dirty: &mut Dirty) {
         self.settle_refused(key, dirty);
         let now: BTreeMap<ObjectName, WantedCertificate> =
-            self.wishes_of(key).into_iter().map(|(wish, _)| (wish.secret.clone(), wish)).collect();
+            self.wanted_of(key).into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
         let before = match now.is_empty() {
-            true => self.wished.by_parent.remove(key),
-            false => self.wished.by_parent.insert(key.clone(), now.keys().cloned().collect()),
+            true => self.wanted.by_parent.remove(key),
+            false => self.wanted.by_parent.insert(key.clone(), now.keys().cloned().collect()),
         };
         for secret in before.unwrap_or_default().into_iter().filter(|secret| !now.contains_key(secret)) {
-            self.set_wish(key, secret, None, dirty);
+            self.set_wanted(key, secret, None, dirty);
         }
-        for (secret, wish) in now {
-            self.set_wish(key, secret, Some(wish), dirty);
+        for (secret, want) in now {
+            self.set_wanted(key, secret, Some(want), dirty);
         }
     }
 
-    fn set_wish(&mut self, key: &ParentKey, secret: ObjectName, wish: Option<WantedCertificate>, dirty: &mut Dirty) {
-        let before = self.wished.get(&secret).cloned();
-        let all = self.wished.by_secret.entry(secret.clone()).or_insert_with(|| Vec::with_capacity(1));
-        match (all.binary_search_by(|(parent, _)| parent.cmp(key)), wish) {
-            (Ok(place), Some(wish)) => all[place].1 = wish,
+    fn set_wanted(&mut self, key: &ParentKey, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
+        let before = self.wanted.get(&secret).cloned();
+        let all = self.wanted.by_secret.entry(secret.clone()).or_insert_with(|| Vec::with_capacity(1));
+        match (all.binary_search_by(|(parent, _)| parent.cmp(key)), want) {
+            (Ok(place), Some(want)) => all[place].1 = want,
             (Ok(place), None) => drop(all.remove(place)),
-            (Err(place), Some(wish)) => all.insert(place, (key.clone(), wish)),
+            (Err(place), Some(want)) => all.insert(place, (key.clone(), want)),
             (Err(_), None) => {}
         }
         if all.is_empty() {
-            self.wished.by_secret.remove(&secret);
+            self.wanted.by_secret.remove(&secret);
         }
-        let after = self.wished.get(&secret).cloned();
+        let after = self.wanted.get(&secret).cloned();
         if before != after {
-            dirty.delta.wishes.insert(secret, after);
+            dirty.delta.wants.insert(secret, after);
         }
     }
 }
@@ -226,8 +226,8 @@ mod tests {
         engine
     }
 
-    fn wished(engine: &Engine) -> Vec<String> {
-        engine.wishes().iter().map(|(wish, _)| format!("{} in {}", wish.names[0], wish.secret.namespace)).collect()
+    fn wanted(engine: &Engine) -> Vec<String> {
+        engine.wants().iter().map(|(want, _)| format!("{} in {}", want.names[0], want.secret.namespace)).collect()
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH;
         let mut engine = engine(&["acme=alice:a.example.org", "acme=mallory:a.example.org,m.example.org"]);
         engine.apply(vec![gateway("alice", 5, 443, "a.example.org")], now);
-        assert_eq!(wished(&engine), ["a.example.org in alice"]);
+        assert_eq!(wanted(&engine), ["a.example.org in alice"]);
         // The same hostname in a ListenerSet loses it; another hostname is not allowed.
         let set = |hostname: &str| {
             let parent = json!({"name": "edge", "namespace": "alice"});
@@ -243,19 +243,19 @@ mod tests {
         };
         for hostname in ["a.example.org", "b.example.org", "*.example.org"] {
             engine.apply(vec![set(hostname)], now);
-            assert_eq!(wished(&engine), ["a.example.org in alice"], "{hostname}");
+            assert_eq!(wanted(&engine), ["a.example.org in alice"], "{hostname}");
         }
         engine.apply(vec![set("m.example.org")], now);
-        assert_eq!(wished(&engine), ["a.example.org in alice", "m.example.org in mallory"]);
+        assert_eq!(wanted(&engine), ["a.example.org in alice", "m.example.org in mallory"]);
         let set = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "edge"));
         let delta = engine.apply(vec![Change::Delete(set)], now);
-        assert!(delta.wishes.values().all(Option::is_none) && delta.wishes.len() == 1, "{:?}", delta.wishes);
+        assert!(delta.wants.values().all(Option::is_none) && delta.wants.len() == 1, "{:?}", delta.wants);
         // A younger Gateway does not have the port, until the older one goes.
         engine.apply(vec![gateway("mallory", 9, 443, "m.example.org")], now);
-        assert_eq!(wished(&engine), ["a.example.org in alice"]);
+        assert_eq!(wanted(&engine), ["a.example.org in alice"]);
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
         engine.apply(vec![Change::Delete(alice)], now);
-        assert_eq!(wished(&engine), ["m.example.org in mallory"]);
+        assert_eq!(wanted(&engine), ["m.example.org in mallory"]);
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         assert!(!told(&mut engine, refers("bob", 2, 443, &twice)).1);
         let bob = ObjectKey::new(Kind::Gateway, ObjectName::new("bob", "edge"));
         assert_eq!(told(&mut engine, Change::Delete(bob)), (true, false));
-        assert!(engine.wished.refused.is_empty());
+        assert!(engine.wanted.refused.is_empty());
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         // Alice goes, and bob has it.
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
         assert_eq!(told(&mut engine, Change::Delete(alice), &secret), (true, vec![]));
-        assert!(engine.wish(&secret).is_some());
+        assert!(engine.want(&secret).is_some());
         // Two listeners of one namespace: that is no matter of the record.
         let twice = json!([refers("l", "m.example.org"), refers("m", "m.example.org")]);
         assert_eq!(told(&mut engine, has("bob", 1, twice), &tls), (true, vec![]));
