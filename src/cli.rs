@@ -6,6 +6,7 @@ mod drain;
 mod edge;
 mod envoy_process;
 mod issuer_use;
+mod log;
 mod names;
 mod ports;
 mod standalone;
@@ -30,6 +31,7 @@ pub use bootstrap::Bootstrap;
 pub use drain::Drain;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
+pub use log::{Log, LogFormat};
 pub use ports::{Keeping, MetricsAccess, Ports};
 pub use standalone::Standalone;
 
@@ -90,6 +92,17 @@ pub enum Command {
     },
     /// Print the version
     Version,
+}
+
+impl Command {
+    /// How the log looks: programs that run for long have a choice.
+    pub fn log_format(&self) -> LogFormat {
+        match self {
+            Self::Standalone(options) => options.log.log_format,
+            Self::Controller(options) => options.log.log_format,
+            _ => LogFormat::Text,
+        }
+    }
 }
 
 /// Where the running program keeps its sockets and keys.
@@ -309,6 +322,9 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub edge: Edge,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub log: Log,
     /// Where Envoys find this program
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod controller;
 pub mod drain;
 pub mod lint;
+pub mod logging;
 pub mod manifest;
 pub mod offline;
 mod replace;

@@ -1,6 +1,6 @@
 //! The command line: reads it, does it, and says how it went by the exit status.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +23,6 @@ use gatewright_core::translate::{Change, Settings, Unlisted};
 use gatewright_envoy::Admin;
 use serde_json::{Value, json};
 use tracing::warn;
-use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -37,16 +36,7 @@ const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 fn main() -> ExitCode {
     // A wrong command line ends here, with 2.
     let cli = Cli::parse();
-    let (filter, unread) = log_filter(|name| std::env::var(name).ok());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
-    if let Some(text) = unread {
-        warn!("{text}");
-    }
+    gatewright::logging::begin(cli.command.log_format());
     gatewright::log_panics();
     match perform(cli.command) {
         Ok(true) => ExitCode::SUCCESS,
@@ -57,17 +47,6 @@ fn main() -> ExitCode {
             let nobody = error.downcast_ref::<AdminError>().is_some_and(AdminError::is_unanswered);
             ExitCode::from(if nobody { NOBODY_ANSWERS } else { 1 })
         }
-    }
-}
-
-/// What is logged: by `GATEWRIGHT_LOG`, else by `RUST_LOG`; and what is wrong with it.
-fn log_filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<String>) {
-    let usual = || EnvFilter::new("info,kube_client=off");
-    let set = |name| variable(name).filter(|text| !text.is_empty()).map(|text| (name, text));
-    let Some((name, text)) = set("GATEWRIGHT_LOG").or_else(|| set("RUST_LOG")) else { return (usual(), None) };
-    match EnvFilter::try_new(&text) {
-        Ok(filter) => (filter, None),
-        Err(error) => (usual(), Some(format!("{name}={text}: {error}; logged is what is logged without it"))),
     }
 }
 

@@ -33,8 +33,9 @@ use gatewright_control::certificates::{
     self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, CertificateUpdate, TenantIssuers,
     TlsAlpnResponder, WantedTracker,
 };
+use gatewright_control::event::{Events, Severity};
 use gatewright_control::heartbeat::{self, Heartbeat};
-use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, losers, serve_admin, tenants};
+use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects, losers, serve_admin, tenants};
 use gatewright_core::inputs::Kind;
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline;
@@ -306,9 +307,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
                 let total = *unknown.borrow_and_update();
-                if let Some(line) = site.live.asked_in_vain(total, site.start.elapsed()) {
-                    warn!("{line}");
-                }
+                site.live.asked_in_vain(total, site.start.elapsed()).log(Severity::Info);
             }
             Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
@@ -443,50 +442,43 @@ impl StandaloneRuntime {
         let changes = self.turns.overtaking(changes);
         let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
         let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
-        for line in self.publish(changes)? {
-            info!("{line}");
-        }
-        self.certify(secrets);
+        let events = self.publish(changes, secrets)?;
+        events.log(Severity::Info);
         self.settle();
         Ok(())
     }
 
-    /// Publishes what changes lead to, once it is recorded what the next run has to know. Returns what people should know.
-    fn publish(&mut self, changes: Vec<Change>) -> Result<Vec<String>> {
+    /// Publishes what changes lead to, once it is recorded what the next run has to know, and says which certificates are
+    /// wanted, where that is different by it or by these Secrets.
+    fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
         let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
         let mut record = |outcome: &pipeline::Outcome| {
             owners.append(&outcome.delta.records)?;
             book.as_mut().map_or(Ok(()), |book| book.append(&outcome.tenancy.records))
         };
         let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
-        Ok(self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?)
+        // There are no Services here that we could make.
+        let Effects { events, services: _, wanted } =
+            self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
+        let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
+        if !changes.is_empty() {
+            self.manager.change(changes);
+        }
+        Ok(events)
     }
 
     fn settle(&mut self) {
-        for line in self.live.settled(self.start.elapsed()) {
-            info!("{line}");
-        }
+        self.live.settled(self.start.elapsed()).log(Severity::Info);
     }
 
     /// Does what time asks for: certificates begin and cease to be valid.
     fn tend(&mut self) -> Result<()> {
-        if let Some(line) = self.live.tend(self.start.elapsed()) {
-            info!("{line}");
-        }
+        self.live.tend(self.start.elapsed()).log(Severity::Info);
         let now = SystemTime::now();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;
         }
         Ok(())
-    }
-
-    /// Says which certificates are wanted, where that is different by what was published or by these Secrets.
-    fn certify(&mut self, secrets: Vec<ObjectName>) {
-        let wanted = self.live.take_wanted();
-        let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
-        if !changes.is_empty() {
-            self.manager.change(changes);
-        }
     }
 
     /// Takes in what comes of wanted certificates: Secrets, answers to challenges, what is in the way.
@@ -511,9 +503,8 @@ impl StandaloneRuntime {
         }
         let changes = self.turns.overtaking(changes);
         // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
-        for line in self.publish(changes)?.iter().filter(|line| !line.contains(" Pending: ")) {
-            info!("{line}");
-        }
+        let events = self.publish(changes, Vec::new())?;
+        events.without_pending().log(Severity::Info);
         self.settle();
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gatewright_core::limits::Limits;
 
-use super::{Acme, Edge, Endpoints, EnvoyProcess, InternalCa, IssuerUse, State, Tenants};
+use super::{Acme, Edge, Endpoints, EnvoyProcess, InternalCa, IssuerUse, Log, State, Tenants};
 
 /// `standalone`
 #[derive(Clone, Debug, Args)]
@@ -61,6 +61,9 @@ pub struct Standalone {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub edge: Edge,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub log: Log,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,

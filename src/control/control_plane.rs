@@ -10,6 +10,7 @@ use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
 
+use crate::event::{Event, Events, Subject};
 use crate::flood::Flood;
 use crate::metrics::{self, Program};
 use crate::programmed::{FleetAcks, Refused};
@@ -24,7 +25,7 @@ use gatewright_core::translate::{
 };
 use gatewright_envoy::Edge;
 
-use refusals::{Refusals, place, refusals};
+use refusals::{Refusal, Refusals, place, refusals};
 
 /// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
@@ -46,7 +47,7 @@ pub struct ControlPlane {
     since: Since,
     waiting: VecDeque<Announcement>,
     /// Refusals that were told already.
-    told: BTreeSet<String>,
+    told: BTreeSet<Refusal>,
     changes: u64,
     /// Objects whose status may be different from when it was last asked for.
     touched: BTreeSet<ObjectKey>,
@@ -56,14 +57,10 @@ pub struct ControlPlane {
     others: (Vec<NodeProgress>, Vec<Rejection>),
     /// The last states, each with the first and the newest generation that had it.
     states: VecDeque<(u64, Generation, Generation)>,
-    /// What of Services of Gateways is different.
-    services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
     /// ListenerSets that were looked at while that was so. The others say what they said before, and will again.
     in_doubt: BTreeSet<ObjectKey>,
-    /// Secrets for which something else may be wanted than when this was last asked.
-    wanted: BTreeSet<ObjectName>,
     /// How many Envoys were connected, and what was refused, when last looked at.
     known: (usize, Refusals),
     /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
@@ -73,9 +70,20 @@ pub struct ControlPlane {
 /// When each condition took its present status, by object and place.
 type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
 
+/// What a change leads to beside what Envoys are sent. Whoever drives the control plane carries out each of them.
+#[must_use = "whoever drives the control plane carries out each of them"]
+pub struct Effects {
+    /// For the log.
+    pub events: Events,
+    /// The Services that Gateways are to have, where that is different; `None` for none.
+    pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
+    /// Secrets for which another certificate may be wanted.
+    pub wanted: BTreeSet<ObjectName>,
+}
+
 /// A change that is to be told when it is acknowledged.
 struct Announcement {
-    label: String,
+    subject: Subject,
     hosts: usize,
     generation: Generation,
     /// Time since an origin of the caller's.
@@ -111,12 +119,10 @@ impl ControlPlane {
             changes: 0,
             touched: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
-            services: BTreeMap::new(),
             withheld: BTreeMap::new(),
             others: (Vec::new(), Vec::new()),
             states: VecDeque::new(),
             awaited: BTreeSet::new(),
-            wanted: BTreeSet::new(),
             known: (0, Refusals::new()),
             refused: None,
         }
@@ -144,7 +150,7 @@ impl ControlPlane {
         self.pipeline.engine()
     }
 
-    /// Takes in changes and publishes what they lead to. Returns what people should know at once.
+    /// Takes in changes and publishes what they lead to. Returns what else is to be done.
     ///
     /// # Errors
     /// When `record` fails, which keeps for the next run what was decided: then nothing is published.
@@ -155,15 +161,15 @@ impl ControlPlane {
         record: &mut dyn FnMut(&Outcome) -> Result<(), E>,
         now: SystemTime,
         at: Duration,
-    ) -> Result<Vec<String>, E> {
-        let label = label(&changes);
+    ) -> Result<Effects, E> {
+        let subject = subject(&changes);
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.refused = None;
         record(&outcome)?;
         let mut delta = outcome.delta;
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
-        self.wanted.extend(decided.chain(&delta.standing).cloned());
+        let wanted = decided.chain(&delta.standing).cloned().collect();
         let hosts = hosts(&delta);
         let before = self.generation;
         self.publish(&delta);
@@ -178,11 +184,11 @@ impl ControlPlane {
             self.published.insert(gateway.clone(), self.generation);
             self.awaited.insert(gateway.clone());
         }
-        let mut lines: Vec<String> =
-            delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())).collect();
-        self.services.extend(std::mem::take(&mut delta.services));
+        let mut events = Events::default();
+        events.extend(delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())));
+        let services = std::mem::take(&mut delta.services);
         self.touched.extend(delta.statuses.keys().cloned());
-        lines.extend(crate::tenants::complaints(&self.pipeline, &outcome.tenancy));
+        events.extend(crate::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
             if status.is_none() {
                 self.in_doubt.remove(key);
@@ -194,32 +200,32 @@ impl ControlPlane {
             }
         }
         if before == self.generation {
-            lines.push(format!("{label}: nothing to send"));
+            events.push(Event::Unchanged { subject });
         } else {
-            self.waiting.push_back(Announcement { label, hosts, generation: self.generation, at });
+            self.waiting.push_back(Announcement { subject, hosts, generation: self.generation, at });
             if self.waiting.len() > ANNOUNCED {
                 self.waiting.pop_front();
             }
         }
-        Ok(lines)
+        Ok(Effects { events, services, wanted })
     }
 
     /// Takes in how many names were asked for in all that nobody has. Returns what people should know at once.
-    pub fn asked_in_vain(&mut self, total: u64, at: Duration) -> Option<String> {
+    pub fn asked_in_vain(&mut self, total: u64, at: Duration) -> Events {
         if !self.flood.asked(total, at) {
-            return None;
+            return Events::default();
         }
         self.generation = self.cache.publish(&self.view, self.tls_listeners(true));
-        Some("clients ask for many names that nobody has: listeners name every host for a while".to_owned())
+        Some(Event::FloodBegan).into()
     }
 
     /// Does what time asks for. Returns what people should know at once.
-    pub fn tend(&mut self, at: Duration) -> Option<String> {
+    pub fn tend(&mut self, at: Duration) -> Events {
         if !self.flood.ends(at) {
-            return None;
+            return Events::default();
         }
         self.generation = self.cache.publish(&self.view, self.tls_listeners(false));
-        Some("listeners name hosts by their parent domains again".to_owned())
+        Some(Event::FloodEnded).into()
     }
 
     fn tls_listeners(&self, listed: bool) -> xds::Update {
@@ -240,38 +246,27 @@ impl ControlPlane {
     }
 
     /// What has been acknowledged or refused since the last time.
-    pub fn settled(&mut self, at: Duration) -> Vec<String> {
+    pub fn settled(&mut self, at: Duration) -> Events {
         let progress = self.progress();
-        let mut lines = Vec::new();
-        let refused: BTreeSet<String> = progress
-            .rejections
-            .iter()
-            .map(|r| format!("envoy {:?} refused {:?} {}: {}", r.node, r.kind, place(r), r.text))
-            .collect();
-        lines.extend(refused.difference(&self.told).cloned());
+        let mut events = Events::default();
+        let refused: BTreeSet<Refusal> = progress.rejections.iter().map(Refusal::of).collect();
+        events.extend(refused.difference(&self.told).cloned().map(Refusal::event));
         self.told = refused;
         self.waiting.retain(|waiting| {
             let (acked, connected) = progress.acknowledged(waiting.generation);
             let done = connected > 0 && acked == connected;
             if done {
-                let took = at.saturating_sub(waiting.at).as_millis();
-                let s = if waiting.hosts == 1 { "" } else { "s" };
-                let (label, hosts) = (&waiting.label, waiting.hosts);
-                lines.push(format!("{label}: {hosts} host{s} changed, acked {acked}/{connected} in {took} ms"));
+                events.push(Event::Acknowledged {
+                    subject: waiting.subject.clone(),
+                    hosts: waiting.hosts,
+                    envoys: connected,
+                    generation: waiting.generation,
+                    took: at.saturating_sub(waiting.at),
+                });
             }
             !done
         });
-        lines
-    }
-
-    /// The Services that Gateways are to have, where that is different from when this was last asked.
-    pub fn take_services(&mut self) -> BTreeMap<ObjectName, Option<ServiceIntent>> {
-        std::mem::take(&mut self.services)
-    }
-
-    /// Secrets for which something else may be wanted than when this was last asked.
-    pub fn take_wanted(&mut self) -> BTreeSet<ObjectName> {
-        std::mem::take(&mut self.wanted)
+        events
     }
 
     /// Objects whose status may be different from when this was last asked.
@@ -521,8 +516,9 @@ impl Context for Clock<'_> {
     }
 }
 
-fn label(changes: &[Change]) -> String {
-    let key = |change: &Change| match change {
+/// What changes are about.
+fn subject(changes: &[Change]) -> Subject {
+    let text = |change: &Change| match change {
         Change::Put(object) => object.key().to_string(),
         Change::Delete(key) => format!("{key} deleted"),
         Change::Challenge(asked, _) => format!("challenges of {asked}"),
@@ -531,11 +527,12 @@ fn label(changes: &[Change]) -> String {
         Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),
         Change::Recorded(what, _) => format!("the owner of {what}"),
     };
-    match changes {
+    let text = match changes {
         [] => "validity of certificates".to_owned(),
-        [one] => key(one),
-        [first, rest @ ..] => format!("{} and {} more", key(first), rest.len()),
-    }
+        [one] => text(one),
+        [first, rest @ ..] => format!("{} and {} more", text(first), rest.len()),
+    };
+    Subject { object: changes.first().and_then(Change::key), text }
 }
 
 /// How many hostnames a delta touches.
@@ -560,15 +557,22 @@ fn gateway(key: &ResourceKey) -> Option<&ObjectName> {
 }
 
 /// The conditions of an object that need somebody's attention.
-fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<String> {
+fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
     let Some(status) = status.filter(|status| !status.is_good()) else { return Vec::new() };
-    let mut lines: Vec<String> = status
+    let mut events: Vec<Event> = status
         .conditions()
         .filter(|condition| !condition.is_good())
-        .map(|c| format!("{key}: {}={:?} {}: {}", c.kind, c.status, c.reason.as_str(), c.message))
+        .map(|c| Event::Condition {
+            object: key.clone(),
+            condition: c.kind.to_string(),
+            status: format!("{:?}", c.status),
+            reason: c.reason.as_str().to_owned(),
+            message: c.message.to_string(),
+            frozen: false,
+        })
         .collect();
-    lines.dedup();
-    lines
+    events.dedup();
+    events
 }
 
 mod owners;

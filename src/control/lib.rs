@@ -2,7 +2,7 @@
 //! statuses and certificates come out.
 //!
 //! ```text
-//! changes ==> Live ==> publish ==> xds::Cache ==> Envoys
+//! changes ==> ControlPlane ==> publish ==> xds::Cache ==> Envoys
 //!              ^  └══> certificates ==> acme         │ acknowledged, refused
 //!              └═════════════ programmed <═══════════┘
 //! ```
@@ -13,6 +13,7 @@ mod admin;
 mod bounded_listener;
 pub mod certificates;
 mod control_plane;
+pub mod event;
 mod flood;
 pub mod heartbeat;
 pub mod metrics;
@@ -22,6 +23,6 @@ pub mod publish;
 mod tenants;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};
-pub use control_plane::ControlPlane;
+pub use control_plane::{ControlPlane, Effects};
 pub use probes::{Probes, ProbesTls, ReadMetrics, Readiness, Verdict};
 pub use tenants::{losers, tenants};

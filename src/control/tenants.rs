@@ -1,22 +1,34 @@
 //! What people are told of tenants: in the log, in `explain`, and in the table of hosts.
 
-use gatewright_core::model::Hostname;
+use crate::event::Event;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::{ConditionType, Hostname};
 use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::Delta;
 use gatewright_core::translate::{Explanation, Host, Link, Protocol, Question};
 
 /// What needs somebody's attention after a change. What routes at Gateways of ours are told stands in their statuses.
-pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<String> {
+pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
     let tenants = delta.tenants.iter().filter_map(|(name, readiness)| Some((name, readiness.as_ref()?)));
     let tenants = tenants.filter(|(_, readiness)| readiness.reason != "Reconciled");
-    let tenants = tenants.map(|(name, readiness)| {
-        let kept = if readiness.frozen { "; what was live stays live" } else { "" };
-        format!("tenantgateway {name}: Ready=False {}: {}{kept}", readiness.reason, readiness.message)
+    let tenants = tenants.map(|(name, readiness)| Event::Condition {
+        object: ObjectKey::new(Kind::TenantGateway, name.clone()),
+        condition: "Ready".to_owned(),
+        status: "False".to_owned(),
+        reason: readiness.reason.to_owned(),
+        message: readiness.message.clone(),
+        frozen: readiness.frozen,
     });
     let verdicts = delta.verdicts.iter().filter_map(|((claim, tenant), verdict)| {
         let verdict = verdict.as_ref().filter(|verdict| !verdict.is_accepted())?;
-        (!pipeline.tenancy().is_own(tenant))
-            .then(|| format!("{}: Accepted=False {}: {}", claim.object(), verdict.reason.as_str(), verdict.message))
+        (!pipeline.tenancy().is_own(tenant)).then(|| Event::Condition {
+            object: claim.object(),
+            condition: ConditionType::Accepted.to_string(),
+            status: "False".to_owned(),
+            reason: verdict.reason.as_str().to_owned(),
+            message: verdict.message.to_string(),
+            frozen: false,
+        })
     });
     tenants.chain(verdicts).collect()
 }

@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::time::{Instant, SystemTime};
 
 use kube::Client;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::ahead::Ahead;
 use super::body::{Bodies, Body};
@@ -33,7 +33,8 @@ use super::status_writer::{Done, StatusWriter};
 use super::tenants::{self, Decided, EventRecorder, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
 use super::watch_sync::WatchSync;
-use gatewright_control::ControlPlane;
+use gatewright_control::event::Severity;
+use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::Outcome;
@@ -382,14 +383,13 @@ impl KubernetesRuntime {
             decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
             Ok::<_, Infallible>(())
         };
-        let lines = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
-            Ok(lines) => lines,
+        let effects = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
+            Ok(effects) => effects,
             Err(never) => match never {},
         };
-        for line in lines {
-            // A cluster is full of changes that lead to nothing.
-            if line.ends_with("nothing to send") { debug!("{line}") } else { info!("{line}") }
-        }
+        let Effects { events, services, wanted } = effects;
+        // A cluster is full of changes that lead to nothing: they stay at the severity for looking for causes.
+        events.log(Severity::Debug);
         if let Some((decided, owned)) = decided {
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
             if let Some(claims) = &mut self.claims {
@@ -398,16 +398,14 @@ impl KubernetesRuntime {
             }
             self.want(decided.claims);
         }
-        self.services.take_in(self.live.take_services());
-        self.certify(secrets, term);
+        self.services.take_in(services);
+        self.certify(wanted, secrets, term);
         self.settle(term);
     }
 
     /// Does what time asks for: certificates begin and cease to be valid.
     pub fn tend(&mut self, term: Term) {
-        if let Some(line) = self.live.tend(self.started.elapsed()) {
-            info!("{line}");
-        }
+        self.live.tend(self.started.elapsed()).log(Severity::Debug);
         self.look_at_credentials();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
             self.apply(Vec::new(), term);
@@ -416,9 +414,7 @@ impl KubernetesRuntime {
 
     /// Takes in how many names Envoys of this replica asked for that nobody has.
     pub fn asked_in_vain(&mut self, total: u64) {
-        if let Some(line) = self.live.asked_in_vain(total, self.started.elapsed()) {
-            warn!("{line}");
-        }
+        self.live.asked_in_vain(total, self.started.elapsed()).log(Severity::Debug);
     }
 
     /// Takes in what another replica says of its Envoys.
@@ -439,9 +435,7 @@ impl KubernetesRuntime {
             let (state, since) = self.live.state();
             self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
         }
-        for line in self.live.settled(self.started.elapsed()) {
-            info!("{line}");
-        }
+        self.live.settled(self.started.elapsed()).log(Severity::Debug);
         let connected = self.live.connected();
         if connected != self.counted.0 {
             self.counted = (connected, Instant::now());

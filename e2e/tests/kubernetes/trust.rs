@@ -146,8 +146,11 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let told = ask(xds, &envoy.bundle, client.as_ref(), node).await;
-            // Its Gateway may be on the way still.
-            if told == Ok(0) && expected == Ok(1) && Instant::now() < deadline {
+            // Its Gateway may be on the way still, and a connection that does nothing for a while is ended, which on a busy
+            // machine comes before the answer.
+            let on_its_way = told == Ok(0) && expected == Ok(1);
+            let late = told == Err("no connection".to_owned()) && expected != told;
+            if (on_its_way || late) && Instant::now() < deadline {
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }

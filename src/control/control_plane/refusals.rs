@@ -6,6 +6,7 @@ use std::sync::Arc;
 use xds::{Progress, Rejection};
 
 use super::ControlPlane;
+use crate::event::Event;
 use crate::programmed::Refused;
 use crate::publish::{self, Withheld};
 use gatewright_core::translate::{Delta, ResourceKey, RouteKey};
@@ -33,6 +34,26 @@ pub(super) fn place(r: &Rejection) -> String {
         None => r.name.to_string(),
         Some(part) if r.kind == xds::Kind::Listener => format!("{} (filter chain {:?})", r.name, part.virtual_host),
         Some(part) => format!("{} (virtual host {:?}, route {:?})", r.name, part.virtual_host, part.route),
+    }
+}
+
+/// A refusal as it is told: once, however often it is repeated.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Refusal {
+    node: String,
+    kind: xds::Kind,
+    resource: String,
+    text: Arc<str>,
+}
+
+impl Refusal {
+    pub(super) fn of(r: &Rejection) -> Self {
+        Self { node: r.node.to_string(), kind: r.kind, resource: place(r), text: r.text.clone() }
+    }
+
+    pub(super) fn event(self) -> Event {
+        let Self { node, kind, resource, text } = self;
+        Event::Rejected { node, kind: format!("{kind:?}"), resource, text: text.to_string() }
     }
 }
 

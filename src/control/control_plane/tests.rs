@@ -15,7 +15,8 @@ fn live() -> ControlPlane {
 fn put(live: &mut ControlPlane, value: Value) {
     let change = Change::Put(Object::parse(value).expect("an object"));
     let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
-    live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
+    let _ =
+        live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
 }
 
 fn gateway(port: u16) -> Value {

@@ -20,10 +20,10 @@ pub(super) fn secrets_of(changes: &[Change]) -> BTreeSet<ObjectName> {
 }
 
 impl KubernetesRuntime {
-    /// Says what is wanted, where that is different, and what is in `changed` Secrets now.
-    pub(super) fn certify(&mut self, changed: BTreeSet<ObjectName>, term: Term) {
+    /// Says what is wanted for the Secrets of `wanted`, where that may be different, and what is in `changed` Secrets now.
+    pub(super) fn certify(&mut self, wanted: BTreeSet<ObjectName>, changed: BTreeSet<ObjectName>, term: Term) {
         let mut changes = Vec::new();
-        for name in self.live.take_wanted() {
+        for name in wanted {
             let pipeline = self.live.pipeline();
             let engine = pipeline.engine();
             let is_wanted = engine.want(&name).is_some() || pipeline.tenancy().wants().contains_key(&name);

@@ -1,0 +1,252 @@
+//! Events: what people should know of a change, with a severity and fields. The text is for people, the fields are for
+//! programs that read the log as JSON.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+use xds::Generation;
+
+use gatewright_core::inputs::ObjectKey;
+use gatewright_core::model::Reason;
+
+/// The field with the name of an event: its presence tells that the text of a line says what the fields say.
+pub const FIELD: &str = "event";
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Of interest to whoever looks for a cause.
+    Debug,
+    /// A step of the ordinary way.
+    Info,
+    /// Something that an author or an operator has to change.
+    Warn,
+}
+
+/// What a change was about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The object, where the change was of one; the first, where it was of several.
+    pub object: Option<ObjectKey>,
+    /// The same for people.
+    pub text: String,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What people should know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A change leads to nothing that Envoys do not have.
+    Unchanged {
+        /// What changed.
+        subject: Subject,
+    },
+    /// Every connected Envoy has acknowledged what a change led to.
+    Acknowledged {
+        /// What changed.
+        subject: Subject,
+        /// How many hostnames it touched.
+        hosts: usize,
+        /// How many Envoys are connected.
+        envoys: usize,
+        /// The publication.
+        generation: Generation,
+        /// From the change to the last acknowledgement.
+        took: Duration,
+    },
+    /// A condition of an object needs somebody's attention.
+    Condition {
+        /// The object.
+        object: ObjectKey,
+        /// The condition's type, as in its status.
+        condition: String,
+        /// Its status: `True`, `False` or `Unknown`.
+        status: String,
+        /// Its reason.
+        reason: String,
+        /// Its message.
+        message: String,
+        /// Whether what was served before is served on as it was.
+        frozen: bool,
+    },
+    /// An Envoy refused a resource, or a part of one (NACK); told once.
+    Rejected {
+        /// The Envoy.
+        node: String,
+        /// The type of the resource.
+        kind: String,
+        /// The resource, and the part of it.
+        resource: String,
+        /// Envoy's words.
+        text: String,
+    },
+    /// Clients ask for many names that nobody has: TLS listeners name every host from now on.
+    FloodBegan,
+    /// That is over.
+    FloodEnded,
+}
+
+impl Event {
+    /// How much it matters.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::Unchanged { .. } => Severity::Debug,
+            Self::Acknowledged { .. } | Self::FloodEnded => Severity::Info,
+            Self::Condition { .. } if self.is_pending() => Severity::Info,
+            Self::Condition { .. } | Self::Rejected { .. } | Self::FloodBegan => Severity::Warn,
+        }
+    }
+
+    /// Whether it says that something is on its way.
+    pub fn is_pending(&self) -> bool {
+        matches!(self, Self::Condition { reason, .. } if reason == Reason::Pending.as_str())
+    }
+
+    /// Writes it to the log, where it has at least the severity `least`.
+    pub fn log(&self, least: Severity) {
+        let severity = self.severity().max(least);
+        macro_rules! at_its_severity {
+            ($($field:tt)*) => {
+                match severity {
+                    Severity::Debug => debug!($($field)*, "{self}"),
+                    Severity::Info => info!($($field)*, "{self}"),
+                    Severity::Warn => warn!($($field)*, "{self}"),
+                }
+            };
+        }
+        match self {
+            Self::Unchanged { subject } => {
+                let (object, namespace) = named(subject.object.as_ref());
+                at_its_severity!(event = "Unchanged", object, namespace);
+            }
+            Self::Acknowledged { subject, hosts, envoys, generation, took } => {
+                let (object, namespace) = named(subject.object.as_ref());
+                let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                at_its_severity!(event = "Acknowledged", object, namespace, hosts, envoys, generation, milliseconds);
+            }
+            Self::Condition { object, condition, status, reason, .. } => {
+                let (object, namespace) = named(Some(object));
+                at_its_severity!(event = "Condition", object, namespace, condition, status, reason);
+            }
+            Self::Rejected { node, kind, resource, .. } => {
+                at_its_severity!(event = "Rejected", envoy = node, r#type = kind, resource);
+            }
+            Self::FloodBegan => at_its_severity!(event = "FloodBegan"),
+            Self::FloodEnded => at_its_severity!(event = "FloodEnded"),
+        }
+    }
+}
+
+/// An object and its namespace, as fields.
+fn named(object: Option<&ObjectKey>) -> (Option<String>, Option<&str>) {
+    let namespace = object.map(|key| &*key.name.namespace).filter(|namespace| !namespace.is_empty());
+    (object.map(ToString::to_string), namespace)
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unchanged { subject } => write!(f, "{subject}: nothing to send"),
+            Self::Acknowledged { subject, hosts, envoys, took, .. } => {
+                let s = if *hosts == 1 { "" } else { "s" };
+                let milliseconds = took.as_millis();
+                write!(f, "{subject}: {hosts} host{s} changed, acked {envoys}/{envoys} in {milliseconds} ms")
+            }
+            Self::Condition { object, condition, status, reason, message, frozen } => {
+                let stays = if *frozen { "; what was live stays live" } else { "" };
+                write!(f, "{object}: {condition}={status} {reason}: {message}{stays}")
+            }
+            Self::Rejected { node, kind, resource, text } => {
+                write!(f, "envoy {node:?} refused {kind} {resource}: {text}")
+            }
+            Self::FloodBegan => {
+                f.write_str("clients ask for many names that nobody has: listeners name every host for a while")
+            }
+            Self::FloodEnded => f.write_str("listeners name hosts by their parent domains again"),
+        }
+    }
+}
+
+/// Events of one step.
+#[derive(Debug, Default, PartialEq)]
+#[must_use = "events are for the log"]
+pub struct Events(Vec<Event>);
+
+impl Events {
+    /// Adds one.
+    pub fn push(&mut self, event: Event) {
+        self.0.push(event);
+    }
+
+    /// Without those that say that something is on its way.
+    pub fn without_pending(mut self) -> Self {
+        self.0.retain(|event| !event.is_pending());
+        self
+    }
+
+    /// Writes them to the log, each with at least the severity `least`.
+    pub fn log(self, least: Severity) {
+        for event in self.0 {
+            event.log(least);
+        }
+    }
+}
+
+impl Extend<Event> for Events {
+    fn extend<T: IntoIterator<Item = Event>>(&mut self, events: T) {
+        self.0.extend(events);
+    }
+}
+
+impl From<Option<Event>> for Events {
+    fn from(event: Option<Event>) -> Self {
+        Self(event.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_core::inputs::Kind;
+    use gatewright_core::model::ObjectName;
+
+    fn condition(reason: &str) -> Event {
+        Event::Condition {
+            object: ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop")),
+            condition: "ResolvedRefs".to_owned(),
+            status: "False".to_owned(),
+            reason: reason.to_owned(),
+            message: "no Service alice/web".to_owned(),
+            frozen: false,
+        }
+    }
+
+    #[test]
+    fn what_an_author_has_to_change_is_a_warning_and_what_is_on_its_way_is_not() {
+        let (broken, waits) = (condition("BackendNotFound"), condition("Pending"));
+        assert_eq!((broken.severity(), waits.severity()), (Severity::Warn, Severity::Info));
+        assert_eq!(
+            broken.to_string(),
+            "httproute alice/shop: ResolvedRefs=False BackendNotFound: no Service alice/web"
+        );
+        let mut events = Events::default();
+        events.extend([broken.clone(), waits]);
+        assert_eq!(events.without_pending(), Events(vec![broken]));
+    }
+
+    #[test]
+    fn one_host_is_not_hosts() {
+        let object = Some(ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop")));
+        let subject = Subject { object, text: "httproute alice/shop".to_owned() };
+        let took = Duration::from_millis(6);
+        let told = |hosts| Event::Acknowledged { subject: subject.clone(), hosts, envoys: 2, generation: 7, took };
+        assert_eq!(told(1).to_string(), "httproute alice/shop: 1 host changed, acked 2/2 in 6 ms");
+        assert_eq!(told(0).to_string(), "httproute alice/shop: 0 hosts changed, acked 2/2 in 6 ms");
+    }
+}
