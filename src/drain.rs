@@ -21,7 +21,7 @@ use crate::cli;
 use gatewright_control::{ask, tell};
 
 /// How often connections are counted.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Envoy counts its connections every five seconds: what it says before is of the time before.
 const COUNTED: Duration = Duration::from_secs(6);
 /// How much a controller may say of what it waits for.
@@ -86,10 +86,10 @@ async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
             Ok(Err(error)) => error,
             Err(_) => anyhow!("it does not answer"),
         };
-        if Instant::now() + EVERY >= deadline {
+        if Instant::now() + POLL_INTERVAL >= deadline {
             return Err(why.context(format!("the controller at {address} is not ready after {} s", patience.as_secs())));
         }
-        sleep(EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -104,7 +104,7 @@ async fn end(admin: &Path, patience: Duration) -> Result<()> {
     let begun = Instant::now();
     let mut open = None;
     while begun.elapsed() < patience {
-        sleep(EVERY).await;
+        sleep(POLL_INTERVAL).await;
         open = connections(admin).await;
         if open == Some(0) && begun.elapsed() > COUNTED {
             break;

@@ -50,7 +50,7 @@ const CERTIFICATES: Duration = Duration::from_secs(60);
 /// How many orders may be on their way at a time.
 const ORDERS: usize = 32;
 /// How long `--once` waits for everything to be acknowledged.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ONCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where the private directory is.
 ///
@@ -277,7 +277,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut progress = cache.watch(&view);
     let mut unknown = cache.watch_unknown(&view);
     let mut certificates = tokio::time::interval(CERTIFICATES);
-    let patience = tokio::time::sleep(PATIENCE);
+    let patience = tokio::time::sleep(ONCE_TIMEOUT);
     tokio::pin!(patience);
     let mut shown = options.dir.is_some() && !options.once;
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
@@ -319,7 +319,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             _ = certificates.tick() => site.tend()?,
             why = tasks.ended() => break Err(why),
             () = &mut patience, if options.once => {
-                break Err(anyhow!("not everything was acknowledged within {PATIENCE:?}: {}", site.live.clients()));
+                break Err(anyhow!("not everything was acknowledged within {ONCE_TIMEOUT:?}: {}", site.live.clients()));
             }
             ended = &mut supervising => break Err(tasks::why("envoy", ended.map(Ok))),
             _ = term.recv() => break Ok((true, Order::End)),

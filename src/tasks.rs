@@ -10,7 +10,7 @@ use anyhow::{Error, Result, anyhow};
 use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
 
 /// How long tasks may take to end: a connected Envoy holds its stream open.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 tokio::task_local! {
     /// What the task is called that runs.
@@ -44,7 +44,7 @@ impl Tasks {
     /// Waits for those that were told to end, and ends those that do not.
     pub(crate) async fn end(mut self) {
         let joined = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(PATIENCE, joined).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, joined).await.is_err() {
             self.tasks.shutdown().await;
         }
     }

@@ -20,9 +20,9 @@ const ACCOUNT_TRIPS_AT: u32 = 3;
 /// trouble, and waits by itself.
 const LEAST: usize = 2;
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
-const LONGEST: SignedDuration = SignedDuration::from_mins(10);
+const MAX_PAUSE: SignedDuration = SignedDuration::from_mins(10);
 /// An account is mended by people.
-const LONGEST_ACCOUNT: SignedDuration = SignedDuration::from_hours(1);
+const MAX_ACCOUNT_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 /// How long the others wait while one of them probes.
 const PROBE: SignedDuration = SignedDuration::from_secs(10);
 
@@ -48,7 +48,7 @@ impl Breaker {
         message.clone_into(&mut self.last);
         // Those that were under way when it opened do not make it longer.
         if self.is_tripped(dependency) && now >= self.open_until {
-            let longest = if *dependency == Dependency::Account { LONGEST_ACCOUNT } else { LONGEST };
+            let longest = if *dependency == Dependency::Account { MAX_ACCOUNT_PAUSE } else { MAX_PAUSE };
             let doublings = self.failures.saturating_sub(TRIPS_AT).min(7);
             self.open_until = now + (SHORTEST * 2i32.pow(doublings)).min(longest);
         }

@@ -13,11 +13,11 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 /// Connections at the same time.
-const MOST: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// Connections of one client address at the same time.
 const EACH: usize = 64;
 /// After a connection that could not be taken.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Accepts connections until `stop` says so; `what` they are for is told with what goes wrong. Whoever takes longer than
 /// `limit` is sent away.
@@ -53,7 +53,7 @@ pub(crate) async fn receive<F, E>(
             // Too many open files: those that are open end soon.
             Err(error) => {
                 warn!("{what}: {error}");
-                sleep(AGAIN).await;
+                sleep(RETRY_DELAY).await;
                 continue;
             }
         };
@@ -96,7 +96,7 @@ impl Seats {
         let held = self.by_client.get(&client).map_or(0, VecDeque::len);
         let of = if held >= EACH {
             client
-        } else if self.by_client.values().map(VecDeque::len).sum::<usize>() >= MOST {
+        } else if self.by_client.values().map(VecDeque::len).sum::<usize>() >= MAX_CONNECTIONS {
             *self.by_client.iter().max_by_key(|(_, connections)| connections.len())?.0
         } else {
             return None;
@@ -164,13 +164,13 @@ mod tests {
     async fn an_address_that_says_nothing_keeps_nobody_out_and_has_no_more_than_its_places() {
         let (address, _stopper) = open().await;
         let mut silent = Vec::new();
-        for _ in 0..2 * MOST {
+        for _ in 0..2 * MAX_CONNECTIONS {
             silent.push(connect([127, 0, 0, 1], address).await);
         }
         assert!(is_answered(connect([127, 0, 0, 2], address).await).await, "another address");
         assert!(is_answered(connect([127, 0, 0, 1], address).await).await, "and the same one");
         // All but the newest were closed: reading ends, in place of waiting.
-        for mut old in silent.drain(..2 * MOST - EACH + 1) {
+        for mut old in silent.drain(..2 * MAX_CONNECTIONS - EACH + 1) {
             assert_eq!(old.read(&mut [0]).await.unwrap_or(0), 0);
         }
         for held in silent {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// How often the main loop turns when there is nothing to do.
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// A main loop that has not turned for so long hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// When the main loop turned last. Copies are of one and the same.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Heartbeat {
     /// For how long the main loop hangs, if it does.
     pub fn hangs(&self, now: Instant) -> Option<Duration> {
         let last = self.began + Duration::from_millis(self.last.load(Ordering::Relaxed));
-        Some(now.saturating_duration_since(last)).filter(|age| *age > PATIENCE)
+        Some(now.saturating_duration_since(last)).filter(|age| *age > HANG_TIMEOUT)
     }
 }
 
@@ -48,9 +48,9 @@ mod tests {
         let began = Instant::now();
         let heartbeat = Heartbeat::new(began);
         let copy = heartbeat.clone();
-        assert_eq!(copy.hangs(began + PATIENCE), None);
-        let later = began + PATIENCE + Duration::from_secs(7);
-        assert_eq!(copy.hangs(later), Some(PATIENCE + Duration::from_secs(7)));
+        assert_eq!(copy.hangs(began + HANG_TIMEOUT), None);
+        let later = began + HANG_TIMEOUT + Duration::from_secs(7);
+        assert_eq!(copy.hangs(later), Some(HANG_TIMEOUT + Duration::from_secs(7)));
         heartbeat.beat(began + Duration::from_secs(10));
         assert_eq!(copy.hangs(later), None);
     }

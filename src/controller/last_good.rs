@@ -37,9 +37,9 @@ use crate::cli;
 use crate::replace::replace;
 
 /// The state is looked at so often, and written if it changed.
-const LOOK: Duration = Duration::from_secs(5);
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Writing may take one part in so many of the time.
-const SHARE: u32 = 20;
+const MAX_SAVE_SHARE: u32 = 20;
 /// So long after the start, an API server that has said nothing counts as away.
 const SILENT: Duration = Duration::from_secs(2);
 /// So long after the start, one that has not said all counts as away.
@@ -242,7 +242,7 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Keeps it until it is told to stop.
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
-        let mut pause = LOOK;
+        let mut pause = SAVE_INTERVAL;
         let mut written: Option<Generation> = None;
         let said = Mutex::new(String::new());
         loop {
@@ -250,7 +250,7 @@ impl Keeper {
                 () = sleep(pause) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
-            pause = LOOK;
+            pause = SAVE_INTERVAL;
             let is_new = self.shown.has_changed().unwrap_or(false);
             let Some(shown) = self.shown.borrow_and_update().clone().filter(|_| *self.whole.borrow()) else { continue };
             let (generation, resources) = self.cache.resources(&self.view);
@@ -275,7 +275,7 @@ impl Keeper {
                 Some(_) => {}
             }
             *said.lock().expect("nobody panics while holding it") = failure.unwrap_or_default();
-            pause = LOOK.max(begun.elapsed() * SHARE);
+            pause = SAVE_INTERVAL.max(begun.elapsed() * MAX_SAVE_SHARE);
         }
     }
 }

@@ -18,7 +18,7 @@ use gatewright_kubernetes::keys::{self, CaRotation, Keys, KeysError};
 use gatewright_kubernetes::lease::{Term, leads};
 
 /// How often the Secrets are looked at: one or two reads.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The key of the last good state is looked at once in so many looks.
 const SEAL: u32 = 30;
 
@@ -81,7 +81,7 @@ impl Xds {
                         tending.seal().await;
                     }
                 }
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
                 looks = looks.wrapping_add(1);
                 let Some(new) = tending.look(trust.as_ref()).await else { continue };
                 let due = since.elapsed().unwrap_or_default() > keys::SERVER / 3;

@@ -20,9 +20,9 @@ use crate::translate::{Asked, Change, Ownable};
 /// The weight of a batch: as many changes of small objects.
 const BATCH: u64 = 64;
 /// The weight of what one namespace has in a batch before the next one's turn.
-const SHARE: u64 = 8;
+const QUANTUM: u64 = 8;
 /// So long a namespace waits at most for Envoys to acknowledge its last batch.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ACK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Changes that wait.
 #[derive(Default)]
@@ -185,7 +185,7 @@ impl Turns {
     /// publication that all Envoys have.
     #[must_use]
     pub fn take(&mut self, acknowledged: u64, now: Instant) -> Batch {
-        self.under_way.retain(|_, (publication, since)| *publication > acknowledged && now < *since + PATIENCE);
+        self.under_way.retain(|_, (publication, since)| *publication > acknowledged && now < *since + ACK_TIMEOUT);
         let (mut batch, mut left, mut held) = (Batch::default(), BATCH, VecDeque::new());
         while left > 0
             && let Some(namespace) = self.order.pop_front()
@@ -194,7 +194,7 @@ impl Turns {
                 held.push_back(namespace);
                 continue;
             }
-            let mut share = SHARE.min(left);
+            let mut share = QUANTUM.min(left);
             let queue = self.queues.get_mut(&namespace).expect("a namespace in the order has a queue");
             while share > 0
                 && let Some((number, subject)) = queue.pop_front()
@@ -230,7 +230,7 @@ impl Turns {
     /// When there is something to take at the latest, if nothing more is acknowledged until then; `None` when nothing waits.
     pub fn due(&self, acknowledged: u64, now: Instant) -> Option<Instant> {
         let until = |namespace: &Arc<str>| match self.under_way.get(namespace) {
-            Some((publication, since)) if *publication > acknowledged => *since + PATIENCE,
+            Some((publication, since)) if *publication > acknowledged => *since + ACK_TIMEOUT,
             _ => now,
         };
         let waiting = self.order.iter().filter(|_| !self.waiting.is_empty());
@@ -373,13 +373,13 @@ mod tests {
         let second = turns.take(0, now);
         assert_eq!(names(&second), ["alice/web"], "a neighbour goes on");
         turns.published(second.namespaces, 2, now);
-        assert_eq!((turns.take(0, now).changes.len(), turns.due(0, now)), (0, Some(now + PATIENCE)));
+        assert_eq!((turns.take(0, now).changes.len(), turns.due(0, now)), (0, Some(now + ACK_TIMEOUT)));
         assert_eq!(turns.due(1, now), Some(now), "acknowledged");
         let third = turns.take(1, now);
         assert_eq!(third.changes.len(), 64);
         turns.published(third.namespaces, 3, now);
         assert!(turns.take(1, now).changes.is_empty());
-        assert_eq!(turns.take(1, now + PATIENCE).changes.len(), 64, "an Envoy that hangs");
+        assert_eq!(turns.take(1, now + ACK_TIMEOUT).changes.len(), 64, "an Envoy that hangs");
     }
 
     #[test]

@@ -13,7 +13,7 @@ const NAME: &str = "gatewright-ready";
 /// Connections at a time. Whoever reaches the address reaches it: a connection has one request, and a second to make it,
 /// so that holding all of these takes as many new ones every second.
 const CONNECTIONS: u32 = 1024;
-const PATIENCE: &str = "1s";
+const TIMEOUT: &str = "1s";
 
 /// The cluster that leads to the admin interface, at its address.
 pub(super) fn cluster(admin: &Value) -> Value {
@@ -46,12 +46,12 @@ pub(super) fn listener(at: SocketAddr) -> Value {
                 "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
                 "stat_prefix": NAME,
                 "codec_type": "HTTP1",
-                "request_timeout": PATIENCE,
-                "request_headers_timeout": PATIENCE,
-                "common_http_protocol_options": { "idle_timeout": PATIENCE, "max_requests_per_connection": 1 },
+                "request_timeout": TIMEOUT,
+                "request_headers_timeout": TIMEOUT,
+                "common_http_protocol_options": { "idle_timeout": TIMEOUT, "max_requests_per_connection": 1 },
                 "normalize_path": true,
                 "route_config": { "name": NAME, "virtual_hosts": [{ "name": NAME, "domains": ["*"], "routes": [
-                    { "match": { "path": "/ready", "headers": get }, "route": { "cluster": NAME, "timeout": PATIENCE } },
+                    { "match": { "path": "/ready", "headers": get }, "route": { "cluster": NAME, "timeout": TIMEOUT } },
                 ] }] },
                 "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",

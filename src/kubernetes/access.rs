@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 /// How long a verdict holds.
 const HOLDS: Duration = Duration::from_secs(60);
 /// Verdicts that are kept.
-const MOST: usize = 256;
+const MAX_VERDICTS: usize = 256;
 /// Questions to the API server at a time: strangers can make as many tokens as they like.
 const AT_ONCE: usize = 2;
 
@@ -41,11 +41,11 @@ impl MetricsReaders {
 
     fn keep(&self, token: [u8; 32], verdict: Verdict, now: Instant) {
         let mut kept = self.kept.lock().expect("nobody panics while holding it");
-        if kept.len() >= MOST {
+        if kept.len() >= MAX_VERDICTS {
             kept.retain(|_, (until, verdict)| now < *until && *verdict == Verdict::Allowed);
         }
         // Still full of those that may: asking again costs a little.
-        if kept.len() < MOST {
+        if kept.len() < MAX_VERDICTS {
             kept.insert(token, (now + HOLDS, verdict));
         }
     }

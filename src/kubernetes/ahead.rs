@@ -2,7 +2,7 @@
 //!
 //! Pods and slices are watched apart, and an endpoint counts only where its pod is known. A slice that overtook its pods would
 //! take endpoints away for a moment: it waits for them, and the version before it is used meanwhile. A slice that names pods
-//! which never come waits no longer than [`PATIENCE`], unless pods are not watched now: then nobody can tell.
+//! which never come waits no longer than [`MAX_WAIT`], unless pods are not watched now: then nobody can tell.
 //!
 //! `is_whole` says whether all pods are known that there are.
 
@@ -16,7 +16,7 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::store::Store;
 
 /// How long a slice waits, while pods are watched.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Slices that wait for pods, each with when it is used without them.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Ahead {
     ) -> Option<EndpointSlice> {
         let name = slice.meta.name.clone();
         // One that waits already, and is written again and again, is used all the same.
-        let until = self.0.remove(&name).map_or(now + PATIENCE, |(until, _)| until);
+        let until = self.0.remove(&name).map_or(now + MAX_WAIT, |(until, _)| until);
         if is_whole && until <= now || are_known(&slice, store) {
             return Some(slice);
         }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(ahead.take(both.clone(), known.0.store(), true, now), None);
         let late = ahead.next().expect("it waits");
         // Written again and again it waits no longer.
-        assert_eq!(ahead.take(both.clone(), known.0.store(), true, now + PATIENCE / 2), None);
+        assert_eq!(ahead.take(both.clone(), known.0.store(), true, now + MAX_WAIT / 2), None);
         assert_eq!(ahead.next(), Some(late));
         assert_eq!(ahead.release(known.0.store(), false, late), [], "nobody knows whether there are more pods");
         assert_eq!(ahead.release(known.0.store(), true, late), std::slice::from_ref(&both));
@@ -143,6 +143,6 @@ mod tests {
         assert_eq!((ahead.take(empty.clone(), store, true, now), ahead.next()), (Some(empty), None));
         assert_eq!(ahead.take(waits.clone(), store, true, now), None);
         ahead.forget(&waits.meta.name);
-        assert_eq!(ahead.release(store, true, now + PATIENCE), []);
+        assert_eq!(ahead.release(store, true, now + MAX_WAIT), []);
     }
 }

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 /// The first edit of another is put right at once.
 const FREE: u32 = 2;
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(600);
+const MIN_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(600);
 /// What stays so long, and twice as long as the other ever took to change it back, is no fight any more.
-const QUIET: Duration = Duration::from_secs(10);
+const CALM_AFTER: Duration = Duration::from_secs(10);
 
 /// What was written how often.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
     pub fn not_before(&self, key: &K, document: &Value, now: Instant) -> Option<Instant> {
         let written =
             self.0.get(key).filter(|written| written.content == content(document) && written.times >= FREE)?;
-        let pause = (FIRST * 2_u32.saturating_pow((written.times - FREE).min(16))).min(LONGEST);
+        let pause = (MIN_DELAY * 2_u32.saturating_pow((written.times - FREE).min(16))).min(MAX_DELAY);
         Some(written.at + pause).filter(|at| *at > now)
     }
 
@@ -58,7 +58,7 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
         let content = content(document);
         let new = Written { content, times: 0, at: now, undone: false, slowest: Duration::ZERO };
         let entry = self.0.entry(key.clone()).or_insert(new);
-        if entry.content != content || now.duration_since(entry.at) > LONGEST * 2 {
+        if entry.content != content || now.duration_since(entry.at) > MAX_DELAY * 2 {
             (entry.times, entry.slowest) = (0, Duration::ZERO);
         }
         *entry = Written { content, times: entry.times + 1, at: now, undone: false, slowest: entry.slowest };
@@ -79,7 +79,7 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
     /// From when on it is no fight any more, if nobody changes it until then.
     pub fn over(&self, key: &K) -> Option<Instant> {
         let written = self.0.get(key)?;
-        Some(written.at + (written.slowest * 2).clamp(QUIET, LONGEST))
+        Some(written.at + (written.slowest * 2).clamp(CALM_AFTER, MAX_DELAY))
     }
 
     /// An object is gone.
@@ -148,7 +148,7 @@ mod tests {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
         let document = json!({"spec": {"a": 1}});
         for (reaction, quiet) in
-            [(Duration::from_millis(50), QUIET), (Duration::from_secs(60), Duration::from_secs(120))]
+            [(Duration::from_millis(50), CALM_AFTER), (Duration::from_secs(60), Duration::from_secs(120))]
         {
             let (mut damper, mut now) = (WriteConflictBackoff::default(), Instant::now());
             for _ in 0..8 {

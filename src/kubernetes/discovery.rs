@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::ApiResource;
 use tokio::time::timeout;
 
-use super::request::PATIENCE;
+use super::request::REQUEST_TIMEOUT;
 use gatewright_core::inputs::Kind;
 
 /// Kinds of the Gateway API that some expect to have an effect, and that have none here.
@@ -46,7 +46,7 @@ impl Served {
 /// Whether the API server says that it has come up. One that does not tell is taken to be.
 pub(super) async fn is_ready(client: &Client) -> bool {
     let asked = Request::get("/readyz").body(Vec::new()).expect("it has a path only");
-    match timeout(PATIENCE, client.request_text(asked)).await {
+    match timeout(REQUEST_TIMEOUT, client.request_text(asked)).await {
         Ok(Ok(_)) => true,
         Ok(Err(kube::Error::Api(status))) => matches!(status.code, 403 | 404),
         Ok(Err(_)) | Err(_) => false,
@@ -54,7 +54,7 @@ pub(super) async fn is_ready(client: &Client) -> bool {
 }
 
 async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, DiscoveryError> {
-    match timeout(PATIENCE, asked).await {
+    match timeout(REQUEST_TIMEOUT, asked).await {
         Ok(Ok(answer)) => Ok(Some(answer)),
         Ok(Err(kube::Error::Api(status))) => match status.code {
             404 => Ok(None),
@@ -62,7 +62,7 @@ async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> Result<Optio
             _ => Err(DiscoveryError::Unanswered(status.message)),
         },
         Ok(Err(error)) => Err(DiscoveryError::Unanswered(error.to_string())),
-        Err(_) => Err(DiscoveryError::Unanswered(format!("nothing came within {PATIENCE:?}"))),
+        Err(_) => Err(DiscoveryError::Unanswered(format!("nothing came within {REQUEST_TIMEOUT:?}"))),
     }
 }
 

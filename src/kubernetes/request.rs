@@ -12,7 +12,7 @@ use super::failure::Failure;
 use gatewright_core::inputs::{Kind, ObjectKey};
 
 /// How long one request may take. A write has less towards the end of a term, see [`super::fence`].
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A version that no object has: whoever names it creates, and never writes over something.
 pub(super) const NONE_YET: &str = "1";
 
@@ -33,9 +33,9 @@ pub(super) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Ap
 
 /// The answer to a request, if it comes in time.
 pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    match timeout(PATIENCE, request).await {
+    match timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
-        Err(_) => Err(Failure::Unavailable(format!("no answer within {PATIENCE:?}"))),
+        Err(_) => Err(Failure::Unavailable(format!("no answer within {REQUEST_TIMEOUT:?}"))),
     }
 }
 

@@ -12,14 +12,14 @@ use tracing::{debug, warn};
 
 use super::discovery::{discover, is_ready};
 use super::missing_kinds::MissingKinds;
-use super::request::PATIENCE;
+use super::request::REQUEST_TIMEOUT;
 use super::watch::{Lists, Names, WatchEvent, watch};
 use gatewright_core::inputs::Kind;
 
 /// How often the server is asked what it serves.
 const DISCOVERY: Duration = Duration::from_secs(10);
 /// How soon again when it did not answer, or lacks something that it may serve in a moment.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The first server whose streaming lists are on without a flag.
 const STREAMING: u32 = 34;
 
@@ -50,7 +50,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>
                     }
                 }
                 tokio::select! {
-                    () = sleep(AGAIN) => continue,
+                    () = sleep(RETRY_DELAY) => continue,
                     () = out.closed() => return,
                 }
             }
@@ -97,7 +97,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>
         }
         unsure = absence.is_unsure();
         tokio::select! {
-            () = sleep(if unsure { AGAIN } else { DISCOVERY }) => {}
+            () = sleep(if unsure { RETRY_DELAY } else { DISCOVERY }) => {}
             () = out.closed() => return,
             Some(ended) = tasks.join_next() => look_at(ended),
         }
@@ -123,7 +123,7 @@ async fn end(handle: &AbortHandle, tasks: &mut JoinSet<()>) {
 
 /// Streaming lists are asked for where the server has them: one that lacks them refuses the request.
 async fn lists_of(client: &Client) -> Lists {
-    let version = timeout(PATIENCE, client.apiserver_version()).await;
+    let version = timeout(REQUEST_TIMEOUT, client.apiserver_version()).await;
     let minor = version.ok().and_then(Result::ok).and_then(|v| v.minor.trim_end_matches('+').parse::<u32>().ok());
     if minor.is_some_and(|minor| minor >= STREAMING) { Lists::Streamed } else { Lists::Paged }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 /// More than this, in bytes of all texts, is not kept.
-const MOST: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// So much may be out of date before the file is written anew.
 const STALE: u64 = 16 << 20;
 
@@ -67,8 +67,13 @@ struct Line<'a> {
 impl LastGood {
     /// What is kept of a directory. Of another one there is nothing.
     pub(super) fn open(path: &Path, root: &Path) -> (Self, Kept) {
-        let this =
-            Self { path: path.to_owned(), root: root.to_owned(), most: MOST, size: (0, 0), lengths: BTreeMap::new() };
+        let this = Self {
+            path: path.to_owned(),
+            root: root.to_owned(),
+            most: MAX_BYTES,
+            size: (0, 0),
+            lengths: BTreeMap::new(),
+        };
         let kept = this.load();
         (this, kept)
     }

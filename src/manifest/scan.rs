@@ -11,7 +11,7 @@ use super::{Parsed, Problem, parse};
 /// A larger file is refused.
 const FILE_BYTES: u64 = 64 << 20;
 /// A deeper directory is refused.
-const DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Which files are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
         return;
     }
     if let Err(reason) = trusted(root, path, safety)
-        .and_then(|()| if depth > DEPTH { Err(format!("deeper than {DEPTH} directories")) } else { Ok(()) })
+        .and_then(|()| if depth > MAX_DEPTH { Err(format!("deeper than {MAX_DEPTH} directories")) } else { Ok(()) })
     {
         problems.push(problem(path, reason));
         return;

@@ -13,7 +13,7 @@ use super::reader::{Now, Reader};
 use super::{Outcome, Safety, Stale};
 
 /// A save is often several events: this long after the last one they are looked at.
-const QUIET: Duration = Duration::from_millis(5);
+const DEBOUNCE: Duration = Duration::from_millis(5);
 /// But so long after the first one at the latest.
 const BUSY: Duration = Duration::from_secs(1);
 /// How often it is looked at whether the directory is still there: nobody tells when it is moved or unmounted.
@@ -165,7 +165,7 @@ impl Watching {
             if now.elapsed() > due + BUSY {
                 return touched;
             }
-            wait = QUIET;
+            wait = DEBOUNCE;
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
             .expect("written");
         let told = async {
             loop {
-                if let Ok(outcome) = timeout(QUIET / 5, watcher.next()).await {
+                if let Ok(outcome) = timeout(DEBOUNCE / 5, watcher.next()).await {
                     break outcome.expect("the thread lives");
                 }
             }

@@ -15,9 +15,9 @@ use tracing::info;
 use super::{Lifetime, PrivateDir, PrivateDirError};
 
 /// How long the program before may take to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it is looked at.
-const EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why a program that asks for the place of this one does not get it.
 const REFUSED: &str = "Envoy ends with that program (--envoy-lifetime with-program): stop it, and start this one then";
@@ -63,7 +63,7 @@ pub async fn take_over(path: &Path, admin: &Path) -> Result<PrivateDir, HandOver
     let began = Instant::now();
     loop {
         match PrivateDir::open(path) {
-            Err(PrivateDirError::InUse { .. }) if began.elapsed() < PATIENCE => sleep(EVERY).await,
+            Err(PrivateDirError::InUse { .. }) if began.elapsed() < TIMEOUT => sleep(POLL_INTERVAL).await,
             other => return Ok(other?),
         }
     }

@@ -38,9 +38,9 @@ const STEADY: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How often Envoy's admin socket is asked.
-const EVERY: Duration = Duration::from_millis(100);
+const ADMIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a process that is no child of ours is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+const PROCESS_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long an Envoy of an earlier run may take to answer before it counts as hanging.
 const ANSWER: Duration = Duration::from_secs(10);
 /// After so long it is said that an Envoy still has no configuration.
@@ -210,7 +210,7 @@ impl Supervisor {
                     return Some(info);
                 }
             }
-            sleep(EVERY).await;
+            sleep(ADMIN_POLL_INTERVAL).await;
         }
         None
     }
@@ -341,7 +341,7 @@ impl Supervisor {
     /// Waits until a process has its configuration.
     async fn configured(&self, process: &Process, admin: PathBuf) {
         while !asking::info(&admin).await.is_some_and(|info| info.is_of(process) && info.is_live()) {
-            sleep(EVERY).await;
+            sleep(ADMIN_POLL_INTERVAL).await;
         }
     }
 
@@ -388,7 +388,7 @@ impl Supervisor {
 async fn idle(admin: &Path, patience: Duration) {
     let requests = async {
         while asking::under_way(admin).await.is_some_and(|count| count > 0) {
-            sleep(EVERY).await;
+            sleep(ADMIN_POLL_INTERVAL).await;
         }
     };
     if timeout(patience, requests).await.is_err() {
@@ -411,6 +411,6 @@ async fn end(process: &Process) {
 /// Waits until a process has ended.
 async fn gone(process: &Process) {
     while process.is_alive() {
-        sleep(LOOK).await;
+        sleep(PROCESS_POLL_INTERVAL).await;
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn encode<M: Message + Default + PartialEq + 'static>(message: &M) ->
 }
 
 /// Messages nest no deeper than this; text made to look like deep nesting must not use up the stack.
-const DEPTH: usize = 24;
+const MAX_DEPTH: usize = 24;
 /// Answers kept. The fields of the message types are far fewer; messages that contain themselves have no end of them.
 const KNOWN: usize = 4096;
 
@@ -133,7 +133,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 fn runs_in(bytes: &[u8], at: Range<usize>, path: &mut Vec<u64>, found: &mut Vec<Run>) {
     let first = fields(bytes, at.clone()).next().flatten().and_then(|f| f.content);
     let any = first.is_some_and(|content| bytes[content].starts_with(b"type.googleapis.com/"));
-    if path.len() == DEPTH || any || !fields(bytes, at.clone()).all(|f| f.is_some()) {
+    if path.len() == MAX_DEPTH || any || !fields(bytes, at.clone()).all(|f| f.is_some()) {
         return;
     }
     let mut run: Option<(u64, Vec<Range<usize>>)> = None;

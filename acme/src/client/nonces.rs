@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// CAs forget nonces; older ones would only be refused.
-const LIFE: Duration = Duration::from_secs(300);
+const MAX_AGE: Duration = Duration::from_secs(300);
 /// More than requests we ever have on the way.
-const MOST: usize = 256;
+const MAX_NONCES: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Nonces(Mutex<VecDeque<(Instant, String)>>);
@@ -17,7 +17,7 @@ impl Nonces {
     pub(super) fn take(&self) -> Option<String> {
         let mut pool = self.0.lock().expect("nobody panics while holding it");
         let (made, nonce) = pool.pop_back()?;
-        if made.elapsed() > LIFE {
+        if made.elapsed() > MAX_AGE {
             // The others are older still.
             pool.clear();
             return None;
@@ -34,7 +34,7 @@ impl Nonces {
             return;
         }
         let mut pool = self.0.lock().expect("nobody panics while holding it");
-        if pool.len() == MOST {
+        if pool.len() == MAX_NONCES {
             pool.pop_front();
         }
         pool.push_back((Instant::now(), nonce.to_owned()));
@@ -59,7 +59,7 @@ mod tests {
         for i in 0..1000 {
             pool.put(&format!("n{i}"));
         }
-        assert_eq!(pool.0.lock().expect("free").len(), MOST);
+        assert_eq!(pool.0.lock().expect("free").len(), MAX_NONCES);
         assert_eq!(pool.take().as_deref(), Some("n999"));
     }
 }

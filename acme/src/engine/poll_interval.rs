@@ -10,7 +10,7 @@ use std::time::Duration;
 /// known after a few looks more.
 const UNKNOWN: Duration = Duration::from_millis(10);
 /// Nobody is looked at later than this for the first time.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_FIRST_POLL: Duration = Duration::from_secs(5);
 /// Shorter than an exchange takes: the first look comes at once.
 const NOTHING: Duration = Duration::from_millis(2);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ impl PollInterval {
     pub(super) fn learn(&self, looks: &Looks, took: Duration) {
         let mut guess = self.0.lock().expect("nobody panics while holding it");
         *guess = if looks.looked > 1 {
-            took.min(LONGEST)
+            took.min(MAX_FIRST_POLL)
         } else {
             // Done at the first look, so perhaps long before.
             let sooner = guess.min(looks.first) * 3 / 4;

@@ -44,7 +44,7 @@ impl Job {
 /// Jobs that go on, each in a task of its own: what the CA answers is taken up where it comes in. Dropping them ends them;
 /// nothing is lost, since orders are taken up again.
 ///
-/// Each takes a place, and a tenant has at most [`SHARE`] places for each that is free: who wants many leaves room for others,
+/// Each takes a place, and a tenant has at most [`TENANT_SHARE`] places for each that is free: who wants many leaves room for others,
 /// and whoever comes finds a place at once.
 #[derive(Default)]
 pub(super) struct Going {
@@ -54,13 +54,13 @@ pub(super) struct Going {
 }
 
 /// Places of one tenant for each that is free.
-const SHARE: usize = 3;
+const TENANT_SHARE: usize = 3;
 
 impl Going {
     /// Takes the first job out of a queue whose tenant may have another one of so many places.
     pub(super) fn admit(&self, queue: &mut VecDeque<Job>, places: usize) -> Option<Job> {
         let free = places.checked_sub(self.tasks.len()).filter(|free| *free > 0)?;
-        let may = |job: &Job| self.tenants.get(job.tenant()).copied().unwrap_or_default() < SHARE * free;
+        let may = |job: &Job| self.tenants.get(job.tenant()).copied().unwrap_or_default() < TENANT_SHARE * free;
         let place = queue.iter().position(may)?;
         queue.remove(place)
     }

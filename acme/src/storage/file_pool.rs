@@ -22,7 +22,7 @@ pub(super) const LARGEST: u64 = 4 << 20;
 /// that was emptied. No text of ours has such a byte.
 pub(super) const LEFT: &[u8] = &[0xff];
 /// More are not kept.
-const MOST: usize = 64;
+const MAX_FILES: usize = 64;
 /// Files that begin with this are nobody's entries.
 pub(super) const PREFIX: &str = ".new-";
 
@@ -166,7 +166,7 @@ impl FilePool {
     /// Keeps an empty file.
     fn put(&self, spare: PathBuf) {
         let mut free = self.free.lock().expect("nobody panics while holding it");
-        if free.len() < MOST {
+        if free.len() < MAX_FILES {
             free.push(spare);
         } else {
             drop(free);
@@ -193,7 +193,7 @@ impl Drop for HeldLock {
             && fs::rename(&self.path, &spare).is_ok()
         {
             let mut locked = self.file_pool.locked.lock().expect("nobody panics while holding it");
-            if locked.len() < MOST {
+            if locked.len() < MAX_FILES {
                 locked.push((spare, file));
             } else {
                 drop((locked, file));

@@ -51,13 +51,19 @@ fn base(port: u16, backend: SocketAddr) -> String {
 
 impl Standalone {
     async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(args: &[&str]) -> Result<Self> {
         let echo = Echo::start("web").await?;
         let port = free_port()?;
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
         let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
-        let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+        let envoy = envoy()?;
+        let usual = ["standalone", &dir, "--state-dir", &private, "--envoy", &envoy];
+        let mut program = Gatewright::start(&[&usual, args].concat())?;
         // The certificate of the listener is there.
         let line = program.line("secret default/").await?;
         assert!(line.contains("acked 1/1"), "{line}");
@@ -85,6 +91,27 @@ impl Standalone {
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.code().context("it was killed")?, text))
     }
+}
+
+/// Each line of the log is an object, and an event has the fields of what it is about.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
+    let mut site = Standalone::start_with(&["--log-format", "json"]).await?;
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    let served = site.program.line("\"object\":\"httproute default/web\"").await?;
+    site.save("lost.yaml", &route("lost", "lost.example.org", "nowhere"))?;
+    let broken = site.program.line("BackendNotFound").await?;
+    let parsed = |line: &str| serde_json::from_str::<serde_json::Value>(line).with_context(|| line.to_owned());
+    let (served, broken) = (parsed(&served)?, parsed(&broken)?);
+    assert_eq!((&served["event"], &served["level"]), (&"Acknowledged".into(), &"INFO".into()), "{served}");
+    assert_eq!((&served["namespace"], &served["hosts"], &served["envoys"]), (&"default".into(), &1.into(), &1.into()));
+    assert_eq!((&broken["event"], &broken["level"]), (&"Condition".into(), &"WARN".into()), "{broken}");
+    assert_eq!(broken["condition"], "ResolvedRefs");
+    for line in site.program.output().lines().filter(|line| !line.trim().is_empty()) {
+        parsed(line)?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use tracing::debug;
 use gatewright_core::model::ObjectName;
 
 /// How often it is looked. Never at once: at the start not every TenantGateway may be known.
-const EVERY: Duration = Duration::from_secs(3600);
+const GC_INTERVAL: Duration = Duration::from_secs(3600);
 /// How long an account may be idle. Making another one is limited; a season without a host costs none.
 const IDLE: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// So many of a kind are looked at, at a time; the others in the hours after.
@@ -37,7 +37,7 @@ pub(super) async fn hourly(
 ) {
     loop {
         tokio::select! {
-            () = sleep(EVERY) => {}
+            () = sleep(GC_INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         sweep(storage, &owners(), Timestamp::now()).await;

@@ -21,7 +21,7 @@ use super::challenge_accounts::ChallengeAccounts;
 use super::gc::hourly;
 use super::issuers::{IssuerError, Opened, open};
 use super::metrics::Figures;
-use super::named::{EVERY, Named};
+use super::named::{Named, POLL_INTERVAL};
 use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
 use super::report::Report;
 use super::request::{CertificateRequest, IssuerRef};
@@ -35,7 +35,7 @@ use gatewright_core::translate::SELF_SIGNED;
 use gatewright_core::wanted::INTERNAL_CA;
 
 /// What comes in together is taken together.
-const SETTLE: Duration = Duration::from_millis(20);
+const DEBOUNCE: Duration = Duration::from_millis(20);
 
 /// How the certificate manager is set up.
 pub struct CertificateManagerConfig {
@@ -298,7 +298,7 @@ impl CertificateManager {
     async fn watch_files(&self, mut stop: watch::Receiver<bool>) {
         loop {
             tokio::select! {
-                () = sleep(EVERY) => {}
+                () = sleep(POLL_INTERVAL) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             let changed = self.named.reopen(&self.storage, &self.endpoints).await;
@@ -347,7 +347,7 @@ impl CertificateManager {
                 _ = stop.changed() => return,
             }
             tokio::select! {
-                () = sleep(SETTLE) => {}
+                () = sleep(DEBOUNCE) => {}
                 _ = stop.changed() => return,
             }
         }

@@ -16,7 +16,7 @@ use super::proxy_self_check::ProxyEndpoints;
 use super::settings::IssuerSettings;
 
 /// How often the files are looked at.
-pub(super) const EVERY: Duration = Duration::from_secs(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The issuers, by name.
 #[derive(Default)]

@@ -27,7 +27,7 @@ use gatewright_core::model::Hostname;
 use gatewright_core::translate::Asked;
 
 /// How long an Envoy may need to answer for a host that was published just now.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(3);
 /// The first pause before a question is asked again; each is twice as long as the one before, up to [`SELDOM`].
 const SOON: Duration = Duration::from_millis(10);
@@ -227,7 +227,7 @@ impl ProxySelfCheck {
     /// Waits until every Envoy that we know of answers for the host with this account's thumbprint, over so many connections.
     async fn answered(&self, name: &DnsName, thumbprint: &str, connections: usize) -> Vec<SelfCheckError> {
         self.endpoints.demand(&self.issuer, name.as_str(), thumbprint);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + SELF_CHECK_TIMEOUT;
         let places = self.endpoints.places_of(name.as_str(), thumbprint, until).await;
         let asked = places.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);

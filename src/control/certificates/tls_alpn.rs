@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tracing::warn;
 
-use super::proxy_self_check::{PATIENCE, Pauses, ProxyEndpoints, reachable};
+use super::proxy_self_check::{Pauses, ProxyEndpoints, SELF_CHECK_TIMEOUT, reachable};
 use super::settings::Preflight;
 use crate::bounded_listener;
 use gatewright_core::inputs::Object;
@@ -124,7 +124,7 @@ impl AlpnSolver for TlsAlpnSolver {
         if self.strictness == Preflight::Skip {
             return Ok(());
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + SELF_CHECK_TIMEOUT;
         let looks = self.endpoints.of(name).await.into_iter().map(|ip| {
             let address = SocketAddr::new(reachable(ip), self.port);
             let expected = &key.cert[0];

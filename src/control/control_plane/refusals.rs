@@ -19,12 +19,12 @@ const NOBODY_ALONE: &str = "refused by Envoy together with what other namespaces
     that Envoy took is served, and the program's log has the reason";
 
 /// So much of Envoy's words stands in a status.
-const TOLD: usize = 512;
+const MAX_TEXT: usize = 512;
 
 /// What the author of a refused object is told.
 fn told(text: &str) -> String {
-    let clipped: String = text.chars().take(TOLD).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let more = if text.chars().nth(TOLD).is_some() { "..." } else { "" };
+    let clipped: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let more = if text.chars().nth(MAX_TEXT).is_some() { "..." } else { "" };
     format!("refused by Envoy: {clipped}{more}")
 }
 

@@ -15,7 +15,7 @@ use super::text::quoted;
 /// RE2 repeats at most so often, nested repetitions multiplied.
 const REPEAT: u32 = 1000;
 /// How deep groups may be nested. RE2's own limit is 1000.
-const DEPTH: u32 = 100;
+const MAX_DEPTH: u32 = 100;
 /// What RE2 calls the Unicode general categories. It does not know `Cn` and `LC`, and no other spelling.
 const CATEGORIES: [&str; 36] = [
     "C", "Cc", "Cf", "Co", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No", "P", "Pc",
@@ -48,7 +48,7 @@ pub(super) fn size(text: &str) -> Result<u32, String> {
     if let Some(control) = text.chars().find(|c| c.is_control()) {
         return Err(wrong(format!("it has the control character {control:?}: write it as an escape")));
     }
-    let mut parser = ParserBuilder::new().nest_limit(DEPTH).build();
+    let mut parser = ParserBuilder::new().nest_limit(MAX_DEPTH).build();
     let ast = parser.parse(text).map_err(|error| wrong(error.kind().to_string()))?;
     let checker = Checker { text, fold: ignores_case(text) };
     // Beside the expression there are instructions to begin, to match and to fail.

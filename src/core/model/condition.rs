@@ -69,13 +69,13 @@ impl Condition {
 
 /// A message is no longer than this: the API server refuses a status whose message has more than 32,768 characters, and
 /// would refuse it for ever.
-const LONGEST: usize = 4096;
+const MAX_MESSAGE: usize = 4096;
 
 /// A message for a condition, shortened where it is too long.
 pub fn clipped(mut message: String) -> String {
-    if message.len() > LONGEST {
+    if message.len() > MAX_MESSAGE {
         let whole = message.len();
-        let mut end = LONGEST - 64;
+        let mut end = MAX_MESSAGE - 64;
         while !message.is_char_boundary(end) {
             end -= 1;
         }
@@ -197,7 +197,7 @@ mod tests {
     fn long_messages_are_shortened_at_a_character() {
         assert_eq!(clipped("short".to_owned()), "short");
         let long = clipped("ä".repeat(20_000));
-        assert!(long.len() <= LONGEST && long.ends_with("... (shortened: 40000 bytes)"));
+        assert!(long.len() <= MAX_MESSAGE && long.ends_with("... (shortened: 40000 bytes)"));
         assert_eq!(clipped(long.clone()), long);
     }
 }

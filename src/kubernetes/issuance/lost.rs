@@ -14,7 +14,7 @@ use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::pipeline::Pipeline;
 
 /// What failed is tried again after this long.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A certificate that is to be withdrawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) async fn withdraw(storage: &ObjectStorage, mut all: watch::Receiver<A
         let is_behind = all.borrow().keys().any(|name| !done.contains_key(name));
         tokio::select! {
             changed = all.changed() => if changed.is_err() { return std::future::pending().await },
-            () = sleep(AGAIN), if is_behind => {}
+            () = sleep(RETRY_DELAY), if is_behind => {}
         }
     }
 }

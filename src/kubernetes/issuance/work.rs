@@ -21,7 +21,7 @@ use gatewright_control::certificates::{Authority, CertificateManager, Certificat
 use gatewright_core::model::ObjectName;
 
 /// What failed is tried again after this long.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Works until the term is over, or `stop`.
 pub(super) async fn work(
@@ -84,7 +84,7 @@ async fn open(
             }
             Err(_) => {}
         }
-        sleep(AGAIN).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
@@ -130,7 +130,7 @@ impl Taking<'_> {
                 self.untold = !self.tell().await;
             }
             let behind = self.untold || !self.waiting.is_empty();
-            again = behind.then(|| again.unwrap_or_else(|| Instant::now() + AGAIN));
+            again = behind.then(|| again.unwrap_or_else(|| Instant::now() + RETRY_DELAY));
             let retry = async {
                 match again {
                     Some(again) => sleep_until(again).await,

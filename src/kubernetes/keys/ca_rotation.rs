@@ -29,7 +29,7 @@ pub const REPLACE: &str = "gatewright.io/replace";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long an authority of ours lasts.
-const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+const CA_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What is left of it when it is replaced: more than a certificate of an Envoy lasts.
 const RENEW: Duration = Duration::from_secs(120 * 24 * 3600);
 
@@ -86,7 +86,7 @@ impl Known {
     fn make(now: SystemTime) -> Result<Self, TlsError> {
         // A name of its own: Envoy looks for the issuer of a certificate by name.
         let at = Timestamp::try_from(now).unwrap_or_default();
-        let authority = Authority::new(&format!("gatewright xDS {at}"), LIFE, now)?;
+        let authority = Authority::new(&format!("gatewright xDS {at}"), CA_LIFETIME, now)?;
         let root = Root::of(&authority).expect("a certificate that was just made can be read");
         Ok(Self { authority: Arc::new(authority), root })
     }
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn what_is_settled_stays_and_is_not_written_again() {
         let trust = first();
-        let later = now() + LIFE - RENEW - DAY;
+        let later = now() + CA_LIFETIME - RENEW - DAY;
         let decision = decided(Some(kept(&trust, &[])), Some(&trust), later);
         assert!(!decision.write && decision.trust.same(&trust));
     }
@@ -386,11 +386,11 @@ mod tests {
     #[test]
     fn one_that_nears_its_end_is_replaced_before_and_one_that_is_over_at_once() {
         let old = first();
-        let due = now() + LIFE - RENEW + DAY;
+        let due = now() + CA_LIFETIME - RENEW + DAY;
         let decision = decided(Some(kept(&old, &[])), Some(&old), due);
         assert!(decision.write && decision.trust.next.is_some());
         assert!(decision.trust.left(due) > 2 * OVERLAP + 90 * DAY, "a certificate of an Envoy ends before it");
-        let late = decided(Some(kept(&old, &[])), None, now() + LIFE + DAY);
+        let late = decided(Some(kept(&old, &[])), None, now() + CA_LIFETIME + DAY);
         assert!(late.write && !late.trust.has(&old.signer.root) && late.trust.older.is_empty());
     }
 

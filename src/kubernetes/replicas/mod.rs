@@ -26,7 +26,7 @@ pub(crate) use record::Record;
 use super::FIELD_MANAGER;
 use super::failure::Failure;
 use super::peer_watch::{self, follow};
-use super::request::{PATIENCE, ended_or_due, in_time};
+use super::request::{REQUEST_TIMEOUT, ended_or_due, in_time};
 
 /// The least time between two records.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -151,7 +151,7 @@ impl Replicas {
                     self.told = text;
                 }
                 self.wanted.get_or_insert(record);
-                self.due = failure.pause(self.failures).or(Some(PATIENCE)).map(|pause| Instant::now() + pause);
+                self.due = failure.pause(self.failures).or(Some(REQUEST_TIMEOUT)).map(|pause| Instant::now() + pause);
                 self.failures += 1;
                 return;
             }

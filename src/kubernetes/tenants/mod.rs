@@ -58,7 +58,7 @@ const LARGE: usize = 24;
 const LARGE_AT_ONCE: usize = 2;
 /// How long the status of a TenantGateway waits for more of the same: it tells of all its listeners, and one event
 /// leads to several that touch it.
-const SETTLE: Duration = Duration::from_millis(200);
+const DEBOUNCE: Duration = Duration::from_millis(200);
 /// How long a status waits for those who are to act yet, so that it is written once.
 const PASSING: Duration = Duration::from_secs(2);
 /// How often the same is written again before it is called a fight.
@@ -245,7 +245,7 @@ impl Tenants {
     }
 
     fn want(&mut self, task: Task) {
-        let pause = if matches!(task, Task::Status(_)) { SETTLE } else { Duration::ZERO };
+        let pause = if matches!(task, Task::Status(_)) { DEBOUNCE } else { Duration::ZERO };
         self.queue.want(task, Instant::now() + pause);
     }
 

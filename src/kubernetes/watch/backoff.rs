@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-const SHORTEST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(15);
+const MIN_DELAY: Duration = Duration::from_millis(200);
+const MAX_DELAY: Duration = Duration::from_secs(15);
 
 /// Where a watch is.
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub(super) struct Came {
 impl WatchBackoff {
     /// Nothing was asked yet.
     pub(super) fn new() -> Self {
-        Self { listing: false, listed: false, troubled: false, pause: SHORTEST }
+        Self { listing: false, listed: false, troubled: false, pause: MIN_DELAY }
     }
 
     /// Something came. Returns whether the view is complete by that, which is to be told.
     pub(super) fn takes(&mut self, came: Came) -> bool {
         // A list that begins has brought nothing yet: its request may fail as the one before.
         if came.ended || came.objects {
-            self.pause = SHORTEST;
+            self.pause = MIN_DELAY;
         }
         if came.ended {
             self.listed = true;
@@ -52,7 +52,7 @@ impl WatchBackoff {
     pub(super) fn fails(&mut self, usual: bool) -> Duration {
         self.troubled |= !usual;
         let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST);
+        self.pause = (pause * 2).min(MAX_DELAY);
         pause
     }
 
@@ -67,7 +67,7 @@ impl WatchBackoff {
         let interrupted = self.is_interrupted();
         if interrupted {
             self.troubled = false;
-            self.pause = SHORTEST;
+            self.pause = MIN_DELAY;
         }
         interrupted
     }
@@ -116,6 +116,6 @@ mod tests {
         }
         assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 12_800, 15_000, 15_000]);
         course.takes(ENDED);
-        assert_eq!(course.fails(true), SHORTEST);
+        assert_eq!(course.fails(true), MIN_DELAY);
     }
 }

@@ -9,29 +9,29 @@ use tokio::time::timeout;
 use super::plan::Info;
 
 /// How long an answer may take. Envoy's main thread may have a large configuration to take in.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the Envoy behind this socket says of itself.
 pub(super) async fn info(admin: &Path) -> Option<Info> {
-    let text = timeout(PATIENCE, ask(admin, "/server_info")).await.ok()?.ok()?;
+    let text = timeout(TIMEOUT, ask(admin, "/server_info")).await.ok()?.ok()?;
     serde_json::from_str(&text).ok()
 }
 
 /// Has connections end after the request that is under way. Whether it does.
 pub(super) async fn end_connections(admin: &Path) -> bool {
-    timeout(PATIENCE, tell(admin, "/healthcheck/fail")).await.is_ok_and(|told| told.is_ok())
+    timeout(TIMEOUT, tell(admin, "/healthcheck/fail")).await.is_ok_and(|told| told.is_ok())
 }
 
 /// Has it take no more connections.
 pub(super) async fn stop_listening(admin: &Path) {
     // One that does not is ended all the same.
-    let _ = timeout(PATIENCE, tell(admin, "/drain_listeners")).await;
+    let _ = timeout(TIMEOUT, tell(admin, "/drain_listeners")).await;
 }
 
 /// How many requests, and connections of another protocol, are under way. `None` when it does not say.
 pub(super) async fn under_way(admin: &Path) -> Option<u64> {
     let filter = "/stats?filter=^(http|tcp)\\..*\\.downstream_(rq|cx)_active$";
-    let text = timeout(PATIENCE, ask(admin, filter)).await.ok()?.ok()?;
+    let text = timeout(TIMEOUT, ask(admin, filter)).await.ok()?.ok()?;
     Some(count(&text))
 }
 

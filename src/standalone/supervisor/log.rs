@@ -12,13 +12,13 @@ use tokio::time::sleep;
 use tracing::warn;
 
 /// The log starts over at this size.
-const MOST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// How often it is looked at.
-const EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// So much is read at a time.
 const AT_ONCE: u64 = 1 << 20;
 /// So much of a line is told.
-const TOLD: usize = 1000;
+const MAX_LINE: usize = 1000;
 
 /// The log, to be written at its end.
 ///
@@ -33,7 +33,7 @@ pub(super) async fn follow(path: &Path) -> Infallible {
     let mut read = tokio::fs::metadata(path).await.map_or(0, |meta| meta.len());
     let mut begun = Vec::new();
     loop {
-        sleep(EVERY).await;
+        sleep(POLL_INTERVAL).await;
         // It is not there before the first Envoy.
         let Ok(meta) = tokio::fs::metadata(path).await else { continue };
         if meta.len() < read {
@@ -52,7 +52,7 @@ pub(super) async fn follow(path: &Path) -> Infallible {
                 Err(error) => warn!("{}: {error}", path.display()),
             }
         }
-        if read > MOST && shorten(path).await.is_ok() {
+        if read > MAX_BYTES && shorten(path).await.is_ok() {
             read = 0;
         }
     }
@@ -73,7 +73,7 @@ async fn shorten(path: &Path) -> io::Result<()> {
 
 fn tell(lines: &str) {
     for line in lines.lines().filter(|line| is_told(line)) {
-        warn!(target: "envoy", "{}", line.chars().take(TOLD).collect::<String>());
+        warn!(target: "envoy", "{}", line.chars().take(MAX_LINE).collect::<String>());
     }
 }
 

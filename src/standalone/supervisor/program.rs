@@ -8,7 +8,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 /// How long the program may take to say its version.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// There is no Envoy.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub(super) async fn hot_restart_version(program: &Path) -> Option<String> {
 async fn print(program: &Path, flag: &str) -> Option<String> {
     let mut command = Command::new(program);
     command.arg(flag).stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(PATIENCE, command.output()).await.ok()?.ok()?;
+    let output = timeout(TIMEOUT, command.output()).await.ok()?.ok()?;
     // One of them goes to standard error.
     let printed = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     output.status.success().then(|| String::from_utf8_lossy(&printed).into_owned())
