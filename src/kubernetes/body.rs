@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::failure::Failure;
-use super::request::{ended_or_due, in_time};
+use super::request::{begin, ended_or_due, in_time};
 use super::work_queue::WorkQueue;
 use gatewright_core::inputs::Object;
 use gatewright_core::model::ObjectName;
@@ -77,7 +77,7 @@ impl Bodies {
         {
             let secrets = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
             let api = Api::namespaced_with(self.client.clone(), &name.namespace, &secrets);
-            self.tasks.spawn(async move {
+            begin(&mut self.tasks, "get", &format!("secret {name}"), async move {
                 let answer = body(&api, &name).await;
                 (name, answer)
             });

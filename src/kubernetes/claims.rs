@@ -22,7 +22,7 @@ use super::FIELD_MANAGER;
 use super::failure::Failure;
 use super::observed::newer;
 use super::peer_watch::{self, follow};
-use super::request::{ended_or_due, in_time};
+use super::request::{begin, ended_or_due, in_time};
 use super::work_queue::WorkQueue;
 use gatewright_core::model::Hostname;
 use gatewright_core::pipeline::Pipeline;
@@ -324,7 +324,7 @@ impl Claims {
             };
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
             let there = self.shards.get(&name).is_some_and(|shard| !shard.version.is_empty());
-            self.tasks.spawn(async move {
+            begin(&mut self.tasks, "record", &format!("configmap {}/{name}", self.namespace), async move {
                 let outcome = in_time(write(&api, &name, there, document)).await.map(Box::new);
                 (name, outcome)
             });

@@ -1,5 +1,6 @@
 //! What all writes have in common: which object, for how long, and waiting until one ends or the next one's turn comes.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -7,6 +8,7 @@ use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::core::DynamicObject;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
+use tracing::{Instrument, info_span};
 
 use super::failure::Failure;
 use gatewright_core::inputs::{Kind, ObjectKey};
@@ -37,6 +39,16 @@ pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
         Err(_) => Err(Failure::Unavailable(format!("no answer within {REQUEST_TIMEOUT:?}"))),
     }
+}
+
+/// Begins a request, within a span that names its object for whatever is logged meanwhile.
+pub(super) fn begin<T: Send + 'static>(
+    requests: &mut JoinSet<T>,
+    what: &'static str,
+    object: &impl Display,
+    request: impl Future<Output = T> + Send + 'static,
+) {
+    requests.spawn(request.instrument(info_span!("request", what, %object)));
 }
 
 /// Waits until a write has ended; `None` when it is `due` to begin another one.

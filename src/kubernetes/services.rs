@@ -16,7 +16,7 @@ use super::exposure::{Plan, ServiceAction, plan};
 use super::failure::Failure;
 use super::metrics::Writes;
 use super::observed::ObservedObject;
-use super::request::{NONE_YET, ended_or_due, in_time};
+use super::request::{NONE_YET, begin, ended_or_due, in_time};
 use super::work_queue::WorkQueue;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -171,7 +171,7 @@ impl Services {
                 *self.writes.begun.entry(one.label()).or_default() += 1;
             }
             let client = self.client.clone();
-            self.tasks.spawn(async move {
+            begin(&mut self.tasks, "expose", &format!("gateway {gateway}"), async move {
                 let outcome = run(&client, work).await;
                 Done { gateway, outcome, trouble }
             });

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
-use super::request::{api, ended_or_due, in_time};
+use super::request::{api, begin, ended_or_due, in_time};
 use super::work_queue::WorkQueue;
 use gatewright_core::inputs::ObjectKey;
 
@@ -76,7 +76,7 @@ impl StatusWriter {
     pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
         let api = api(self.client.clone(), &key, resource);
         self.begun = Instant::now();
-        self.tasks.spawn(async move {
+        begin(&mut self.tasks, "status", &key.to_string(), async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             let patch = Patch::Apply(&document);
             let outcome = in_time(api.patch_status(&key.name.name, &params, &patch)).await.map(Box::new);

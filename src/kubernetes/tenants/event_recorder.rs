@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::debug;
 
 use super::super::FIELD_MANAGER;
-use super::super::request::in_time;
+use super::super::request::{begin, in_time};
 use gatewright_core::inputs::ObjectKey;
 
 /// The API server takes no longer note (`events.k8s.io/v1`, `note`).
@@ -54,7 +54,7 @@ impl EventRecorder {
                 continue;
             }
             let (client, key, uid) = (self.client.clone(), key.clone(), uid.clone());
-            self.tasks.spawn(async move {
+            begin(&mut self.tasks, "event", &key.to_string(), async move {
                 if let Err(failure) = in_time(tell(client, &key, uid, told)).await {
                     debug!("{key}: event: {failure}");
                 }

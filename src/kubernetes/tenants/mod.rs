@@ -33,7 +33,7 @@ use super::conflict_backoff::WriteConflictBackoff;
 use super::failure::Failure;
 use super::metrics::Writes;
 use super::observed::ObservedObject;
-use super::request::ended_or_due;
+use super::request::{begin, ended_or_due};
 use super::watch_sync::WatchSync;
 use super::work_queue::WorkQueue;
 use gatewright_core::inputs::{Kind, ObjectKey};
@@ -322,7 +322,7 @@ impl Tenants {
         };
         *self.writes.begun.entry(kind).or_default() += 1;
         let (client, key) = (self.client.clone(), task.key());
-        self.tasks.spawn(async move {
+        begin(&mut self.tasks, kind, &key.to_string(), async move {
             let outcome = job::run(client, key, job).await;
             Written { task, outcome, took: now.elapsed() }
         });
