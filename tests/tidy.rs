@@ -154,3 +154,43 @@ fn nothing_is_left_to_do() {
     }
     check("do it, or write it down as an issue", broken);
 }
+
+#[test]
+fn what_is_named_pure_is_there() {
+    let sources = sources();
+    let lost = PURE.iter().filter(|folder| !sources.iter().any(|source| source.path.starts_with(**folder)));
+    check("a file that moved is not looked at any more", lost.map(ToString::to_string).collect());
+}
+
+/// Markdown files of the project, with their texts.
+fn documents() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["", "docs", "docs/reference", "acme", "xds", "deploy", "kind", "examples"];
+    let entries = folders.iter().filter_map(|folder| fs::read_dir(root.join(folder)).ok()).flatten();
+    let paths = entries.map(|entry| entry.expect("a readable folder").path());
+    let documents = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    documents.map(|path| (path.clone(), fs::read_to_string(path).expect("documents are readable UTF-8"))).collect()
+}
+
+#[test]
+fn documents_name_files_that_are_there() {
+    let sources = sources();
+    let mut broken = Vec::new();
+    for (document, text) in documents() {
+        let spans = text.split('`').skip(1).step_by(2);
+        for span in spans.filter(|span| span.ends_with(".rs") && !span.contains([' ', '*', '\n'])) {
+            let is_there = |source: &Source| source.path == span || source.path.ends_with(&format!("/{span}"));
+            if !sources.iter().any(is_there) {
+                broken.push(format!("{}: {span}", document.display()));
+            }
+        }
+        let folder = document.parent().expect("a file is in a folder");
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
+        for link in links.filter(|link| !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:")) {
+            if !folder.join(link).exists() {
+                broken.push(format!("{}: a link to {link}", document.display()));
+            }
+        }
+    }
+    check("documents name files that are there", broken);
+}
