@@ -7,12 +7,11 @@ use std::time::Instant;
 use kube::Client;
 use kube::api::{Api, ApiResource};
 use kube::core::DynamicObject;
-use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::failure::Failure;
-use super::request::{begin, ended_or_due, in_time};
-use super::work_queue::WorkQueue;
+use super::request::in_time;
+use super::worker::Worker;
 use gatewright_core::inputs::Object;
 use gatewright_core::model::ObjectName;
 
@@ -38,8 +37,7 @@ type Answer = Result<Option<Box<Object>>, Failure>;
 /// Bodies that are asked for.
 pub(super) struct Bodies {
     client: Client,
-    queue: WorkQueue<ObjectName>,
-    tasks: JoinSet<(ObjectName, Answer)>,
+    worker: Worker<ObjectName, (ObjectName, Answer)>,
     /// Those that somebody waits for.
     awaited: BTreeSet<ObjectName>,
 }
@@ -47,22 +45,22 @@ pub(super) struct Bodies {
 impl Bodies {
     /// None yet.
     pub(super) fn new(client: Client) -> Self {
-        Self { client, queue: WorkQueue::default(), tasks: JoinSet::new(), awaited: BTreeSet::new() }
+        Self { client, worker: Worker::new(AT_ONCE), awaited: BTreeSet::new() }
     }
 
     /// Asks for one, as it is from now on.
     pub(super) fn ask(&mut self, name: ObjectName) {
         // One that is refused is asked for again in its turn.
-        if self.queue.failures(&name) < REFUSALS {
+        if self.worker.failures(&name) < REFUSALS {
             self.awaited.insert(name.clone());
         }
-        self.queue.want(name, Instant::now());
+        self.worker.want(name, Instant::now());
     }
 
     /// Nobody refers to it any more.
     pub(super) fn forget(&mut self, name: &ObjectName) {
         self.awaited.remove(name);
-        self.queue.drop(name);
+        self.worker.drop(name);
     }
 
     /// Those that were asked for, and may come any moment.
@@ -72,18 +70,15 @@ impl Bodies {
 
     /// Waits until one has come or not; `None` when the next one's turn has come.
     pub(super) async fn next(&mut self) -> Option<(ObjectName, Body)> {
-        while self.tasks.len() < AT_ONCE
-            && let Some(name) = self.queue.take(Instant::now())
-        {
+        while let Some(name) = self.worker.take(Instant::now()) {
             let secrets = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
             let api = Api::namespaced_with(self.client.clone(), &name.namespace, &secrets);
-            begin(&mut self.tasks, "get", &format!("secret {name}"), async move {
+            self.worker.begin("get", &format!("secret {name}"), async move {
                 let answer = body(&api, &name).await;
                 (name, answer)
             });
         }
-        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
-        let (name, answer) = ended_or_due(&mut self.tasks, due).await?;
+        let (name, answer) = self.worker.next().await?;
         Some((name.clone(), self.take_in(&name, answer, Instant::now())?))
     }
 
@@ -91,20 +86,16 @@ impl Bodies {
     fn take_in(&mut self, name: &ObjectName, answer: Answer, now: Instant) -> Option<Body> {
         let failure = match answer {
             Ok(object) => {
-                self.queue.done(name);
+                self.worker.done(name);
                 // Else it is another by now, and the next answer counts.
-                if !self.queue.is_wanted(name) {
+                if !self.worker.is_wanted(name) {
                     self.awaited.remove(name);
                 }
                 return Some(object.map_or(Body::Gone, Body::There));
             }
             Err(failure) => failure,
         };
-        let mut before = 0;
-        self.queue.failed(name, now, |failures| {
-            before = failures;
-            failure.pause(failures)
-        });
+        let before = self.worker.failed(name, &failure, now);
         if before == 0 {
             warn!("reading secret {name}: {failure}");
         }
@@ -122,8 +113,8 @@ impl Bodies {
     }
 
     /// Ends; what is being read is of no use any more.
-    pub(super) async fn stop(mut self) {
-        self.tasks.shutdown().await;
+    pub(super) async fn stop(self) {
+        self.worker.abort().await;
     }
 }
 
@@ -209,8 +200,8 @@ mod tests {
         let refused = || Err(Failure::Forbidden(String::new()));
         let mut now = Instant::now();
         let mut answered = |bodies: &mut Bodies, answer| {
-            now = bodies.queue.next().expect("it is asked for").max(now);
-            assert!(bodies.queue.take(now).is_some());
+            now = bodies.worker.due().expect("it is asked for").max(now);
+            assert!(bodies.worker.take(now).is_some());
             bodies.take_in(&name, answer, now)
         };
         assert!(answered(&mut bodies, refused()).is_none());
@@ -224,10 +215,10 @@ mod tests {
         for _ in 0..50 {
             assert!(answered(&mut bodies, refused()).is_none());
         }
-        let long = bodies.queue.next().expect("once more") - Instant::now();
+        let long = bodies.worker.due().expect("once more") - Instant::now();
         let Ok(object) = Object::parse_admitted(secret("x")) else { panic!("a Secret") };
         let there = answered(&mut bodies, Ok(Some(Box::new(object))));
-        assert!(matches!(there, Some(Body::There(_))) && bodies.queue.next().is_none());
+        assert!(matches!(there, Some(Body::There(_))) && bodies.worker.due().is_none());
         assert!(long <= Duration::from_secs(52 * 60), "each time at most a minute later");
     }
 
@@ -237,15 +228,15 @@ mod tests {
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());
         let now = Instant::now();
-        bodies.queue.take(now);
+        bodies.worker.take(now);
         bodies.ask(name.clone());
         assert!(matches!(bodies.take_in(&name, Ok(None), now), Some(Body::Gone)));
         assert!(bodies.awaited().contains(&name));
-        bodies.queue.take(Instant::now());
+        bodies.worker.take(Instant::now());
         bodies.take_in(&name, Ok(None), now);
         assert!(bodies.awaited().is_empty());
         bodies.ask(name.clone());
         bodies.forget(&name);
-        assert!(bodies.awaited().is_empty() && bodies.queue.next().is_none());
+        assert!(bodies.awaited().is_empty() && bodies.worker.due().is_none());
     }
 }

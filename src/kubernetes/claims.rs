@@ -15,15 +15,14 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
 use super::observed::newer;
 use super::peer_watch::{self, follow};
-use super::request::{begin, ended_or_due, in_time};
-use super::work_queue::WorkQueue;
+use super::request::in_time;
+use super::worker::Worker;
 use gatewright_core::model::Hostname;
 use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::{self, Record};
@@ -201,8 +200,7 @@ pub struct Claims {
     asked: BTreeMap<String, BTreeSet<Entry>>,
     /// What an operator takes out of the record, until it is gone from there.
     released: BTreeSet<Entry>,
-    queue: WorkQueue<String>,
-    tasks: JoinSet<Written>,
+    worker: Worker<String, Written>,
     told: BTreeMap<String, String>,
 }
 
@@ -221,8 +219,7 @@ impl Claims {
             complete: false,
             asked: BTreeMap::new(),
             released: BTreeSet::new(),
-            queue: WorkQueue::default(),
-            tasks: JoinSet::new(),
+            worker: Worker::new(AT_ONCE),
             told: BTreeMap::new(),
         }
     }
@@ -240,7 +237,7 @@ impl Claims {
             Told::Gone(name) => {
                 if let Some(gone) = self.shards.get_mut(&name) {
                     gone.version.clear();
-                    self.queue.want(name, Instant::now());
+                    self.worker.want(name, Instant::now());
                 }
                 Vec::new()
             }
@@ -278,7 +275,7 @@ impl Claims {
 
     fn want(&mut self, shard: String) {
         if self.asked.contains_key(&shard) || self.is_lost(&shard) {
-            self.queue.want(shard, Instant::now());
+            self.worker.want(shard, Instant::now());
         }
     }
 
@@ -292,7 +289,7 @@ impl Claims {
         self.ask(pipeline.tenancy().proposals().map(|(hostname, _)| Entry::Tenants(hostname.clone())));
         self.ask(pipeline.engine().record_proposals().map(|(what, _)| Entry::Addresses(what.clone())));
         for name in self.shards.keys().filter(|name| self.is_lost(name)).cloned().collect::<Vec<_>>() {
-            self.queue.want(name, Instant::now());
+            self.worker.want(name, Instant::now());
         }
     }
 
@@ -301,30 +298,29 @@ impl Claims {
         for entry in entries {
             let shard = entry.shard();
             self.asked.entry(shard.clone()).or_default().insert(entry);
-            self.queue.want(shard, Instant::now());
+            self.worker.want(shard, Instant::now());
         }
     }
 
     /// Takes an entry out of the record, whatever is to be recorded of it.
     pub(super) fn release(&mut self, entry: Entry) {
-        self.queue.want(entry.shard(), Instant::now());
+        self.worker.want(entry.shard(), Instant::now());
         self.released.insert(entry);
     }
 
     /// Begins the writes whose turn has come; those of replicas that may not write are forgotten, and asked for again when
     /// they may.
     pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, known: Known) {
-        while self.tasks.len() < AT_ONCE
-            && let Some(name) = self.queue.take(Instant::now())
-        {
+        while let Some(name) = self.worker.take(Instant::now()) {
             let document = self.document(&name, pipeline, known).filter(|_| may_write);
             let Some(document) = document else {
-                self.queue.done(&name);
+                self.worker.done(&name);
                 continue;
             };
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
             let there = self.shards.get(&name).is_some_and(|shard| !shard.version.is_empty());
-            begin(&mut self.tasks, "record", &format!("configmap {}/{name}", self.namespace), async move {
+            let object = format!("configmap {}/{name}", self.namespace);
+            self.worker.begin("record", &object, async move {
                 let outcome = in_time(write(&api, &name, there, document)).await.map(Box::new);
                 (name, outcome)
             });
@@ -359,8 +355,7 @@ impl Claims {
 
     /// Waits until a write has ended, or the next one's turn has come.
     pub(super) async fn next(&mut self) -> Ended {
-        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
-        Ended(ended_or_due(&mut self.tasks, due).await)
+        Ended(self.worker.next().await)
     }
 
     /// Takes in how it ended.
@@ -369,7 +364,7 @@ impl Claims {
         match outcome {
             Ok(map) => {
                 self.told.remove(&name);
-                self.queue.done(&name);
+                self.worker.done(&name);
                 self.see(&map)
             }
             Err(failure) => {
@@ -381,15 +376,15 @@ impl Claims {
                         self.namespace
                     );
                 }
-                self.queue.failed(&name, Instant::now(), |failures| failure.pause(failures));
+                self.worker.failed(&name, &failure, Instant::now());
                 Vec::new()
             }
         }
     }
 
     /// Ends what is being written. Nothing more is begun.
-    pub(super) async fn stop(mut self) {
-        while self.tasks.join_next().await.is_some() {}
+    pub(super) async fn stop(self) {
+        self.worker.finish().await;
     }
 }
 

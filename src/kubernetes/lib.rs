@@ -35,6 +35,7 @@ mod watch;
 mod watch_sync;
 mod watches;
 mod work_queue;
+mod worker;
 
 pub use access::MetricsReaders;
 pub use client::{ClientError, connect};

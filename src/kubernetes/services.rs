@@ -8,7 +8,6 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::FIELD_MANAGER;
@@ -16,8 +15,8 @@ use super::exposure::{Plan, ServiceAction, plan};
 use super::failure::Failure;
 use super::metrics::Writes;
 use super::observed::ObservedObject;
-use super::request::{NONE_YET, begin, ended_or_due, in_time};
-use super::work_queue::WorkQueue;
+use super::request::{NONE_YET, in_time};
+use super::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
@@ -35,8 +34,7 @@ pub(super) struct Services {
     wanted: MultiMap<ObjectName, ObjectName>,
     /// The Services of ours that are there, with their Gateways and UIDs.
     ours: BTreeMap<ObjectName, (ObjectName, String)>,
-    queue: WorkQueue<ObjectName>,
-    tasks: JoinSet<Done>,
+    worker: Worker<ObjectName, Done>,
     /// What Gateways were told of what is in the way.
     told: BTreeMap<ObjectName, String>,
     /// What the engine has not heard of that.
@@ -63,8 +61,7 @@ impl Services {
             intents: BTreeMap::new(),
             wanted: MultiMap::default(),
             ours: BTreeMap::new(),
-            queue: WorkQueue::default(),
-            tasks: JoinSet::new(),
+            worker: Worker::new(AT_ONCE),
             told: BTreeMap::new(),
             news: Vec::new(),
             writes: Writes::default(),
@@ -87,8 +84,8 @@ impl Services {
                 self.wanted.insert(now, gateway.clone());
             }
             // What was refused before may be taken now.
-            self.queue.drop(&gateway);
-            self.queue.want(gateway, Instant::now());
+            self.worker.drop(&gateway);
+            self.worker.want(gateway, Instant::now());
         }
     }
 
@@ -100,7 +97,7 @@ impl Services {
                 if let Some(exposure) = &service.exposure {
                     let name = service.meta.name.clone();
                     self.ours.insert(name, (exposure.gateway.clone(), exposure.uid.clone()));
-                    self.queue.want(exposure.gateway.clone(), Instant::now());
+                    self.worker.want(exposure.gateway.clone(), Instant::now());
                 }
             }
             Object::EndpointSlice(slice) => {
@@ -136,7 +133,7 @@ impl Services {
 
     fn look_at(&mut self, service: &ObjectName) {
         for gateway in self.wanted.of(service) {
-            self.queue.want(gateway.clone(), Instant::now());
+            self.worker.want(gateway.clone(), Instant::now());
         }
     }
 
@@ -145,7 +142,7 @@ impl Services {
         let all: BTreeSet<ObjectName> =
             self.intents.keys().chain(self.ours.values().map(|(gateway, _)| gateway)).cloned().collect();
         for gateway in all {
-            self.queue.want(gateway, Instant::now());
+            self.worker.want(gateway, Instant::now());
         }
     }
 
@@ -154,16 +151,14 @@ impl Services {
         let uid = |gateway: &ObjectName| {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
         };
-        while self.tasks.len() < AT_ONCE
-            && let Some(gateway) = self.queue.take(Instant::now())
-        {
+        while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
-                self.queue.done(&gateway);
+                self.worker.done(&gateway);
                 continue;
             }
             let (work, trouble) = self.work(store, &gateway, uid(&gateway));
             if work.is_empty() {
-                self.queue.done(&gateway);
+                self.worker.done(&gateway);
                 self.tell(&gateway, trouble);
                 continue;
             }
@@ -171,7 +166,7 @@ impl Services {
                 *self.writes.begun.entry(one.label()).or_default() += 1;
             }
             let client = self.client.clone();
-            begin(&mut self.tasks, "expose", &format!("gateway {gateway}"), async move {
+            self.worker.begin("expose", &format!("gateway {gateway}"), async move {
                 let outcome = run(&client, work).await;
                 Done { gateway, outcome, trouble }
             });
@@ -210,15 +205,14 @@ impl Services {
 
     /// Waits until something has ended, or the next Gateway's turn has come.
     pub(super) async fn next(&mut self) -> Ended {
-        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
-        Ended(ended_or_due(&mut self.tasks, due).await)
+        Ended(self.worker.next().await)
     }
 
     /// Takes in how it ended.
     pub(super) fn take_ended(&mut self, ended: Ended) {
         let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
         let Err(failure) = outcome else {
-            self.queue.done(&gateway);
+            self.worker.done(&gateway);
             self.tell(&gateway, trouble);
             return;
         };
@@ -235,7 +229,7 @@ impl Services {
             Failure::Unavailable(text) => debug!("the Service of gateway {gateway}: {text}"),
             Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
         }
-        self.queue.failed(&gateway, Instant::now(), |failures| failure.pause(failures));
+        self.worker.failed(&gateway, &failure, Instant::now());
     }
 
     /// What is in the way of a Gateway's Service from now on, if anything.
@@ -264,8 +258,8 @@ impl Services {
     }
 
     /// Ends what is being written. Nothing more is begun.
-    pub(super) async fn stop(mut self) {
-        while self.tasks.join_next().await.is_some() {}
+    pub(super) async fn stop(self) {
+        self.worker.finish().await;
     }
 }
 
@@ -425,9 +419,9 @@ mod tests {
             services.take_in(BTreeMap::from([desired(waits)]));
             services.take_in(BTreeMap::from([(ObjectName::new("a", has), None)]));
             services.write(&Store::default(), &BTreeMap::new(), false);
-            assert_eq!(services.queue.next(), None);
+            assert_eq!(services.worker.due(), None);
             services.forget(&ObjectName::new("a", "b-c-d"));
-            assert!(services.queue.is_wanted(&ObjectName::new("a", waits)), "{waits} wants it");
+            assert!(services.worker.is_wanted(&ObjectName::new("a", waits)), "{waits} wants it");
         }
     }
 }

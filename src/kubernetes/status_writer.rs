@@ -6,12 +6,11 @@ use kube::Client;
 use kube::api::{ApiResource, Patch, PatchParams};
 use kube::core::DynamicObject;
 use serde_json::Value;
-use tokio::task::JoinSet;
 
 use super::FIELD_MANAGER;
 use super::failure::Failure;
-use super::request::{api, begin, ended_or_due, in_time};
-use super::work_queue::WorkQueue;
+use super::request::{api, in_time};
+use super::worker::Worker;
 use gatewright_core::inputs::ObjectKey;
 
 /// Writes at the same time. The API server's fairness gives a controller about as many seats.
@@ -32,10 +31,7 @@ pub struct Done {
 /// Writes statuses.
 pub struct StatusWriter {
     client: Client,
-    queue: WorkQueue<ObjectKey>,
-    tasks: JoinSet<Done>,
-    /// How many may be written at the same time.
-    room: usize,
+    worker: Worker<ObjectKey, Done>,
     /// When the last one was begun.
     begun: Instant,
 }
@@ -43,40 +39,40 @@ pub struct StatusWriter {
 impl StatusWriter {
     /// Nothing to write yet.
     pub fn new(client: Client) -> Self {
-        Self { client, queue: WorkQueue::default(), tasks: JoinSet::new(), room: AT_ONCE, begun: Instant::now() }
+        Self { client, worker: Worker::new(AT_ONCE), begun: Instant::now() }
     }
 
     /// Whether objects are being written as fast as they may. A few statuses are all the same: a burst may take minutes.
     pub fn yield_to_objects(&mut self, busy: bool, now: Instant) {
         let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
-        self.room = if busy { usize::from(turn) } else { AT_ONCE };
+        self.worker.set_room(if busy { usize::from(turn) } else { AT_ONCE });
     }
 
     /// The status of an object is to be looked at, at `at` or before.
     pub fn want(&mut self, key: ObjectKey, at: Instant) {
-        self.queue.want(key, at);
+        self.worker.want(key, at);
     }
 
     /// An object is gone.
     pub fn drop(&mut self, key: &ObjectKey) {
-        self.queue.drop(key);
+        self.worker.drop(key);
     }
 
     /// The next object whose turn it is, while there is room. [`StatusWriter::apply`] or [`StatusWriter::nothing`] must follow.
     pub fn take(&mut self, now: Instant) -> Option<ObjectKey> {
-        if self.tasks.len() >= self.room { None } else { self.queue.take(now) }
+        self.worker.take(now)
     }
 
     /// There was nothing to write.
     pub fn nothing(&mut self, key: &ObjectKey) {
-        self.queue.done(key);
+        self.worker.done(key);
     }
 
     /// Applies a status document.
     pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
         let api = api(self.client.clone(), &key, resource);
         self.begun = Instant::now();
-        begin(&mut self.tasks, "status", &key.to_string(), async move {
+        self.worker.begin("status", &key.to_string(), async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             let patch = Patch::Apply(&document);
             let outcome = in_time(api.patch_status(&key.name.name, &params, &patch)).await.map(Box::new);
@@ -86,22 +82,21 @@ impl StatusWriter {
 
     /// Waits until a write has ended; `None` when the next object's turn has come.
     pub async fn next(&mut self) -> Option<Done> {
-        let due = self.queue.next().filter(|_| self.tasks.len() < self.room);
-        let done = ended_or_due(&mut self.tasks, due).await?;
+        let done = self.worker.next().await?;
         match &done.outcome {
-            Ok(_) => self.queue.done(&done.key),
-            Err(failure) => self.queue.failed(&done.key, Instant::now(), |failures| failure.pause(failures)),
+            Ok(_) => self.worker.done(&done.key),
+            Err(failure) => drop(self.worker.failed(&done.key, failure, Instant::now())),
         }
         Some(done)
     }
 
     /// How many wait or run.
     pub fn pending(&self) -> usize {
-        self.queue.waiting() + self.queue.running()
+        self.worker.pending()
     }
 
     /// Ends what is being written. Nothing more is begun.
-    pub async fn stop(mut self) {
-        while self.tasks.join_next().await.is_some() {}
+    pub async fn stop(self) {
+        self.worker.finish().await;
     }
 }

@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::Client;
 use kube::core::DynamicObject;
-use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 pub use event_recorder::EventRecorder;
@@ -33,9 +32,8 @@ use super::conflict_backoff::WriteConflictBackoff;
 use super::failure::Failure;
 use super::metrics::Writes;
 use super::observed::ObservedObject;
-use super::request::{begin, ended_or_due};
 use super::watch_sync::WatchSync;
-use super::work_queue::WorkQueue;
+use super::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
@@ -116,8 +114,7 @@ pub struct Tenants {
     held: BTreeMap<Derived, Box<LiveObject>>,
     undecided: Undecided,
     states: States,
-    queue: WorkQueue<Task>,
-    tasks: JoinSet<Written>,
+    worker: Worker<Task, Written>,
     conflict_backoff: WriteConflictBackoff<Task>,
     /// What could not be written, and what is fought over.
     troubles: Troubles,
@@ -147,8 +144,7 @@ impl Tenants {
             held: BTreeMap::new(),
             undecided: Undecided::default(),
             states: States::default(),
-            queue: WorkQueue::default(),
-            tasks: JoinSet::new(),
+            worker: Worker::new(AT_ONCE),
             conflict_backoff: WriteConflictBackoff::default(),
             troubles: Troubles::default(),
             rest: BTreeMap::new(),
@@ -191,7 +187,7 @@ impl Tenants {
         // Whether a derived object is still in trouble is seen, and told, when it is looked at.
         if !matches!(task, Task::Object(_)) {
             self.troubles.forget(&task);
-            self.queue.drop(&task);
+            self.worker.drop(&task);
         }
     }
 
@@ -246,7 +242,7 @@ impl Tenants {
 
     fn want(&mut self, task: Task) {
         let pause = if matches!(task, Task::Status(_)) { DEBOUNCE } else { Duration::ZERO };
-        self.queue.want(task, Instant::now() + pause);
+        self.worker.want(task, Instant::now() + pause);
     }
 
     fn want_status(&mut self, derived: &Derived, tenancy: &Tenancy) {
@@ -257,19 +253,17 @@ impl Tenants {
     /// everything when it begins.
     pub fn write(&mut self, known: Known<'_>, leads: bool) {
         let whole = is_whole(known.view);
-        while self.tasks.len() < AT_ONCE
-            && let Some(task) = self.queue.take(Instant::now())
-        {
+        while let Some(task) = self.worker.take(Instant::now()) {
             // What waits for a view is wanted again when the view is whole.
             let decision = if leads && whole { self.decide(&task, known) } else { Decision::Nothing };
             match decision {
-                Decision::Nothing => self.queue.done(&task),
+                Decision::Nothing => self.worker.done(&task),
                 Decision::Later(at) => {
-                    self.queue.done(&task);
-                    self.queue.want(task, at);
+                    self.worker.done(&task);
+                    self.worker.want(task, at);
                 }
                 Decision::Write(_, document) if !self.has_room(&task, &document) => {
-                    self.queue.done(&task);
+                    self.worker.done(&task);
                     self.parked.insert(task);
                 }
                 Decision::Write(job, document) => self.begin(task, job, &document, known.tenancy),
@@ -279,7 +273,7 @@ impl Tenants {
 
     /// Whether as much is being written as may be at the same time.
     pub fn is_busy(&self) -> bool {
-        self.tasks.len() >= AT_ONCE
+        self.worker.is_full()
     }
 
     /// Whether a write may begin now; one that may is counted.
@@ -322,7 +316,8 @@ impl Tenants {
         };
         *self.writes.begun.entry(kind).or_default() += 1;
         let (client, key) = (self.client.clone(), task.key());
-        begin(&mut self.tasks, kind, &key.to_string(), async move {
+        let object = key.to_string();
+        self.worker.begin(kind, &object, async move {
             let outcome = job::run(client, key, job).await;
             Written { task, outcome, took: now.elapsed() }
         });
@@ -490,8 +485,7 @@ impl Tenants {
 
     /// Waits until a write has ended or the next one's turn has come.
     pub async fn next(&mut self) -> Option<Written> {
-        let due = self.queue.next().filter(|_| self.tasks.len() < AT_ONCE);
-        ended_or_due(&mut self.tasks, due).await
+        self.worker.next().await
     }
 
     /// Takes in how a write ended.
@@ -512,7 +506,7 @@ impl Tenants {
         }
         match outcome {
             Ok(object) => {
-                self.queue.done(&task);
+                self.worker.done(&task);
                 if let (Task::Object(derived), Some(object)) = (&task, object) {
                     let held = Box::new(LiveObject::new(&object).0);
                     let newer =
@@ -525,7 +519,7 @@ impl Tenants {
                 }
                 let now = Instant::now();
                 if let Some(over) = self.heal(&task, tenancy, now) {
-                    self.queue.want(task.clone(), over);
+                    self.worker.want(task.clone(), over);
                 }
                 if let Task::Status(tenant) = &task {
                     self.passing.remove(tenant);
@@ -534,7 +528,7 @@ impl Tenants {
             Err(failure) => {
                 self.conflict_backoff.failed(&task);
                 *self.writes.failed.entry(failure.class()).or_default() += 1;
-                self.queue.failed(&task, Instant::now(), |failures| failure.pause(failures));
+                self.worker.failed(&task, &failure, Instant::now());
                 if matches!(failure, Failure::Refused(_) | Failure::Forbidden(_)) {
                     self.trouble(&task, ("ReconcileError", format!("{task}: {failure}")), tenancy);
                 }
@@ -548,8 +542,8 @@ impl Tenants {
     }
 
     /// Ends what is being written. Nothing more is begun.
-    pub async fn stop(mut self) {
-        while self.tasks.join_next().await.is_some() {}
+    pub async fn stop(self) {
+        self.worker.finish().await;
         self.recorder.stop().await;
     }
 }

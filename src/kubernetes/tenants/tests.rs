@@ -38,8 +38,8 @@ async fn a_trouble_that_went_with_its_object_is_told_no_more() {
     let task = Task::Object(Derived { kind: DerivedKind::Certificate, name });
     tenants.trouble(&task, ("ContestedByAnotherWriter", "somebody changes it back".to_owned()), &tenancy);
     let status = Task::Status(tenant);
-    tenants.queue.drop(&status);
+    tenants.worker.drop(&status);
     tenants.forget(&key);
     tenants.write(Known { tenancy: &tenancy, seen: &BTreeMap::new(), view: &view }, true);
-    assert!(tenants.troubles.len() == 0 && tenants.queue.is_wanted(&status));
+    assert!(tenants.troubles.len() == 0 && tenants.worker.is_wanted(&status));
 }
