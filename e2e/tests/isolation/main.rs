@@ -3,7 +3,6 @@
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
 mod chains;
-mod delay;
 mod differential;
 mod edge;
 mod endpoints;
