@@ -8,6 +8,7 @@ mod edge;
 mod endpoints;
 mod flood;
 mod framing;
+mod internal_ca;
 mod issuers;
 mod limits;
 mod ownership;
