@@ -151,14 +151,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let (owners, owned) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
     let owned: Vec<Change> = owned.into_iter().map(|(what, owner)| Change::Recorded(what, Some(owner))).collect();
     let refused = RefusedParts::at(dir.path().join("refused-parts"));
-    cache.suspect(&view, refused.read());
-    tasks.spawn("refused parts", {
-        let (suspects, stop) = (cache.suspects(&view), stop.clone());
-        async move {
-            refused.keep(suspects, stop).await;
-            Ok(())
-        }
-    });
+    tasks.spawn("refused parts", refused.carry_over(&cache, &view, stop.clone()));
     let tenancy_http_port = tenancy.ports.http;
     let mut site = StandaloneRuntime {
         live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tracing::warn;
-use xds::Suspects;
+use xds::{Cache, Suspects, View};
 
 use crate::replace::replace;
 
@@ -23,7 +23,7 @@ impl RefusedParts {
     }
 
     /// What was kept.
-    pub fn read(&self) -> Suspects {
+    fn read(&self) -> Suspects {
         let text = match std::fs::read(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Suspects::default(),
             read => read,
@@ -40,8 +40,23 @@ impl RefusedParts {
         replace(&self.0, |file| file.write_all(&text))
     }
 
+    /// Tells the cache what was kept. What is returned keeps what Envoys of the view refuse from now on.
+    pub fn carry_over(
+        self,
+        cache: &Cache,
+        view: &View,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
+        cache.suspect(view, self.read());
+        let suspects = cache.suspects(view);
+        async move {
+            self.keep(suspects, stop).await;
+            Ok(())
+        }
+    }
+
     /// Writes what Envoys refuse whenever that is different, until nobody can tell any more or it is told to stop.
-    pub async fn keep(self, mut suspects: watch::Receiver<Arc<Suspects>>, mut stop: watch::Receiver<bool>) {
+    async fn keep(self, mut suspects: watch::Receiver<Arc<Suspects>>, mut stop: watch::Receiver<bool>) {
         loop {
             tokio::select! {
                 changed = suspects.changed() => if changed.is_err() { return },
