@@ -24,7 +24,7 @@ use acme::storage::dir::Directory;
 use crate::cli::{self, CONTROLLER};
 use crate::manifest::{self, Outcome, Safety, Stale, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, Supervisor, Tenants, check, example, find,
+    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, RefusedParts, Supervisor, Tenants, check, example, find,
     hand_over_routes, take_over,
 };
 use crate::table::table;
@@ -151,6 +151,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     };
     let (owners, owned) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
     let owned: Vec<Change> = owned.into_iter().map(|(what, owner)| Change::Recorded(what, Some(owner))).collect();
+    let refused = RefusedParts::at(dir.path().join("refused-parts"));
+    tasks.spawn("refused parts", refused.carry_over(&cache, &view, stop.clone()));
     let tenancy_http_port = tenancy.ports.http;
     let mut site = StandaloneRuntime {
         live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),

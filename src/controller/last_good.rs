@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::xds::{Cache, Generation, Kind, Pair, Resource, Update, View, Views};
+use ::xds::{Cache, Generation, Kind, Pair, Resource, Suspects, Update, View, Views};
 use anyhow::{Context, Result, bail};
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
@@ -81,6 +81,9 @@ struct Head {
     certificate: String,
     key: String,
     roots: String,
+    /// What Envoys refused.
+    #[serde(default)]
+    suspects: Suspects,
 }
 
 /// What a file had in it.
@@ -88,6 +91,8 @@ struct Kept {
     at: SystemTime,
     shown: Shown,
     resources: Vec<Resource>,
+    /// What Envoys refused of them.
+    suspects: Suspects,
     /// Hosts whose certificate has ended.
     ended: Vec<String>,
 }
@@ -126,6 +131,8 @@ fn seconds(at: SystemTime) -> u64 {
 /// What is served while the API server's state is not whole.
 pub(super) struct Standby {
     kept: Option<Kept>,
+    /// What Envoys refused before the start.
+    suspects: Suspects,
     started: Instant,
     cache: Cache,
     view: View,
@@ -157,10 +164,11 @@ impl Standby {
             .await
             .unwrap_or_default(),
         };
+        let suspects = kept.as_ref().map(|kept| kept.suspects.clone()).unwrap_or_default();
         if let Some(kept) = &kept {
             info!("last good state: {} resources of {}", kept.resources.len(), time(kept.at));
         }
-        Self { kept, started, cache, view: View::new("last good"), views, figures, serving: None }
+        Self { kept, suspects, started, cache, view: View::new("last good"), views, figures, serving: None }
     }
 
     /// Begins to serve, where it is time and there is something: `heard` is whether the API server answers. Returns what the
@@ -170,8 +178,9 @@ impl Standby {
         if now.saturating_duration_since(self.started) < silence {
             return None;
         }
-        let Kept { at, shown, resources, ended } = self.kept.take()?;
+        let Kept { at, shown, resources, suspects, ended } = self.kept.take()?;
         let count = resources.len();
+        self.cache.suspect(&self.view, suspects);
         self.cache.publish(&self.view, Update { upserts: resources, removals: Vec::new() });
         self.views.allow(keys::FLEET, self.view.clone());
         self.figures.serves(Some(at));
@@ -187,6 +196,10 @@ impl Standby {
     /// The state of the API server is whole: from now on `live` is served.
     pub(super) fn end(&mut self, live: &View) {
         self.kept = None;
+        let suspects = std::mem::take(&mut self.suspects);
+        if !suspects.is_empty() {
+            self.cache.suspect(live, suspects);
+        }
         self.views.allow(keys::FLEET, live.clone());
         if self.serving.take().is_none() {
             return;
@@ -244,6 +257,7 @@ impl Keeper {
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         let mut pause = SAVE_INTERVAL;
         let mut written: Option<Generation> = None;
+        let mut suspects = self.cache.suspects(&self.view);
         let said = Mutex::new(String::new());
         loop {
             tokio::select! {
@@ -251,14 +265,15 @@ impl Keeper {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             pause = SAVE_INTERVAL;
-            let is_new = self.shown.has_changed().unwrap_or(false);
+            let is_new = self.shown.has_changed().unwrap_or(false) || suspects.has_changed().unwrap_or(false);
             let Some(shown) = self.shown.borrow_and_update().clone().filter(|_| *self.whole.borrow()) else { continue };
+            let suspected = suspects.borrow_and_update().clone();
             let (generation, resources) = self.cache.resources(&self.view);
             if written == Some(generation) && !is_new {
                 continue;
             }
             let (begun, at, place) = (Instant::now(), SystemTime::now(), self.place.clone());
-            let ended = tokio::task::spawn_blocking(move || save(&place, at, &shown, &resources)).await;
+            let ended = tokio::task::spawn_blocking(move || save(&place, at, (&shown, &suspected), &resources)).await;
             let failure = match ended {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(format!("{error:#}")),
@@ -280,10 +295,10 @@ impl Keeper {
     }
 }
 
-fn save(place: &Place, at: SystemTime, shown: &Shown, resources: &[Resource]) -> Result<()> {
+fn save(place: &Place, at: SystemTime, (shown, suspects): (&Shown, &Suspects), resources: &[Resource]) -> Result<()> {
     let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
     let Shown { pair: Pair { certificate, key: private }, roots } = shown.clone();
-    let head = Head { at: seconds(at), certificate, key: private, roots };
+    let head = Head { at: seconds(at), certificate, key: private, roots, suspects: suspects.clone() };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
     let written = replace(&place.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
@@ -311,14 +326,16 @@ fn load(place: &Place) -> Result<Option<Kept>> {
         Ok(())
     });
     read.with_context(|| place.file.display().to_string())?;
-    let Some(Head { at, certificate, key, roots }) = head else { bail!("{}: it is empty", place.file.display()) };
+    let Some(Head { at, certificate, key, roots, suspects }) = head else {
+        bail!("{}: it is empty", place.file.display())
+    };
     let now = SystemTime::now();
     if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
         bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", place.file.display());
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
     let shown = Shown { pair: Pair { certificate, key }, roots };
-    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, resources, ended }))
+    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, resources, suspects, ended }))
 }
 
 /// Whether it is a certificate of a host that has ended.
@@ -386,16 +403,23 @@ mod tests {
         Place { file: dir.join("state"), key: dir.join("key") }
     }
 
+    fn suspects() -> Suspects {
+        let one =
+            r#"[{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["00112233445566778899aabbccddeeff"]}]"#;
+        serde_json::from_str(one).expect("it is ours")
+    }
+
     #[test]
     fn a_state_comes_back_as_it_was_and_nothing_of_it_is_in_clear_text() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = place(dir.path());
         assert!(load(&place).expect("there is none").is_none());
-        let (good, over) = (shown(DAY), shown(Duration::ZERO));
+        let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
         let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
         let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        save(&place, at, &good, &resources).expect("written");
+        save(&place, at, (&good, &suspects), &resources).expect("written");
         let kept = load(&place).expect("readable").expect("there");
+        assert_eq!(kept.suspects, suspects);
         assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
         assert_eq!(kept.ended, ["b.example.org"]);
         let versions =
@@ -410,7 +434,7 @@ mod tests {
         std::fs::write(&place.key, [4; 32]).expect("written");
         let error = format!("{:#}", load(&place).err().expect("another key"));
         assert!(error.contains("sealed by another key"), "{error}");
-        save(&place, at, &over, &resources).expect("written");
+        save(&place, at, (&over, &suspects), &resources).expect("written");
         let error = format!("{:#}", load(&place).err().expect("it is over"));
         assert!(error.contains("has ended"), "{error}");
     }
@@ -420,7 +444,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let place = place(dir.path());
         let good = shown(DAY);
-        save(&place, SystemTime::now(), &good, &[host("a.example.org", &good)]).expect("written");
+        save(&place, SystemTime::now(), (&good, &suspects()), &[host("a.example.org", &good)]).expect("written");
         let cache = Cache::new();
         let read = async || Standby::read(Some(place.clone()), cache.clone(), Views::new(), Figures::default()).await;
         let mut standby = read().await;
@@ -430,7 +454,9 @@ mod tests {
         assert!(standby.begin(true, started + SLOW).is_some());
         assert!(standby.is_serving() && standby.lines()[0].contains("last good state"));
         assert_eq!(cache.len(&standby.view, Kind::Secret), 1);
+        assert!(!cache.suspects(&standby.view).borrow().is_empty());
         standby.end(&View::new("shared"));
+        assert_eq!(**cache.suspects(&View::new("shared")).borrow(), suspects());
         assert!(!standby.is_serving() && standby.lines().is_empty());
 
         let mut standby = read().await;

@@ -6,6 +6,7 @@ mod demo;
 mod echo;
 mod hand_over;
 mod private_dir;
+mod refused_parts;
 mod supervisor;
 
 pub use check::{CheckError, check, example};
@@ -14,4 +15,5 @@ pub use demo::Demo;
 pub use echo::Echo;
 pub use hand_over::{HandOverError, routes as hand_over_routes, take_over};
 pub use private_dir::{PrivateDir, PrivateDirError};
+pub use refused_parts::RefusedParts;
 pub use supervisor::{Lifetime, NoEnvoy, Order, Supervisor, find};

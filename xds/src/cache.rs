@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, watch};
 use crate::ack_tracker::{AckTracker, Event, Progress};
 use crate::counters::{Counters, Counts};
 use crate::debug::ViewState;
+use crate::suspects::Suspects;
 use crate::view::{Generation, TypeStore, View};
 use crate::{Kind, Resource};
 
@@ -125,6 +126,21 @@ impl Cache {
     /// strangers, so that many of them at once are an attack; it is told of about every hundredth.
     pub fn watch_unknown(&self, view: &View) -> watch::Receiver<u64> {
         self.shelf(view).watch_unknown()
+    }
+
+    /// What clients of `view` refused of shared resources, to be kept for [`Cache::suspect`] of the next start.
+    pub fn suspects(&self, view: &View) -> watch::Receiver<Arc<Suspects>> {
+        self.shelf(view).watch_suspects()
+    }
+
+    /// Has these parts, which clients refused once, sent to a client that comes to `view` only after the rest of their
+    /// resources. Where it takes them now, they are as any other.
+    pub fn suspect(&self, view: &View, suspects: Suspects) {
+        self.shelf(view).suspect(|known| {
+            let is_new = *known != suspects;
+            *known = suspects;
+            is_new
+        });
     }
 
     /// What happens from now on in all views. A receiver that falls behind by 1024 events loses some and

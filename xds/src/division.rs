@@ -29,6 +29,7 @@ pub(crate) use search::{Search, Step};
 
 use crate::Resource;
 use crate::ack_tracker::Part;
+use crate::suspects::ByHost;
 
 /// A resource without the parts that are refused, and why each of them is.
 #[derive(Debug)]
@@ -60,6 +61,27 @@ pub fn divide(
             Step::Nothing(_) => return None,
         }
     }
+}
+
+/// A resource without its suspects, and which virtual hosts lack some of them; `None` where it has none, or nothing else.
+pub(crate) fn without(whole: &Resource, suspects: &ByHost) -> Option<(Arc<Resource>, BTreeSet<String>)> {
+    let mut content = Content::read(whole)?;
+    let (mut lacking, mut hosts) = (BTreeSet::new(), Vec::with_capacity(content.hosts.len()));
+    for mut host in std::mem::take(&mut content.hosts) {
+        if let Some(parts) = suspects.get(&*host.name) {
+            let count = host.routes.len();
+            let is_suspect = parts.contains(&content::frame_digest(&host));
+            host.routes.retain(|route| !parts.contains(&digest(route)));
+            if is_suspect || host.routes.len() < count {
+                lacking.insert(host.name.clone());
+            }
+            if is_suspect {
+                continue;
+            }
+        }
+        hosts.push((host, false));
+    }
+    (!lacking.is_empty() && !hosts.is_empty()).then(|| (Arc::new(content.with_hosts(hosts)), lacking))
 }
 
 /// The routes that are held back, each once.
@@ -109,6 +131,8 @@ pub(crate) struct Division {
     pub(crate) held: Vec<HeldPart>,
     /// Virtual hosts that are served as they were, by name.
     pub(crate) kept: BTreeMap<String, VirtualHost>,
+    /// Virtual hosts that the client runs without what another one refused: it has had none of them as they are.
+    pub(crate) without: BTreeSet<String>,
     /// While the culprits are looked for.
     pub(crate) search: Option<Search>,
 }

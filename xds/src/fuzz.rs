@@ -147,6 +147,7 @@ impl<D: Dialect> World<D> {
                 }
                 // A name can be divided in one version and refused as a whole in the next.
                 Effect::Divided { .. }
+                | Effect::Suspected { .. }
                 | Effect::Answered { .. }
                 | Effect::Acknowledged(_)
                 | Effect::Evicted { .. }

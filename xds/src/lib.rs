@@ -25,6 +25,7 @@ mod session;
 mod stream;
 mod stream_progress;
 mod subscription;
+mod suspects;
 mod tls;
 mod view;
 mod wire;
@@ -44,6 +45,7 @@ pub use metrics::Metrics;
 pub use resource::{Resource, ResourceError};
 pub use server::{Server, bind_unix};
 pub use session::Refusal;
+pub use suspects::Suspects;
 pub use tls::{Authority, Pair, ServerTls, TlsError};
 pub use view::{Generation, View};
 

@@ -149,6 +149,9 @@ impl<D: Dialect> World<D> {
                             self.rejected.insert((kind, name.to_string()));
                         }
                     }
+                    Effect::Suspected { kind, name, held } => {
+                        self.shelf.suspect(|suspects| suspects.set(kind, &name, &held));
+                    }
                     Effect::Answered { .. } | Effect::Evicted { .. } | Effect::Unknown { .. } => {}
                 }
             }

@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::ack_tracker::Part;
+use crate::division::HeldPart;
 use crate::kind::Rank;
 use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name, on_demand};
 use crate::view::{Generation, Tables};
@@ -62,6 +63,8 @@ pub(crate) enum Effect {
     Rejected { kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str> },
     /// The client runs a resource but for these of its parts; with none, it runs all of it.
     Divided { kind: Kind, name: Arc<str>, version: Arc<str>, parts: Vec<(Part, Arc<str>)> },
+    /// The client refuses these parts of a resource, of which others are to be careful; with none, it runs all of it.
+    Suspected { kind: Kind, name: Arc<str>, held: Vec<HeldPart> },
     /// The client no longer refuses this name.
     Recovered { kind: Kind, name: Arc<str> },
     /// That many on-demand secrets were taken back.
@@ -462,7 +465,9 @@ impl Session {
                 Item::Part { whole, sent } => divided.push((whole, sent)),
                 Item::Upsert(r) => {
                     if healing && sub.divisions.remove(r.name()).is_some() {
-                        self.effects.push(Effect::whole(kind, r.shared_name().clone()));
+                        let name = r.shared_name().clone();
+                        self.effects.push(Effect::Suspected { kind, name: name.clone(), held: Vec::new() });
+                        self.effects.push(Effect::whole(kind, name));
                     }
                     running.push(r);
                 }

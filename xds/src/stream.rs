@@ -321,6 +321,9 @@ impl<D: Dialect> Conversation<D> {
                         tracing::warn!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
                     }
                 }
+                Effect::Suspected { kind, name, held } => {
+                    self.shelf.suspect(|suspects| suspects.set(kind, &name, &held));
+                }
                 Effect::Recovered { kind, name } => tracker.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
                 Effect::Unknown { names } => self.shelf.asked_in_vain(names),

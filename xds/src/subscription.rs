@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::division::Division;
+use crate::division::{self, Division};
+use crate::suspects::Suspects;
 use crate::view::{Entry, Generation, Tables};
 use crate::{Kind, Limits, Resource};
 
@@ -253,13 +254,14 @@ impl Subscription {
             return gone();
         }
         match tables.table(self.kind).entry(name) {
-            Some(entry) => self.item_of(name, entry).unwrap_or_else(gone),
+            Some(entry) => self.item_of(name, entry, Some(&tables.suspects)).unwrap_or_else(gone),
             None => gone(),
         }
     }
 
-    /// The same of a name whose entry is at hand; outer `None` when the entry holds no resource.
-    pub(crate) fn item_of(&self, name: &Arc<str>, entry: &Entry) -> Option<Option<Item>> {
+    /// The same of a name whose entry is at hand; outer `None` when the entry holds no resource. `suspects` are for a client
+    /// that does not have it yet.
+    pub(crate) fn item_of(&self, name: &Arc<str>, entry: &Entry, suspects: Option<&Suspects>) -> Option<Option<Item>> {
         let current = entry.current.as_ref()?;
         let refused = if self.quarantine.is_empty() { None } else { self.quarantine.get(current.name()) };
         Some(match refused {
@@ -269,17 +271,22 @@ impl Subscription {
                 _ if self.named.contains_key(name) => Some(Item::Withhold(name.clone())),
                 _ => None,
             },
-            _ => Some(self.sent_of(current)),
+            _ => Some(self.sent_of(current, suspects)),
         })
     }
 
-    /// A resource, without what of it the client is known to refuse.
-    fn sent_of(&self, current: &Arc<Resource>) -> Item {
+    /// A resource, without what of it the client is known to refuse, or others are where nothing is known of the client.
+    fn sent_of(&self, current: &Arc<Resource>, suspects: Option<&Suspects>) -> Item {
         let division = if self.divisions.is_empty() { None } else { self.divisions.get(current.name()) };
-        let part = division.and_then(|division| match &division.running {
-            Some(running) if *division.version == *current.version() => Some(running.clone()),
-            _ => division.without_held(current),
-        });
+        let part = match division {
+            None => {
+                suspects.and_then(|suspects| division::without(current, suspects.of(current)?)).map(|(sent, _)| sent)
+            }
+            Some(division) => match &division.running {
+                Some(running) if *division.version == *current.version() => Some(running.clone()),
+                _ => division.without_held(current),
+            },
+        };
         match part {
             Some(sent) => Item::Part { whole: current.clone(), sent },
             None => Item::Upsert(current.clone()),

@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::ack_tracker::AckTracker;
+use crate::suspects::Suspects;
 use crate::{Kind, Resource};
 
 /// The name of an isolated set of resources. A client sees exactly one view; what is outside of it does
@@ -156,6 +157,8 @@ pub(crate) struct Tables {
     /// Streams that had not passed this generation when tombstones were dropped start over.
     pub(crate) forgotten: Generation,
     by_kind: [Table; Kind::COUNT],
+    /// What a client is sent last that never had it.
+    pub(crate) suspects: Arc<Suspects>,
 }
 
 /// More tombstones than this, and more than live resources, are dropped although a stream is behind.
@@ -247,6 +250,8 @@ pub(crate) struct TypeStore {
     pub(crate) tracker: AckTracker,
     /// How many on-demand secrets were asked for that did not exist.
     unknown: watch::Sender<u64>,
+    /// The suspects of the tables, for whoever keeps them.
+    suspects: watch::Sender<Arc<Suspects>>,
 }
 
 /// Who waits for the count of unknown secrets hears of it once in so many.
@@ -260,6 +265,7 @@ impl TypeStore {
             published: Arc::default(),
             tracker,
             unknown: watch::Sender::new(0),
+            suspects: watch::Sender::default(),
         }
     }
 
@@ -278,6 +284,18 @@ impl TypeStore {
             *total += names;
             *total / UNKNOWN_TOLD != before / UNKNOWN_TOLD
         });
+    }
+
+    /// Changes what new clients are sent last; `change` says whether it did.
+    pub(crate) fn suspect(&self, change: impl FnOnce(&mut Suspects) -> bool) {
+        let mut tables = self.write();
+        if change(Arc::make_mut(&mut tables.suspects)) {
+            self.suspects.send_replace(tables.suspects.clone());
+        }
+    }
+
+    pub(crate) fn watch_suspects(&self) -> watch::Receiver<Arc<Suspects>> {
+        self.suspects.subscribe()
     }
 
     pub(crate) fn watch_unknown(&self) -> watch::Receiver<u64> {

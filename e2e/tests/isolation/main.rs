@@ -3,12 +3,12 @@
 //! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
 
 mod chains;
-mod delay;
 mod differential;
 mod edge;
 mod endpoints;
 mod flood;
 mod framing;
+mod internal_ca;
 mod issuers;
 mod limits;
 mod ownership;

@@ -107,6 +107,49 @@ async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart
     nobody_else_is_told(&site, "or-else").await
 }
 
+/// The first answer that a host gives over HTTP, once there is a listener.
+async fn first_answer(site: &Site, host: &str) -> Result<(u16, String)> {
+    let (probe, until) = (site.plain(host), Instant::now() + LIMIT);
+    loop {
+        if let Ok(answer) = probe.send().await {
+            return Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()));
+        }
+        ensure!(Instant::now() < until, "nothing answers\n{}", site.program.output());
+        sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn who_shares_a_table_with_refused_routes_is_served_from_the_first_answer_on_after_a_restart_of_both()
+-> Result<()> {
+    let (_dir, envoy) = strict()?;
+    let mut site = Site::start(&["--envoy", &envoy]).await?;
+    let evil = |number: usize| {
+        let (name, host) = (format!("evil-{number}"), format!("m{number}.example.org"));
+        route("mallory", &name, &host, &refused_rules(&format!("word-{number}")))
+    };
+    site.save("mallory.yaml", &(0..20).map(evil).collect::<String>())?;
+    for number in [0, 19] {
+        mallory_is_told(&site, &format!("evil-{number}"), Some("word-")).await?;
+    }
+    site.alice_is_unharmed(0).await?;
+    for _ in 0..3 {
+        site = site.restart()?;
+        let (status, body) = first_answer(&site, "alice.example.org").await?;
+        ensure!(status == 200 && body.contains("alice"), "{status} {body}\n{}", site.program.output());
+        // What Envoy refused is tried again, once the rest is there: it may have changed its mind.
+        for number in [0, 19] {
+            mallory_is_told(&site, &format!("evil-{number}"), Some("word-")).await?;
+        }
+    }
+    // A file that cannot be read costs nothing but what it is for.
+    std::fs::write(site.state.path().join("refused-parts"), "nonsense")?;
+    site = site.restart()?;
+    site.served_by("alice.example.org", "alice").await?;
+    mallory_is_told(&site, "evil-0", Some("word-")).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn who_shares_a_hostname_with_a_refused_route_changes_as_ever() -> Result<()> {

@@ -114,6 +114,12 @@ impl Site {
     pub(crate) fn restart(self) -> Result<Self> {
         let Self { program, manifests, state, http, https, alice, mallory, options, turn } = self;
         drop(program);
+        // Envoy ends with it, which is not to be the one that answers next.
+        let began = Instant::now();
+        while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, http)).is_ok() {
+            ensure!(began.elapsed() < LIMIT, "Envoy outlives its program");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let program = run(&manifests, &state, &options)?;
         Ok(Self { program, manifests, state, http, https, alice, mallory, options, turn })
     }

@@ -62,6 +62,8 @@ pub(crate) struct Search {
     content: Content,
     /// What the client had, by name of the virtual host.
     base: HashMap<String, VirtualHost>,
+    /// Virtual hosts of which the client had only what nobody refuses: they do not go on as they were.
+    without: BTreeSet<String>,
     /// All that is not as the client had it.
     suspects: BTreeSet<Place>,
     taken: BTreeSet<Place>,
@@ -79,12 +81,22 @@ pub(crate) struct Search {
 impl Search {
     /// Begins with the refusal of `whole`; `had` is what the client took before. `None` where it cannot be divided.
     pub(crate) fn begin(whole: &Resource, had: Option<&Resource>, text: &Arc<str>) -> Option<(Search, Step)> {
+        Self::begin_with(whole, (had, BTreeSet::new()), text)
+    }
+
+    /// The same where the client had some virtual hosts without what others refuse.
+    pub(crate) fn begin_with(
+        whole: &Resource,
+        (had, without): (Option<&Resource>, BTreeSet<String>),
+        text: &Arc<str>,
+    ) -> Option<(Search, Step)> {
         let content = Content::read(whole)?;
         let base = had.and_then(Content::read).map(|had| had.hosts).unwrap_or_default();
         let base = theirs(base, &content);
         let mut search = Search {
             content,
             base,
+            without,
             suspects: BTreeSet::new(),
             taken: BTreeSet::new(),
             held: BTreeMap::new(),
@@ -282,7 +294,8 @@ impl Search {
     /// Whether a host can go on as it was: only where nobody else's routes would be held back with it.
     fn may_keep(&self, host: usize) -> bool {
         let host = &self.content.hosts[host];
-        let Some(had) = self.base.get(&host.name) else { return false };
+        let had = self.base.get(&host.name).filter(|_| !self.without.contains(&host.name));
+        let Some(had) = had else { return false };
         let names = host.routes.iter().chain(&had.routes).map(|route| author(&route.name));
         names.filter(|name| name.contains('/')).collect::<BTreeSet<_>>().len() <= 1
     }

@@ -260,6 +260,7 @@ fn what_is_refused_is_not_sent_again_with_the_next_version() {
         running: None,
         held: found.held,
         kept: BTreeMap::new(),
+        without: BTreeSet::new(),
         search: None,
     };
     hosts[0].routes[0] = route(&name("alice0", 0), "/", "new");

@@ -1,21 +1,23 @@
 //! Dividing a refused route configuration with its client.
 
 use super::*;
-use crate::division::{Division, Search, Step, parts};
+use crate::division::{self, Division, HeldPart, Search, Step, parts};
 
 impl Session {
     /// Begins to look for the culprits in a resource that was refused alone. Whether it can be divided.
     fn divide(&mut self, kind: Kind, whole: &Arc<Resource>, text: &Arc<str>, tables: &Tables) -> bool {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let known = sub.divisions.get(whole.name());
+        let without = known.map(|division| division.without.clone()).unwrap_or_default();
         let had = known.and_then(|division| division.running.as_ref());
         let had = had.or_else(|| tables.table(kind).good(whole.name())).cloned();
-        let Some((search, step)) = Search::begin(whole, had.as_deref(), text) else { return false };
+        let Some((search, step)) = Search::begin_with(whole, (had.as_deref(), without), text) else { return false };
         let division = sub.divisions.entry(whole.shared_name().clone()).or_insert_with(|| Division {
             version: "".into(),
             running: None,
             held: Vec::new(),
             kept: BTreeMap::new(),
+            without: BTreeSet::new(),
             search: None,
         });
         division.search = Some(search);
@@ -26,8 +28,9 @@ impl Session {
     /// The client took a resource without some of its parts.
     pub(super) fn part_accepted(&mut self, kind: Kind, whole: &Arc<Resource>, sent: Arc<Resource>, tables: &Tables) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
-        // Without one the name went, or was unsubscribed from, meanwhile.
-        let Some(division) = sub.divisions.get_mut(whole.name()) else { return };
+        let Some(division) = sub.divisions.get_mut(whole.name()) else {
+            return self.try_suspects(kind, whole, sent, tables);
+        };
         match &mut division.search {
             Some(search) if search.has_sent(&sent) => {
                 let step = search.accepted();
@@ -40,6 +43,25 @@ impl Session {
                 division.forget_gone(whole);
                 self.show_parts(kind, whole.name());
             }
+        }
+    }
+
+    /// The client runs a resource without what others refused of it: now it is given all.
+    fn try_suspects(&mut self, kind: Kind, whole: &Arc<Resource>, sent: Arc<Resource>, tables: &Tables) {
+        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let current = tables.table(kind).current(whole.name());
+        // It went, or was unsubscribed from, meanwhile.
+        if current.is_none() || !sub.wants(whole.name(), Some(whole)) {
+            return;
+        }
+        let lacking = tables.suspects.of(whole).and_then(|suspects| division::without(whole, suspects));
+        let without = lacking.map(|(_, without)| without).unwrap_or_default();
+        let (held, kept) = (Vec::<HeldPart>::new(), BTreeMap::new());
+        let division = Division { version: "".into(), running: Some(sent), held, kept, without, search: None };
+        sub.divisions.insert(whole.shared_name().clone(), division);
+        // A newer version comes as every change does.
+        if current.is_some_and(|current| current.version() == whole.version()) {
+            sub.probes.push_back(vec![Item::Upsert(whole.clone())]);
         }
     }
 
@@ -59,7 +81,9 @@ impl Session {
         tables: &Tables,
     ) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
-        let Some(division) = sub.divisions.get_mut(whole.name()) else { return };
+        let Some(division) = sub.divisions.get_mut(whole.name()) else {
+            return self.divide_or_hold_back(kind, whole, text, tables);
+        };
         match &mut division.search {
             Some(search) if search.has_sent(sent) => {
                 let step = search.refused(text);
@@ -75,7 +99,9 @@ impl Session {
             Step::Try(sent) => sub.probes.push_back(vec![Item::Part { whole: whole.clone(), sent }]),
             Step::Found { held, kept, running } => {
                 let version = whole.version().into();
-                let found = Division { version, running: Some(running), held, kept, search: None };
+                self.effects.push(Effect::Suspected { kind, name: whole.shared_name().clone(), held: held.clone() });
+                let without = BTreeSet::new();
+                let found = Division { version, running: Some(running), held, kept, without, search: None };
                 sub.divisions.insert(whole.shared_name().clone(), found);
                 self.show_parts(kind, whole.name());
             }

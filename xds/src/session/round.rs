@@ -92,7 +92,10 @@ impl Session {
                 if !sub.wants(name, entry.current.as_deref()) {
                     continue;
                 }
-                let item = sub.item_of(name, entry).unwrap_or_else(|| Some(Item::Remove(name.clone())));
+                // Nobody has it yet, this client neither.
+                let is_new = !entry.acknowledged && entry.good.is_none();
+                let suspects = is_new.then_some(&*tables.suspects);
+                let item = sub.item_of(name, entry, suspects).unwrap_or_else(|| Some(Item::Remove(name.clone())));
                 let Some(item) = item else {
                     continue;
                 };

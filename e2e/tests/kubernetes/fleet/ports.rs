@@ -2,6 +2,7 @@
 //! ones that its Service has.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true, service};
@@ -10,7 +11,7 @@ use e2e::world::free_port;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::{GATEWAY, answer, change, dedicated, give, target, tenant, told};
+use super::{GATEWAY, answer, change, class, dedicated, give, parameters, target, tenant, told};
 
 /// A ListenerSet that extends the namespace's Gateway by a listener on a port.
 fn listener_set(namespace: &str, port: u16) -> Value {
@@ -124,6 +125,49 @@ async fn a_port_that_the_service_of_the_envoys_lacks_is_told_until_it_is_added()
     // One goes again.
     server.put(ports(&[80, 443, more])).await?;
     cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| told(&o["status"], "Programmed") == lacks(port)).await?;
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+/// What ports of the shared fleet speak is for the class to say, not for whoever is first there.
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn a_class_says_what_its_ports_speak() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
+    let (port, free) = (free_port()?, free_port()?);
+    let spec = json!({"fleet": "Shared", "ports": [{"port": port, "protocol": "TLS"}]});
+    server.put(parameters("mine", spec)).await?;
+    server.put(class("spoken", Some(("GatewayParameters", "mine")))).await?;
+    let echo = Echo::start_on("web", BACKEND).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+
+    // Mallory is there first, and would have it speak HTTP.
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory"}})).await?;
+    let plain = |port: u16| json!({"name": format!("p{port}"), "protocol": "HTTP", "port": port});
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "mallory"},
+            "spec": {"gatewayClassName": "spoken", "listeners": [plain(port), plain(free)]}}))
+        .await?;
+    let reason = |o: &Value, at: usize| told(&o["status"]["listeners"][at], "Accepted").0;
+    let refused = |o: &Value| (reason(o, 0), reason(o, 1)) == ("UnsupportedProtocol".into(), "Accepted".into());
+    cluster.until(GATEWAY, "Gateway", "mallory", "edge", refused).await?;
+
+    tenant(&cluster, "alice", "spoken", port, &["web.example.org"]).await?;
+    for object in service("alice", "web", echo.address().port()) {
+        server.put(object).await?;
+    }
+    cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    assert_eq!(answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?, "web");
+
+    // A port that the class no longer names speaks what is spoken there, whoever comes.
+    server.put(parameters("mine", json!({"fleet": "Shared"}))).await?;
+    let conflict = |o: &Value| reason(o, 0) == "ProtocolConflict";
+    cluster.until(GATEWAY, "Gateway", "mallory", "edge", conflict).await?;
+    assert_eq!(answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?, "web");
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }

@@ -1,15 +1,22 @@
-//! How long alice's change takes while mallory changes hers, and what of it is Envoy's. Prints a table and asserts nothing
-//! about time.
+//! How long alice's change takes while mallory changes hers, and what of it is Envoy's.
+//!
+//! `cargo bench -p e2e --bench delay`. Two tenants of one Gateway in `standalone`, on a real Envoy. Prints a table and asserts
+//! nothing about time.
+
+#![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
+
+#[allow(dead_code, reason = "the tests use more of it")]
+#[path = "../e2e/tests/isolation/site.rs"]
+mod site;
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use site::{FORWARD, LIMIT, Site, named, route};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, interval, sleep};
-
-use crate::site::{FORWARD, LIMIT, Site, named, route};
 
 /// Changes of alice's in a row of the table.
 const ROUNDS: usize = 60;
@@ -81,10 +88,8 @@ async fn answered(site: &Site) -> Result<(f64, f64)> {
     Ok((sum("xds_ack_latency_seconds_count"), sum("xds_ack_latency_seconds_sum")))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs Envoy; a measurement"]
-#[allow(clippy::print_stdout, reason = "a figure for people")]
-async fn how_long_a_change_takes_beside_anothers() -> Result<()> {
+#[tokio::main]
+async fn main() -> Result<()> {
     let site = Site::start_alone(&[]).await?;
     println!(
         "alice adds a host              median      p95      max   Envoy's main thread   a response is answered after"

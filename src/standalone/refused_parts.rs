@@ -1,0 +1,94 @@
+//! What Envoy refused of route tables and listeners, in the private directory: at the next start the rest is sent first.
+//!
+//! Names and hashes, nothing of what routes say. Without the file, or with one that cannot be read, a start finds out anew.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tracing::warn;
+use xds::{Cache, Suspects, View};
+
+use crate::replace::replace;
+
+/// The file.
+#[derive(Clone)]
+pub struct RefusedParts(PathBuf);
+
+impl RefusedParts {
+    /// The file at this path, which need not be there.
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// What was kept.
+    fn read(&self) -> Suspects {
+        let text = match std::fs::read(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Suspects::default(),
+            read => read,
+        };
+        let parsed = text.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
+        parsed.unwrap_or_else(|error| {
+            warn!("{}: {error}; what Envoy refuses is found out anew", self.0.display());
+            Suspects::default()
+        })
+    }
+
+    fn write(&self, suspects: &Suspects) -> io::Result<()> {
+        let text = serde_json::to_vec(suspects)?;
+        replace(&self.0, |file| file.write_all(&text))
+    }
+
+    /// Tells the cache what was kept. What is returned keeps what Envoys of the view refuse from now on.
+    pub fn carry_over(
+        self,
+        cache: &Cache,
+        view: &View,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
+        cache.suspect(view, self.read());
+        let suspects = cache.suspects(view);
+        async move {
+            self.keep(suspects, stop).await;
+            Ok(())
+        }
+    }
+
+    /// Writes what Envoys refuse whenever that is different, until nobody can tell any more or it is told to stop.
+    async fn keep(self, mut suspects: watch::Receiver<Arc<Suspects>>, mut stop: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                changed = suspects.changed() => if changed.is_err() { return },
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            let (file, present) = (self.clone(), suspects.borrow_and_update().clone());
+            match tokio::task::spawn_blocking(move || file.write(&present)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => warn!("{}: {error}", self.0.display()),
+                Err(error) => warn!("{}: {error}", self.0.display()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_comes_back_and_what_cannot_be_read_is_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = RefusedParts::at(dir.path().join("refused-parts"));
+        assert!(file.read().is_empty());
+        let digest = "00".repeat(16);
+        let text = format!(r#"[{{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["{digest}"]}}]"#);
+        let suspects: Suspects = serde_json::from_str(&text).expect("it is ours");
+        file.write(&suspects).expect("written");
+        assert_eq!(file.read(), suspects);
+        for damaged in ["", "nonsense", "{}", "\0"] {
+            std::fs::write(&file.0, damaged).expect("written");
+            assert!(file.read().is_empty(), "{damaged:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Which parts of resources clients refused, as hashes: a new client is sent them last, once it runs the rest.
+//!
+//! So a client that starts, beside a server that starts, is not kept from everybody's routes by one author's. It is no verdict:
+//! the parts are tried again by every client that comes, and what they say is what counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::division::{Digest, HeldPart};
+use crate::{Kind, Resource};
+
+/// More parts than this are not remembered: about a megabyte as text.
+const MOST: usize = 16_384;
+
+/// Hashes of parts, by resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Entry>", into = "Vec<Entry>")]
+pub struct Suspects {
+    by_resource: BTreeMap<(Kind, Arc<str>), ByHost>,
+}
+
+/// Hashes of routes, and of frames of virtual hosts, by the name of the virtual host.
+pub(crate) type ByHost = BTreeMap<Arc<str>, BTreeSet<Digest>>;
+
+/// Those of one virtual host, as they are kept.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    kind: String,
+    name: Arc<str>,
+    virtual_host: Arc<str>,
+    /// Hexadecimal.
+    parts: Vec<String>,
+}
+
+impl Suspects {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_resource.is_empty()
+    }
+
+    /// Those of a resource.
+    pub(crate) fn of(&self, resource: &Resource) -> Option<&ByHost> {
+        if self.is_empty() {
+            return None;
+        }
+        self.by_resource.get(&(resource.kind(), resource.shared_name().clone()))
+    }
+
+    /// What some client refuses of a resource from now on. Whether that is something else than before.
+    pub(crate) fn set(&mut self, kind: Kind, name: &Arc<str>, held: &[HeldPart]) -> bool {
+        let mut parts = ByHost::new();
+        for part in held {
+            parts.entry(part.virtual_host.as_str().into()).or_default().insert(part.digest);
+        }
+        let key = (kind, name.clone());
+        if self.by_resource.get(&key).is_some_and(|known| *known == parts)
+            || (parts.is_empty() && !self.by_resource.contains_key(&key))
+        {
+            return false;
+        }
+        self.by_resource.remove(&key);
+        self.add(key, parts);
+        true
+    }
+
+    fn add(&mut self, key: (Kind, Arc<str>), parts: ByHost) {
+        let count = |of: &ByHost| of.values().map(BTreeSet::len).sum::<usize>();
+        let all: usize = self.by_resource.values().map(count).sum();
+        if !parts.is_empty() && all + count(&parts) <= MOST {
+            self.by_resource.insert(key, parts);
+        }
+    }
+}
+
+impl From<Suspects> for Vec<Entry> {
+    fn from(suspects: Suspects) -> Self {
+        let hex = |digest: &Digest| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let of_resource = |((kind, name), hosts): ((Kind, Arc<str>), ByHost)| {
+            hosts.into_iter().map(move |(virtual_host, parts)| Entry {
+                kind: kind.label().to_owned(),
+                name: name.clone(),
+                virtual_host,
+                parts: parts.iter().map(hex).collect(),
+            })
+        };
+        suspects.by_resource.into_iter().flat_map(of_resource).collect()
+    }
+}
+
+impl From<Vec<Entry>> for Suspects {
+    /// What is none of ours is left out.
+    fn from(entries: Vec<Entry>) -> Self {
+        let mut by_resource: BTreeMap<(Kind, Arc<str>), ByHost> = BTreeMap::new();
+        for Entry { kind, name, virtual_host, parts } in entries {
+            let Some(kind) = Kind::ALL.into_iter().find(|known| known.label() == kind) else { continue };
+            let parts: BTreeSet<Digest> = parts.iter().filter_map(|text| digest(text)).collect();
+            by_resource.entry((kind, name)).or_default().insert(virtual_host, parts);
+        }
+        let mut suspects = Suspects::default();
+        by_resource.into_iter().for_each(|(key, parts)| suspects.add(key, parts));
+        suspects
+    }
+}
+
+fn digest(text: &str) -> Option<Digest> {
+    let mut digest = Digest::default();
+    if text.len() != 2 * digest.len() || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::division::Remedy;
+
+    fn held(host: &str, number: usize) -> HeldPart {
+        let mut digest = Digest::default();
+        digest[..8].copy_from_slice(&number.to_be_bytes());
+        HeldPart {
+            virtual_host: host.to_owned(),
+            routes: vec!["httproute/mallory/r/0".to_owned()],
+            is_frame: false,
+            digest,
+            remedy: Remedy::Answer,
+            text: "contact-me".into(),
+        }
+    }
+
+    #[test]
+    fn they_come_back_from_their_text_which_has_no_content_of_routes() {
+        let mut suspects = Suspects::default();
+        assert!(!suspects.set(Kind::Route, &"t".into(), &[]), "nothing is as before");
+        assert!(suspects.set(Kind::Route, &"t".into(), &[held("m", 1), held("m", 2), held("n", 3)]));
+        assert!(suspects.set(Kind::Listener, &"l".into(), &[held("c", 4)]));
+        assert!(!suspects.set(Kind::Listener, &"l".into(), &[held("c", 4)]));
+        let text = serde_json::to_string(&suspects).expect("text");
+        assert!(!text.contains("contact-me") && !text.contains("httproute"), "{text}");
+        assert_eq!(serde_json::from_str::<Suspects>(&text).expect("it is ours"), suspects);
+        assert!(suspects.set(Kind::Route, &"t".into(), &[]) && suspects.set(Kind::Listener, &"l".into(), &[]));
+        assert!(suspects.is_empty());
+
+        let odd = r#"[{"kind": "abc", "name": "x", "virtual_host": "m", "parts": ["00"]},
+            {"kind": "rds", "name": "x", "virtual_host": "m", "parts": ["zz", "éééééééééééééééé", ""]}]"#;
+        let odd: Suspects = serde_json::from_str(odd).expect("a list");
+        assert!(odd.by_resource.values().flat_map(ByHost::values).all(BTreeSet::is_empty), "{odd:?}");
+    }
+
+    #[test]
+    fn they_are_bounded() {
+        let many: Vec<HeldPart> = (0..=MOST).map(|number| held("m", number)).collect();
+        let mut suspects = Suspects::default();
+        suspects.set(Kind::Route, &"a".into(), &many[..MOST]);
+        assert!(!suspects.is_empty());
+        assert!(!{
+            let mut other = suspects.clone();
+            other.set(Kind::Route, &"b".into(), &many[..1]);
+            other.by_resource.contains_key(&(Kind::Route, "b".into()))
+        });
+        suspects.set(Kind::Route, &"a".into(), &many);
+        assert!(suspects.is_empty());
+    }
+}
