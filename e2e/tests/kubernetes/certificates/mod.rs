@@ -4,6 +4,7 @@
 mod beside;
 mod dns;
 mod handover;
+mod losers;
 mod lost;
 mod path;
 mod place;
