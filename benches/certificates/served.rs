@@ -21,8 +21,8 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 const HOSTS: usize = 300;
-/// No run takes longer. Such a run is void: Pebble can deadlock, and whoever does not look first may have the CA look before Envoy
-/// knows a host, which is then tried again a minute later.
+/// No run takes longer. Such a run is void: some runs beside Pebble came to no end, and whoever does not look first may have the CA
+/// look before Envoy knows a host, which is then tried again a minute later.
 const WATCHDOG: Duration = Duration::from_secs(60);
 const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ==";
 

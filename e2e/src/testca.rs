@@ -17,7 +17,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CustomExtension, IsCa, Issuer, KeyPair,
+    PKCS_ECDSA_P384_SHA384, SerialNumber,
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -529,7 +530,11 @@ impl State {
         csr.params.not_after = calendar(now + life)?;
         csr.params.serial_number = Some(SerialNumber::from(1000 + id as u64));
         csr.params.use_authority_key_identifier_extension = true;
-        let leaf = csr.signed_by(&self.issuer)?.pem();
+        csr.params.custom_extensions.extend(behaviour.issuer_at.as_deref().map(authority_information));
+        let leaf = match behaviour.other_key {
+            true => csr.params.signed_by(&KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?, &self.issuer)?.pem(),
+            false => csr.signed_by(&self.issuer)?.pem(),
+        };
         let chain = if behaviour.leaf_only { leaf } else { format!("{leaf}{}", self.ca_pem) };
         let order = self.orders.get_mut(id).context("no such order")?;
         order.chain = Some(chain);
@@ -537,6 +542,14 @@ impl State {
         *self.counts.certificates.entry(order.names.join(",")).or_default() += 1;
         self.order(account, id, false)
     }
+}
+
+/// The extension that says where a certificate's issuer is: `AuthorityInfoAccess` with `caIssuers`, of less than 128 bytes.
+fn authority_information(url: &str) -> CustomExtension {
+    let tagged = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
+    let ca_issuers = [0x06, 8, 0x2b, 6, 1, 5, 5, 7, 0x30, 2];
+    let description = tagged(0x30, &[&ca_issuers[..], &tagged(0x86, url.as_bytes())].concat());
+    CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], tagged(0x30, &description))
 }
 
 /// How long any single test against it may take.

@@ -18,6 +18,17 @@ pub enum Roots {
 }
 
 impl Roots {
+    /// Whether a text is a bundle of certificates that can be trusted.
+    ///
+    /// # Errors
+    /// Why not: it says nothing of where the text is from.
+    pub fn check(pem: &str) -> Result<(), String> {
+        match add(&mut RootCertStore::empty(), pem) {
+            Ok(0) => Err("expected certificates in PEM, found none".to_owned()),
+            added => added.map(drop),
+        }
+    }
+
     pub(super) fn client_config(&self) -> Result<ClientConfig, HttpError> {
         let mut store = RootCertStore::empty();
         let (system, pem) = match self {
@@ -36,12 +47,7 @@ impl Roots {
             }
         }
         if let Some(pem) = pem {
-            let mut count = 0;
-            for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let der = der.map_err(|_| HttpError::Roots("expected certificates in PEM".to_owned()))?;
-                store.add(der).map_err(|e| HttpError::Roots(format!("certificate {}: {e}", count + 1)))?;
-                count += 1;
-            }
+            let count = add(&mut store, pem).map_err(HttpError::Roots)?;
             if count == 0 && !pem.trim().is_empty() {
                 return Err(HttpError::Roots("expected certificates in PEM, found none".to_owned()));
             }
@@ -56,6 +62,17 @@ impl Roots {
     }
 }
 
+/// Takes the certificates of a bundle in; how many there were.
+fn add(store: &mut RootCertStore, pem: &str) -> Result<usize, String> {
+    let mut count = 0;
+    for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let der = der.map_err(|error| format!("expected certificates in PEM: {error}"))?;
+        store.add(der).map_err(|error| format!("certificate {}: {error}", count + 1))?;
+        count += 1;
+    }
+    Ok(count)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +81,7 @@ mod tests {
     fn a_bundle_without_certificates_is_refused() {
         for pem in ["nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             assert!(matches!(Roots::Pem(pem.to_owned()).client_config(), Err(HttpError::Roots(_))), "{pem}");
+            assert!(Roots::check(pem).is_err(), "{pem}");
         }
     }
 }

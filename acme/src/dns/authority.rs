@@ -62,8 +62,9 @@ impl Authorities {
         Self { denied, ..self }
     }
 
-    /// The servers of the zone that holds `name`, below delegations that only they know of.
-    async fn servers(&self, name: &Name) -> Result<Vec<Server>, DnsError> {
+    /// The servers of the zone that holds `name`, below delegations that only they know of; and their answer about a CNAME
+    /// at it.
+    async fn servers(&self, name: &Name) -> Result<(Vec<Server>, Message), DnsError> {
         let mut zone = self.zone_above(name).await?;
         let mut servers = self.servers_of_zone(&zone).await?;
         for _referral in 0..REFERRAL_LIMIT {
@@ -71,7 +72,7 @@ impl Authorities {
             let answer = first_answer(&servers, name, RecordType::CNAME)
                 .await
                 .map_err(|why| unavailable(format!("no authoritative server of {} answers: {why}", plain(&zone))))?;
-            let Some(child) = referral(&answer, &zone, name) else { return Ok(servers) };
+            let Some(child) = referral(&answer, &zone, name) else { return Ok((servers, answer)) };
             servers = self.servers_of_child(&answer, &child).await?;
             zone = child;
         }
@@ -178,10 +179,7 @@ impl Authorities {
         let mut chain = vec![absolute(name)?];
         while chain.len() <= CNAME_LIMIT {
             let at = chain.last().expect("the chain begins with the name").clone();
-            let servers = self.servers(&at).await?;
-            let answer = first_answer(&servers, &at, RecordType::CNAME)
-                .await
-                .map_err(|why| unavailable(format!("asking for CNAME {}: {why}", plain(&at))))?;
+            let (servers, answer) = self.servers(&at).await?;
             let Some(target) = cname(&answer, &at) else { return Ok(plain(&at)) };
             if is_synthesised(&servers, &at, &target).await? {
                 return Ok(plain(&at));
@@ -200,7 +198,7 @@ impl Authorities {
 
     /// What each authoritative server says about the TXT records at a name.
     async fn texts(&self, name: &Name) -> Result<Vec<(Server, Result<Message, String>)>, DnsError> {
-        let asked = self.servers(name).await?.into_iter().map(|server| async move {
+        let asked = self.servers(name).await?.0.into_iter().map(|server| async move {
             let answer = authoritative_answer(&server, name, RecordType::TXT).await;
             (server, answer)
         });

@@ -161,7 +161,7 @@ impl AcmeIssuer {
             timeout: config.timeout,
             traffic,
         })
-        .map_err(|e| Failure::new(Class::Config, format!("issuer {}: {e}", config.name)))?;
+        .map_err(|e| Failure::new(Class::Config, e.to_string()))?;
         let thumbprint = account::thumbprint(&*storage, &config.name, &config.directory)
             .await
             .map_err(|e| problem::of_account(&config.name, &e, Timestamp::now()))?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::authorize::side_by_side;
 use super::{AcmeIssuer, of_storage};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::dns::TxtRecord;
@@ -122,15 +123,13 @@ pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(),
     write(issuer, &record).await
 }
 
-/// Removes records from DNS and gives back those that could not be removed.
+/// Removes records from DNS, side by side, and gives back those that could not be removed.
 pub(super) async fn remove_traces(issuer: &AcmeIssuer, txt: Vec<TxtRecord>) -> Vec<TxtRecord> {
     let Some(solver) = &issuer.config.solvers.dns else { return txt };
-    let mut left = Vec::new();
-    for record in txt {
-        if let Err(error) = solver.provider.cleanup(&record).await {
-            tracing::warn!(issuer = issuer.config.name, record = record.name, %error, "challenge record stays for now");
-            left.push(record);
-        }
-    }
-    left
+    let removed = txt.into_iter().map(|record| async move {
+        let error = solver.provider.cleanup(&record).await.err()?;
+        tracing::warn!(issuer = issuer.config.name, record = record.name, %error, "challenge record stays for now");
+        Some(record)
+    });
+    side_by_side(removed).await.into_iter().flatten().collect()
 }

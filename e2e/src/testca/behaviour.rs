@@ -39,6 +39,10 @@ pub struct Behaviour {
     pub lost_authorizations: u32,
     /// Certificates come without the one that signed them.
     pub leaf_only: bool,
+    /// Certificates say that the one that signed them is at this URL (RFC 5280, 4.2.2.1).
+    pub issuer_at: Option<String>,
+    /// Certificates are for a key that nobody asked for, of another type.
+    pub other_key: bool,
     /// Authorizations are about this name, whatever was ordered.
     pub foreign: Option<String>,
 }

@@ -10,4 +10,6 @@ mod dns_moto;
 mod dns_pebble;
 mod dns_view;
 mod pebble;
+mod side_by_side;
 mod testca;
+mod worse;

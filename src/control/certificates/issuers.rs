@@ -95,7 +95,7 @@ async fn one(
 ) -> Result<AcmeIssuer, IssuerError> {
     let mut config = AcmeConfig::new(&issuer_id(name, directory), directory);
     if let Some(bundle) = &settings.ca_bundle {
-        config.roots = Roots::Pem(bundle.read("caBundle")?.to_string());
+        config.roots = Roots::Pem(bundle.read_bundle("caBundle")?);
     }
     config.proxy = Proxy::from_env();
     config.denied = settings.denied.clone();
@@ -181,9 +181,8 @@ fn resolver(settings: &IssuerSettings) -> Result<Resolver, DnsError> {
 
 fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
     let secret = |credential: &Credential, field: &str| credential.read(field).map(|text| Secret::new(text.as_str()));
-    let bundle = |credential: &Option<Credential>, field: &str| {
-        credential.as_ref().map(|c| c.read(field).map(|text| text.to_string())).transpose()
-    };
+    let bundle =
+        |credential: &Option<Credential>, field: &str| credential.as_ref().map(|c| c.read_bundle(field)).transpose();
     let token = |given: &Token, name: &str| -> Result<_, SettingsError> {
         let field = |part: &str| format!("dns.{name}.{part}");
         let token = secret(&given.token_file, &field("tokenFile"))?;

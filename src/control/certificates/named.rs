@@ -95,7 +95,7 @@ impl Named {
                     // What it was set up with goes on.
                     Err(error) => {
                         warn!(issuer = name, %error, "what changed in its files cannot be used");
-                        issuer.stale = Some(format!("issuer {name}: {error}: it goes on with what it had"));
+                        issuer.stale = Some(format!("issuer {name}: {error}; it goes on with what it had"));
                     }
                 }
             });

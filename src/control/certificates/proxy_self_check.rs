@@ -29,22 +29,29 @@ use gatewright_core::translate::Asked;
 /// How long an Envoy may need to answer for a host that was published just now.
 pub(super) const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(3);
-/// The first pause before a question is asked again; each is twice as long as the one before, up to [`SELDOM`].
+/// The first pause before a question is asked again, and the longest.
 const SOON: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(500);
+/// A pause is this part of the time that has passed: so much later than it could be an answer is found at most. An Envoy that
+/// just starts takes half a second, of which no second half may come of asking.
+const PART: u32 = 4;
 
 /// Pauses between questions.
-pub(super) struct Pauses(Duration);
+pub(super) struct Pauses(Instant);
 
 impl Pauses {
     pub(super) fn new() -> Self {
-        Self(SOON)
+        Self(Instant::now())
     }
 
     pub(super) async fn pause(&mut self) {
-        sleep(self.0).await;
-        self.0 = (self.0 * 2).min(SELDOM);
+        sleep(pause_after(self.0.elapsed())).await;
     }
+}
+
+/// How long to wait before the next question when so much time has passed.
+fn pause_after(passed: Duration) -> Duration {
+    (passed / PART).clamp(SOON, SELDOM)
 }
 
 /// Connections over which a host is answered for before a CA is told to look. Behind an address there may be several who answer, and one of them dead, which
@@ -371,6 +378,18 @@ mod tests {
         drop(self_check);
         gateway.await.expect("it ends with the last question");
         server.abort();
+    }
+
+    #[test]
+    fn what_is_there_is_found_soon_and_what_is_not_is_not_asked_for_all_the_time() {
+        let (mut passed, mut asked) = (Duration::ZERO, 0);
+        while passed < PATIENCE {
+            let pause = pause_after(passed);
+            assert!(pause <= (passed / 4).max(Duration::from_millis(10)), "{pause:?} after {passed:?}");
+            passed += pause;
+            asked += 1;
+        }
+        assert!(asked < 80, "{asked} questions in {PATIENCE:?}");
     }
 
     #[test]

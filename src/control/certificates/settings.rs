@@ -304,9 +304,28 @@ impl Credential {
             Self::File(path) => read(path, field)?,
         };
         if text.trim().is_empty() {
-            return Err(SettingsError::value(field, "it is empty"));
+            return Err(self.wrong(field, "it is empty".to_owned()));
         }
         Ok(text)
+    }
+
+    /// Certificates to trust, in PEM.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are none.
+    pub fn read_bundle(&self, field: &str) -> Result<String, SettingsError> {
+        let text = self.read(field)?.to_string();
+        let fix = "put the CA's root certificates there, each from BEGIN CERTIFICATE to END CERTIFICATE";
+        acme::client::Roots::check(&text).map_err(|problem| self.wrong(field, format!("{problem}; {fix}")))?;
+        Ok(text)
+    }
+
+    fn wrong(&self, field: &str, problem: String) -> SettingsError {
+        let field = field.to_owned();
+        match self.path().cloned() {
+            Some(path) => SettingsError::File { field, path, problem },
+            None => SettingsError::Value { field, problem },
+        }
     }
 }
 
@@ -486,5 +505,10 @@ mod tests {
         }
         let error = Credential::File("/nowhere/token".into()).read("dns.cloudflare.tokenFile").expect_err("no file");
         assert!(error.to_string().starts_with("dns.cloudflare.tokenFile: /nowhere/token: "), "{error}");
+        for (text, problem) in [("", "it is empty"), ("no roots", "expected certificates in PEM, found none; put ")] {
+            let file = file(text);
+            let error = Credential::File(file.path().into()).read_bundle("caBundle").expect_err(text).to_string();
+            assert!(error.starts_with(&format!("caBundle: {}: {problem}", file.path().display())), "{error}");
+        }
     }
 }

@@ -12,11 +12,11 @@ use async_trait::async_trait;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode, UpdateMessage};
 use hickory_proto::rr::rdata::TXT;
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 pub use self::tsig::TsigHash;
 use self::tsig::{TsigKey, Unsigned};
-use super::api::zone_candidates;
+use super::api::{ZoneCache, zone_candidates};
 use super::query::{over_tcp, question};
 use super::secret::Secret;
 use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
@@ -24,6 +24,8 @@ use crate::denied_networks::DeniedNetworks;
 
 const PROVIDER: &str = "rfc2136";
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// So long it is believed which zone holds a name: an order asks several times, and a zone may be delegated at any time.
+const ZONE_LIFE: Duration = Duration::from_secs(60);
 /// A value no challenge has, asked to be deleted to learn whether we may change the name.
 const NO_VALUE: &str = "gatewright-permission-probe";
 
@@ -46,6 +48,7 @@ pub struct Rfc2136 {
     nameserver: String,
     key: TsigKey,
     zone: Option<String>,
+    zones: ZoneCache<(Name, Instant)>,
     denied: DeniedNetworks,
 }
 
@@ -61,7 +64,7 @@ impl Rfc2136 {
         {
             return Err(wrong(format!("zone: {zone:?} is not a domain name")));
         }
-        Ok(Self { nameserver, key, zone, denied: DeniedNetworks::default() })
+        Ok(Self { nameserver, key, zone, zones: ZoneCache::new(), denied: DeniedNetworks::default() })
     }
 
     /// Sends nothing there, whatever the server's name leads to.
@@ -76,6 +79,11 @@ impl Rfc2136 {
             }
             return Err(self.no_zone(name, format!("the configured zone {zone} does not hold it")));
         }
+        if let Some((zone, found)) = self.zones.find(name)
+            && found.elapsed() < ZONE_LIFE
+        {
+            return Ok(zone);
+        }
         for candidate in zone_candidates(name) {
             let apex = absolute(candidate)?;
             let answer = self.exchange(name, question(&apex, RecordType::SOA, false)).await?;
@@ -84,6 +92,7 @@ impl Rfc2136 {
                 ResponseCode::NoError | ResponseCode::NXDomain => {
                     let here = |record: &Record| record.record_type() == RecordType::SOA && record.name == apex;
                     if answer.authoritative && answer.answers.iter().any(here) {
+                        self.zones.keep(name, &(apex.clone(), Instant::now()));
                         return Ok(apex);
                     }
                 }
@@ -112,6 +121,19 @@ impl Rfc2136 {
             ResponseCode::NoError => Ok(()),
             code => Err(self.refused(&record.name, code)),
         }
+    }
+
+    /// Adds or deletes a record in the zone that holds its name.
+    async fn change(&self, class: DNSClass, record: &TxtRecord) -> Result<String, DnsError> {
+        let mut zone = self.zone(&record.name).await?;
+        let mut done = self.update(zone.clone(), class, record).await;
+        if matches!(done, Err(DnsError::NoZone { .. })) && self.zones.find(&record.name).is_some() {
+            // Another zone holds it by now, or none.
+            self.zones.forget(&record.name);
+            zone = self.zone(&record.name).await?;
+            done = self.update(zone.clone(), class, record).await;
+        }
+        done.map(|()| zone.to_ascii().trim_end_matches('.').to_ascii_lowercase())
     }
 
     /// Signs, sends, and believes only a signed answer to this very message.
@@ -211,23 +233,22 @@ impl DnsProvider for Rfc2136 {
 
     /// Also learns whether we may write: a policy is applied to the deletion of nothing as to any other change.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
-        let zone = self.zone(name).await?;
         let nothing = TxtRecord { name: name.to_owned(), value: NO_VALUE.to_owned(), ttl: 0 };
-        self.update(zone.clone(), DNSClass::NONE, &nothing).await?;
-        Ok(zone.to_ascii().trim_end_matches('.').to_ascii_lowercase())
+        self.change(DNSClass::NONE, &nothing).await
     }
 
     async fn present(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        self.update(self.zone(&record.name).await?, DNSClass::IN, record).await
+        self.change(DNSClass::IN, record).await.map(drop)
     }
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        let zone = match self.zone(&record.name).await {
+        // Whether the zone is there is asked by itself: a refusal of the update is another matter where the zone is configured.
+        match self.zone(&record.name).await {
             // A zone that is gone took the record with it.
-            Err(DnsError::NoZone { .. }) => return Ok(()),
-            zone => zone?,
-        };
-        self.update(zone, DNSClass::NONE, record).await
+            Err(DnsError::NoZone { .. }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => self.change(DNSClass::NONE, record).await.map(drop),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Certificates by ACME in the program: Pebble asks our Envoy, and what it issues is served.
 
 mod damage;
+mod fair;
 mod mended;
 mod nameless;
 mod pace;

@@ -148,6 +148,9 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
         let output = Gatewright::run(&[&args[..], &more].concat())?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(1) && text.matches(word).count() == 1, "{more:?}: {text}");
+        // It names the issuer once, and the file.
+        let named = more[0] != "--acme-ca-bundle" || text.contains(&format!("issuer acme: caBundle: {}: ", more[1]));
+        ensure!(named && text.matches("issuer acme").count() <= 1, "{more:?}: {text}");
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod beside;
 mod denied;
 mod dns;
 mod handover;
+mod losers;
 mod lost;
 mod path;
 mod place;

@@ -1,0 +1,84 @@
+//! Tenants that share an account share what its limits leave.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use e2e::gatewright::Gatewright;
+use e2e::testca::TestCa;
+use e2e::world::free_port;
+use tokio::time::{Instant, sleep};
+
+use super::site::{LIMIT, Site};
+
+/// More hosts than the limit leaves orders for: a fifth of a hundred is a reserve.
+const HERS: usize = 110;
+const LEFT: usize = 80;
+/// As many listeners as a Gateway or ListenerSet has.
+const MOST: usize = 64;
+
+fn listeners(hosts: &[String], port: u16) -> String {
+    let listener = |(i, host): (usize, &String)| {
+        format!(
+            "  - {{name: l{i}, hostname: {host}, protocol: HTTPS, port: {port}, \
+             tls: {{options: {{gatewright.io/issuer: public}}}}}}\n"
+        )
+    };
+    hosts.iter().enumerate().map(listener).collect()
+}
+
+/// A Gateway with these hosts, and ListenerSets where they are many.
+fn tenant(namespace: &str, hosts: &[String], port: u16) -> String {
+    let mut text = String::new();
+    for (i, part) in hosts.chunks(MOST).enumerate() {
+        let listeners = listeners(part, port);
+        text += &match i {
+            0 => format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+                 metadata: {{name: edge, namespace: {namespace}}}\nspec:\n  gatewayClassName: ours\n  \
+                 allowedListeners: {{namespaces: {{from: Same}}}}\n  listeners:\n{listeners}---\n"
+            ),
+            _ => format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n\
+                 metadata: {{name: more{i}, namespace: {namespace}}}\nspec:\n  parentRef: {{name: edge}}\n  \
+                 listeners:\n{listeners}---\n"
+            ),
+        };
+    }
+    text
+}
+
+#[tokio::test]
+#[ignore = "builds the program"]
+async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Result<()> {
+    let mut site = Site::new().await?;
+    let ca = TestCa::start().await?;
+    let hers: Vec<String> = (0..HERS).map(|i| format!("www.mallory{i}.example")).collect();
+    ca.behave(|b| b.failing = hers.iter().cloned().collect());
+    let issuers = site.state.path().join("issuers.yaml");
+    // One more order each 36 seconds.
+    fs::write(
+        &issuers,
+        format!(
+            "issuers:\n  public:\n    directory: \"{}\"\n    agreeToTerms: true\n    preflight: skip\n    \
+             limits: {{orders: {{count: 100, hours: 1}}}}\n",
+            ca.directory()
+        ),
+    )?;
+    site.save("mallory.yaml", &tenant("mallory", &hers, site.port))?;
+    site.start_before(&["--no-envoy", "--issuers", &issuers.display().to_string()])?;
+    let orders = || ca.counts().orders.values().sum::<usize>();
+    let until = Instant::now() + LIMIT;
+    while orders() < LEFT {
+        let log = || site.program.as_ref().map(Gatewright::output).unwrap_or_default();
+        ensure!(Instant::now() < until, "{} orders\n{}", orders(), log());
+        sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let alices = "www.alice.example";
+    site.save("alice.yaml", &tenant("alice", &[alices.to_owned()], free_port()?))?;
+    let row = site.row(alices, |row| row["expires"].is_string()).await?;
+    ensure!(row["lastError"].is_null(), "{row}");
+    // Those that were never tried come after her, and so do those that failed and are due again.
+    let before_hers = orders().checked_sub(LEFT + 1).context("her order is one of them")?;
+    ensure!(before_hers <= 2, "{before_hers} orders of mallory's were placed before alice's");
+    Ok(())
+}
