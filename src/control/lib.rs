@@ -13,6 +13,7 @@ mod admin;
 mod bounded_listener;
 pub mod certificates;
 mod control_plane;
+pub mod envoys;
 mod flood;
 pub mod heartbeat;
 pub mod metrics;

@@ -5,6 +5,7 @@
 //! start needs nothing of what is away, decides nothing anew, and writes nothing. It is in a view of its own; once the API
 //! server's state is whole, Envoys are let go and come back for the real one.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::xds::{Cache, Generation, Kind, Pair, Resource, Update, View, Views};
+use ::xds::{Cache, Fingerprint, Generation, Kind, Pair, Resource, Update, View, Views};
 use anyhow::{Context, Result, bail};
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
@@ -71,6 +72,8 @@ impl Place {
 pub(super) struct Shown {
     pub(super) pair: Pair,
     pub(super) roots: String,
+    /// Certificates that are refused all the same.
+    pub(super) revoked: BTreeSet<Fingerprint>,
 }
 
 /// The first record of the file.
@@ -81,6 +84,9 @@ struct Head {
     certificate: String,
     key: String,
     roots: String,
+    /// A file of an earlier version has none.
+    #[serde(default)]
+    revoked: BTreeSet<Fingerprint>,
 }
 
 /// What a file had in it.
@@ -282,8 +288,8 @@ impl Keeper {
 
 fn save(place: &Place, at: SystemTime, shown: &Shown, resources: &[Resource]) -> Result<()> {
     let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
-    let Shown { pair: Pair { certificate, key: private }, roots } = shown.clone();
-    let head = Head { at: seconds(at), certificate, key: private, roots };
+    let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
+    let head = Head { at: seconds(at), certificate, key: private, roots, revoked };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
     let written = replace(&place.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
@@ -311,13 +317,15 @@ fn load(place: &Place) -> Result<Option<Kept>> {
         Ok(())
     });
     read.with_context(|| place.file.display().to_string())?;
-    let Some(Head { at, certificate, key, roots }) = head else { bail!("{}: it is empty", place.file.display()) };
+    let Some(Head { at, certificate, key, roots, revoked }) = head else {
+        bail!("{}: it is empty", place.file.display())
+    };
     let now = SystemTime::now();
     if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
         bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", place.file.display());
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
-    let shown = Shown { pair: Pair { certificate, key }, roots };
+    let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
     Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, resources, ended }))
 }
 
@@ -365,7 +373,8 @@ mod tests {
         let now = SystemTime::now();
         let authority = Authority::new("test", 2 * DAY, now).expect("made");
         let pair = authority.issue_server(&["xds".to_owned()], life, now).expect("issued");
-        Shown { pair, roots: authority.certificate().to_owned() }
+        let revoked = BTreeSet::from([Fingerprint::of(b"revoked")]);
+        Shown { pair, roots: authority.certificate().to_owned(), revoked }
     }
 
     /// A host with a certificate that ends then, in seconds from now.
@@ -397,6 +406,7 @@ mod tests {
         save(&place, at, &good, &resources).expect("written");
         let kept = load(&place).expect("readable").expect("there");
         assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
+        assert_eq!(kept.shown.revoked, good.revoked);
         assert_eq!(kept.ended, ["b.example.org"]);
         let versions =
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
