@@ -5,6 +5,7 @@ mod claims;
 mod drain;
 mod edge;
 mod envoy_process;
+mod envoys;
 mod issuer_use;
 mod log;
 mod names;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 
 pub use self::claims::{Claims, ClaimsVerb};
+pub use self::envoys::{Envoys, EnvoysVerb};
 pub use self::names::{Names, Unlabelled};
 use gatewright_control::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
@@ -76,6 +78,8 @@ pub enum Command {
     Certs(Certs),
     /// Show who owns which hostname on shared addresses, and release one
     Claims(Claims),
+    /// Show which Envoys are connected, and let one in no more
+    Envoys(Envoys),
     /// Follow a URL through the running program, up to the first link that fails
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere

@@ -24,6 +24,7 @@ use self::xds::Xds;
 use crate::cli;
 use crate::tasks::Tasks;
 use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
+use gatewright_control::envoys;
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{
     AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
@@ -218,8 +219,18 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Ok(())
         });
     }
+    let (revoker, revocations) = mpsc::channel(4);
     if let Some(admin) = options.admin.clone() {
-        tasks.spawn("admin", run_admin(admin, asks, heartbeat.clone(), certificates::routes(manager), stop.clone()));
+        tasks.spawn(
+            "admin",
+            run_admin(
+                admin,
+                asks,
+                heartbeat.clone(),
+                certificates::routes(manager).merge(envoys::routes(cache.clone(), Some(revoker))),
+                stop.clone(),
+            ),
+        );
     }
     let (shown, told_shown) = watch::channel(None);
     let (whole, is_whole) = watch::channel(false);
@@ -232,7 +243,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Ok(())
         });
     }
-    let mut xds = Some(Xds { client, options, cache: cache.clone(), views, kept: None, shown });
+    let mut xds = Some(Xds { client, options, cache: cache.clone(), views, kept: None, shown, revocations });
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = cache.watch(&view);

@@ -9,13 +9,14 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use gatewright::cli::CONTROLLER;
-use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Output};
+use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run;
 use gatewright::table::table;
 use gatewright::{controller, drain};
 use gatewright_control::certificates::{self, Check, Report};
+use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::{AdminError, ask, tell};
 use gatewright_core::inputs::Object;
 use gatewright_core::tenancy;
@@ -63,6 +64,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Status(options) => runtime()?.block_on(status(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
+        Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
         Command::Bootstrap(cli::Bootstrap {
             node,
@@ -321,6 +323,44 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
             Ok(true)
         }
     }
+}
+
+async fn envoys(options: &cli::Envoys) -> Result<bool> {
+    let socket = socket(options.admin.as_deref(), &options.state())?;
+    if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
+        let credential =
+            tell(&socket, &format!("/envoys/revoke?name={}&with_others={with_others}", encoded(name))).await?;
+        writeln!(io::stdout(), "certificate {credential} is revoked")?;
+        return Ok(true);
+    }
+    let answer = ask(&socket, "/envoys").await?;
+    match options.output {
+        Output::Yaml => print(&serde_json::from_str(&answer)?, Document::Yaml),
+        Output::Json => print(&serde_json::from_str(&answer)?, Document::Json),
+        Output::Table => {
+            let rows: Vec<EnvoyRow> = serde_json::from_str(&answer)?;
+            io::stdout().write_all(table(&connected(&rows)).as_bytes())?;
+            Ok(true)
+        }
+    }
+}
+
+/// The table of connected Envoys.
+fn connected(rows: &[EnvoyRow]) -> Vec<[String; 7]> {
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let head = ["NAME", "FLEET", "ADDRESS", "VERSION", "CONNECTED", "LAST ACK", "CURRENT"].map(str::to_owned);
+    let row = |row: &EnvoyRow| {
+        [
+            row.name.clone(),
+            row.fleet.clone(),
+            or_none(row.address.map(|address| address.to_string())),
+            or_none(row.version.clone()),
+            row.connected.to_string(),
+            or_none(row.last_ack.map(|at| at.to_string())),
+            if row.current { "yes" } else { "no" }.to_owned(),
+        ]
+    };
+    std::iter::once(head).chain(rows.iter().map(row)).collect()
 }
 
 fn show_certificates(report: &Report, output: Output) -> Result<()> {

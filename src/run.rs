@@ -33,6 +33,7 @@ use gatewright_control::certificates::{
     self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, CertificateUpdate, TenantIssuers,
     TlsAlpnResponder, WantedTracker,
 };
+use gatewright_control::envoys;
 use gatewright_control::event::{Events, Severity};
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects, losers, serve_admin, tenants};
@@ -249,7 +250,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let for_admin = heartbeat.clone();
     let (successor, mut hand_over) = mpsc::channel(1);
     let others = certificates::routes(watch::channel(Some(manager.clone())).1);
-    let others = others.merge(hand_over_routes(lifetime, successor));
+    let others = others.merge(hand_over_routes(lifetime, successor)).merge(envoys::routes(cache.clone(), None));
     tasks.spawn("admin", async move {
         serve_admin(&admin, asks, for_admin, others, admin_stop)
             .await

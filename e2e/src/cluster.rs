@@ -10,6 +10,7 @@ use kube::api::Api;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
+use xds::Pair;
 
 use crate::apiserver::proxy::Proxy;
 use crate::apiserver::{ApiServer, Request, is_write};
@@ -181,8 +182,29 @@ impl Cluster {
     ) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
         self.bring_keys_of(namespace, tls.path()).await?;
-        let dir = tls.path().display().to_string();
-        let file = tls.path().join("bootstrap.json").display().to_string();
+        let envoy = self.start_envoy(tls.path(), node, xds, change).await?;
+        Ok((envoy, tls))
+    }
+
+    /// Starts an Envoy of one replica with a certificate of its own.
+    pub async fn envoy_with(&self, node: &str, xds: SocketAddr, pair: &Pair, roots: &str) -> Result<(Envoy, TempDir)> {
+        let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
+        let files = [("tls.crt", &*pair.certificate), ("tls.key", &*pair.key), ("ca.crt", roots)];
+        let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+        mount(tls.path(), &files.into(), None)?;
+        let envoy = self.start_envoy(tls.path(), node, xds, |bootstrap| bootstrap).await?;
+        Ok((envoy, tls))
+    }
+
+    async fn start_envoy(
+        &self,
+        tls: &Path,
+        node: &str,
+        xds: SocketAddr,
+        change: impl FnOnce(String) -> String,
+    ) -> Result<Envoy> {
+        let dir = tls.display().to_string();
+        let file = tls.join("bootstrap.json").display().to_string();
         let xds = xds.to_string();
         let made = Gatewright::run(&[
             "bootstrap",
@@ -198,7 +220,7 @@ impl Cluster {
             &file,
         ])?;
         ensure!(made.status.success(), "gatewright bootstrap: {}", String::from_utf8_lossy(&made.stderr));
-        Ok((Envoy::start(&change(std::fs::read_to_string(file)?)).await?, tls))
+        Envoy::start(&change(std::fs::read_to_string(file)?)).await
     }
 
     /// Deletes the keys of Envoys; the controller makes new ones.

@@ -13,6 +13,7 @@ mod admin;
 mod bounded_listener;
 pub mod certificates;
 mod control_plane;
+pub mod envoys;
 pub mod event;
 mod flood;
 pub mod heartbeat;

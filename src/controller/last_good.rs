@@ -5,6 +5,7 @@
 //! start needs nothing of what is away, decides nothing anew, and writes nothing. It is in a view of its own; once the API
 //! server's state is whole, Envoys are let go and come back for the real one.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::xds::{Cache, Generation, Kind, Pair, Resource, Suspects, Update, View, Views};
+use ::xds::{Cache, Fingerprint, Generation, Kind, Pair, Resource, Suspects, Update, View, Views};
 use anyhow::{Context, Result, bail};
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
@@ -71,6 +72,8 @@ impl Place {
 pub(super) struct Shown {
     pub(super) pair: Pair,
     pub(super) roots: String,
+    /// Certificates that are refused all the same.
+    pub(super) revoked: BTreeSet<Fingerprint>,
 }
 
 /// The first record of the file.
@@ -84,6 +87,9 @@ struct Head {
     /// What Envoys refused.
     #[serde(default)]
     suspects: Suspects,
+    /// A file of an earlier version has none.
+    #[serde(default)]
+    revoked: BTreeSet<Fingerprint>,
 }
 
 /// What a file had in it.
@@ -297,8 +303,8 @@ impl Keeper {
 
 fn save(place: &Place, at: SystemTime, (shown, suspects): (&Shown, &Suspects), resources: &[Resource]) -> Result<()> {
     let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
-    let Shown { pair: Pair { certificate, key: private }, roots } = shown.clone();
-    let head = Head { at: seconds(at), certificate, key: private, roots, suspects: suspects.clone() };
+    let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
+    let head = Head { at: seconds(at), certificate, key: private, roots, suspects: suspects.clone(), revoked };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
     let written = replace(&place.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
@@ -326,7 +332,7 @@ fn load(place: &Place) -> Result<Option<Kept>> {
         Ok(())
     });
     read.with_context(|| place.file.display().to_string())?;
-    let Some(Head { at, certificate, key, roots, suspects }) = head else {
+    let Some(Head { at, certificate, key, roots, suspects, revoked }) = head else {
         bail!("{}: it is empty", place.file.display())
     };
     let now = SystemTime::now();
@@ -334,7 +340,7 @@ fn load(place: &Place) -> Result<Option<Kept>> {
         bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", place.file.display());
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
-    let shown = Shown { pair: Pair { certificate, key }, roots };
+    let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
     Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, resources, suspects, ended }))
 }
 
@@ -382,7 +388,8 @@ mod tests {
         let now = SystemTime::now();
         let authority = Authority::new("test", 2 * DAY, now).expect("made");
         let pair = authority.issue_server(&["xds".to_owned()], life, now).expect("issued");
-        Shown { pair, roots: authority.certificate().to_owned() }
+        let revoked = BTreeSet::from([Fingerprint::of(b"revoked")]);
+        Shown { pair, roots: authority.certificate().to_owned(), revoked }
     }
 
     /// A host with a certificate that ends then, in seconds from now.
@@ -421,6 +428,7 @@ mod tests {
         let kept = load(&place).expect("readable").expect("there");
         assert_eq!(kept.suspects, suspects);
         assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
+        assert_eq!(kept.shown.revoked, good.revoked);
         assert_eq!(kept.ended, ["b.example.org"]);
         let versions =
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
 use xds::{Cache, Certificates, Limits, Server, ServerTls, TlsError, Views};
@@ -14,6 +14,7 @@ use xds::{Cache, Certificates, Limits, Server, ServerTls, TlsError, Views};
 use super::XDS_NAME;
 use super::last_good::Shown;
 use crate::cli;
+use gatewright_control::envoys::RevokeRequest;
 use gatewright_kubernetes::keys::{self, CaRotation, Keys, KeysError};
 use gatewright_kubernetes::lease::{Term, leads};
 
@@ -33,11 +34,13 @@ pub(super) struct Xds {
     pub(super) kept: Option<Shown>,
     /// Where what is shown is told.
     pub(super) shown: watch::Sender<Option<Shown>>,
+    /// Certificates that are to be refused from now on.
+    pub(super) revocations: mpsc::Receiver<RevokeRequest>,
 }
 
 impl Xds {
     /// Serves until it is told to stop; the holder of the Lease has the Secrets as they should be meanwhile.
-    pub(super) async fn serve(self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
+    pub(super) async fn serve(mut self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
         let overlap = Duration::from_secs(self.options.xds_ca_overlap);
         let mut tending = Tending {
             keys: Keys::new(self.client, &self.options.namespace, overlap),
@@ -57,6 +60,7 @@ impl Xds {
             },
         };
         let tls = ServerTls::mutual(&first.pair, &first.roots)?;
+        tls.revoke(first.revoked);
         let address = self.options.xds;
         let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
         info!("xDS at {}", listener.local_addr()?);
@@ -81,9 +85,18 @@ impl Xds {
                         tending.seal().await;
                     }
                 }
-                sleep(POLL_INTERVAL).await;
+                let revoked = tokio::select! {
+                    () = sleep(POLL_INTERVAL) => None,
+                    Some(request) = self.revocations.recv() => tending.revoke(request).await,
+                };
                 looks = looks.wrapping_add(1);
                 let Some(new) = tending.look(trust.as_ref()).await else { continue };
+                // At once, and here: whoever asked is told that it is so.
+                tls.revoke(new.revoked().credentials());
+                if let Some(answer) = revoked {
+                    // Whoever asked may be gone.
+                    let _ = answer.send(Ok(()));
+                }
                 let due = since.elapsed().unwrap_or_default() > keys::SERVER / 3;
                 let is_same = trust.as_ref().is_some_and(|trust| new.same(trust));
                 if !due && is_same {
@@ -116,7 +129,7 @@ impl Xds {
 fn shown(trust: &CaRotation) -> Result<Shown, TlsError> {
     let now = SystemTime::now();
     let pair = trust.signer().issue_server(&[XDS_NAME.to_owned()], keys::SERVER.min(trust.left(now)), now)?;
-    Ok(Shown { pair, roots: trust.bundle() })
+    Ok(Shown { pair, roots: trust.bundle(), revoked: trust.revoked().credentials() })
 }
 
 /// The Secrets, and what was said of them last.
@@ -147,6 +160,30 @@ impl Tending {
             }
             Err(error) => {
                 self.tell(keys::AUTHORITY, &error);
+                None
+            }
+        }
+    }
+
+    /// Has a certificate refused. Returns whom to tell once it is; otherwise they are told why not.
+    async fn revoke(&mut self, request: RevokeRequest) -> Option<oneshot::Sender<Result<(), String>>> {
+        let RevokeRequest { credential, name, answer } = request;
+        let may_write = leads(*self.term.borrow());
+        let outcome = match may_write {
+            true => self.keys.revoke(&credential, &name).await.map_err(|error| error.to_string()),
+            false => Err(format!(
+                "this replica does not hold the lease, and writes nothing: ask the one that does for \
+                 `gatewright envoys revoke {credential}`"
+            )),
+        };
+        match outcome {
+            Ok(()) => {
+                warn!(%credential, name, "certificate revoked");
+                Some(answer)
+            }
+            Err(why) => {
+                // Whoever asked may be gone.
+                let _ = answer.send(Err(why));
                 None
             }
         }

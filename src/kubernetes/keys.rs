@@ -1,17 +1,21 @@
 //! Keys of the connection between Envoys and us: a certificate authority of our own, in a Secret, and what it issues.
 
 mod ca_rotation;
+mod revoked;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
-use xds::TlsError;
+use xds::{Fingerprint, TlsError};
 
+use self::revoked::Revocation;
 pub use ca_rotation::{CaRotation, REPLACE};
+pub use revoked::Revocations;
 
 /// The Secret of the authority. Only we read it.
 pub const AUTHORITY: &str = "gatewright-xds-ca";
@@ -21,6 +25,9 @@ pub const ENVOY: &str = "gatewright-envoy";
 pub const SEAL: &str = "gatewright-last-good";
 /// Who an Envoy of the shared fleet is.
 pub const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
+
+/// How often a write is tried that somebody else comes before.
+const ATTEMPTS: usize = 5;
 
 /// Of the server's certificate, which is made anew by every process.
 pub const SERVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -48,6 +55,9 @@ pub enum KeysError {
         /// Why.
         why: String,
     },
+    /// A certificate could not be revoked.
+    #[error("{0}")]
+    Revoke(String),
     /// A certificate could not be made.
     #[error(transparent)]
     Issue(#[from] TlsError),
@@ -110,6 +120,32 @@ impl Keys {
             Some(data) => self.put(ENVOY, secret(ENVOY, data, held.as_ref()), held.is_some()).await,
             None => Ok(false),
         }
+    }
+
+    /// Has a certificate refused from now on, `name` being whose it is. The next look sees it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn revoke(&self, credential: &Fingerprint, name: &str) -> Result<(), KeysError> {
+        // Whoever writes in between is a step of a replacement, or an operator.
+        for _ in 0..ATTEMPTS {
+            let Some(held) = self.get(AUTHORITY).await? else {
+                return Err(KeysError::Revoke(format!("secret {}/{AUTHORITY} is not there yet", self.namespace)));
+            };
+            let trust = ca_rotation::read(&held).map_err(|why| self.broken(AUTHORITY, why))?.trust;
+            let time = |at: SystemTime| Timestamp::try_from(at).unwrap_or(Timestamp::MAX);
+            let entry = Revocation { name: name.to_owned(), at: time(SystemTime::now()), until: time(trust.ends()) };
+            let mut revoked = trust.revoked().clone();
+            revoked.add(credential.clone(), entry).map_err(KeysError::Revoke)?;
+            let (data, _) = trust.refusing(revoked).written();
+            if self.put(AUTHORITY, secret(AUTHORITY, data, Some(&held)), true).await? {
+                return Ok(());
+            }
+        }
+        Err(KeysError::Revoke(format!(
+            "somebody else goes on writing secret {}/{AUTHORITY}: try again",
+            self.namespace
+        )))
     }
 
     /// Sees to it that there is a key for the last good state. Says whether it made one.

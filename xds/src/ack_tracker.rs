@@ -1,6 +1,7 @@
 //! Who is connected, what each has acknowledged, and what each refuses.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::debug::{Refused, StreamState};
 use crate::stream_progress::StreamProgress;
-use crate::{Generation, Kind, View};
+use crate::{Fingerprint, Generation, Kind, View};
 
 /// A part of a resource of routes that a node refused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,10 +95,22 @@ impl Progress {
 /// Names one stream in a ledger.
 pub(crate) type StreamId = u64;
 
-struct Member {
-    node: Arc<str>,
-    identity: Arc<str>,
-    standing: Arc<StreamProgress>,
+/// A client with a stream.
+pub(crate) struct Member {
+    /// The node, as it calls itself.
+    pub(crate) node: Arc<str>,
+    /// Who it is, as authenticated.
+    pub(crate) identity: Arc<str>,
+    /// The address that it comes from.
+    pub(crate) address: Option<IpAddr>,
+    /// The certificate that it showed.
+    pub(crate) credential: Option<Fingerprint>,
+    /// The version of its program, as it says.
+    pub(crate) version: Option<Arc<str>>,
+    /// When the stream began, in seconds since 1970.
+    pub(crate) connected: u64,
+    /// How far it is.
+    pub(crate) standing: Arc<StreamProgress>,
 }
 
 #[derive(Default)]
@@ -136,12 +149,13 @@ impl AckTracker {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    pub(crate) fn connect(&self, node: Arc<str>, identity: Arc<str>, standing: Arc<StreamProgress>) -> StreamId {
+    pub(crate) fn connect(&self, member: Member) -> StreamId {
+        let node = member.node.clone();
         let id = {
             let mut entries = self.entries();
             entries.next += 1;
             let id = entries.next;
-            entries.streams.insert(id, Member { node: node.clone(), identity, standing });
+            entries.streams.insert(id, member);
             id
         };
         self.tell(Some(Event::Connected { view: self.view.clone(), node }));
@@ -274,6 +288,11 @@ impl AckTracker {
             Some(StreamState {
                 node: member.node.clone(),
                 identity: member.identity.clone(),
+                address: member.address,
+                credential: member.credential.clone(),
+                version: member.version.clone(),
+                connected: member.connected,
+                last_ack: member.standing.last_ack(),
                 acknowledged: member.standing.acknowledged(),
                 subscriptions: member.standing.subscriptions(),
                 refused: refused.flat_map(|(_, all)| all).map(Refused::new).collect(),

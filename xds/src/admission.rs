@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
 
+use crate::Fingerprint;
 use crate::identity::Peer;
 
 /// Whose connection it is: one address, or of IPv6 one network of 64 bits, which is what one client has.
@@ -23,8 +24,12 @@ pub(crate) fn source(address: IpAddr) -> IpAddr {
 pub(crate) struct Connection {
     /// The far end, as the transport proves it.
     pub(crate) peer: Peer,
-    /// Where it comes from; nowhere on a Unix socket.
+    /// The address that it comes from; none on a Unix socket.
+    pub(crate) address: Option<IpAddr>,
+    /// Whose it is, by that address.
     pub(crate) source: Option<IpAddr>,
+    /// The certificate that it was opened with.
+    pub(crate) credential: Option<Fingerprint>,
     use_: watch::Sender<Use>,
 }
 
@@ -38,8 +43,13 @@ pub(crate) struct Use {
 }
 
 impl Connection {
-    pub(crate) fn new(peer: Peer, source: Option<IpAddr>) -> Connection {
-        Connection { peer, source, use_: watch::Sender::default() }
+    pub(crate) fn new(peer: Peer, address: Option<IpAddr>) -> Connection {
+        let address = address.map(|address| address.to_canonical());
+        let credential = match &peer {
+            Peer::Tls { certificates } => certificates.first().map(|leaf| Fingerprint::of(leaf)),
+            Peer::Unix { .. } => None,
+        };
+        Connection { peer, address, source: address.map(source), credential, use_: watch::Sender::default() }
     }
 
     /// A request was denied.

@@ -2,12 +2,13 @@
 //! never contents.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::ack_tracker::Rejection;
-use crate::{Generation, Kind};
+use crate::{Fingerprint, Generation, Kind};
 
 /// One view.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +30,16 @@ pub struct StreamState {
     pub node: Arc<str>,
     /// Who it is, as authenticated.
     pub identity: Arc<str>,
+    /// The address that it comes from; none on a Unix socket.
+    pub address: Option<IpAddr>,
+    /// The certificate that it showed.
+    pub credential: Option<Fingerprint>,
+    /// The version of its program, as it says.
+    pub version: Option<Arc<str>>,
+    /// When the stream began, in seconds since 1970.
+    pub connected: u64,
+    /// When it acknowledged something last.
+    pub last_ack: Option<u64>,
     /// Everything up to here is acknowledged.
     pub acknowledged: Generation,
     /// What it subscribes to.

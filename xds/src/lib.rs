@@ -9,6 +9,7 @@ mod counters;
 mod debug;
 mod dialect;
 mod division;
+mod fingerprint;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod identity;
@@ -35,6 +36,7 @@ pub use cache::{Cache, Update};
 pub use counters::{Closed, Counts, KindCounts};
 pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
 pub use division::{Divided, divide};
+pub use fingerprint::Fingerprint;
 pub use identity::{
     Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer, ReviewToken, Reviewed, Tokens,
     UnixPeers, Views,

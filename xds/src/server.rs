@@ -228,7 +228,7 @@ async fn serve_tls_connection(
     let certificates = io.get_ref().1.peer_certificates().unwrap_or_default();
     let certificates: Arc<[_]> = certificates.iter().map(|c| c.clone().into_owned()).collect();
     let peer = Peer::Tls { certificates: certificates.clone() };
-    let connection = Connection::new(peer, Some(source(address.ip())));
+    let connection = Connection::new(peer, Some(address.ip()));
     tokio::select! {
         () = serve_connection(shared, io, connection, Some(stranger)) => {}
         () = trusted.lost(&certificates) => {

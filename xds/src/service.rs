@@ -124,6 +124,13 @@ impl Seats {
     }
 }
 
+impl Seat {
+    /// The connection that the stream is on.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         self.connection.end_stream();

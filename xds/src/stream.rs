@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep_until};
 use tonic::{Status, Streaming};
 use tracing::Instrument;
 
-use crate::ack_tracker::{Rejection, StreamId};
+use crate::ack_tracker::{Member, Rejection, StreamId};
 use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
@@ -20,6 +20,7 @@ use crate::identity::{Authenticate, Grant};
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::stream_progress::StreamProgress;
 use crate::view::{Generation, TypeStore};
+use crate::wire::Node;
 use crate::{Kind, Limits};
 
 impl From<Refusal> for Status {
@@ -85,6 +86,10 @@ pub(crate) fn serve<D: Dialect>(
     })
 }
 
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 struct Conversation<D: Dialect> {
     dialect: D,
     session: Session,
@@ -107,7 +112,7 @@ struct Conversation<D: Dialect> {
     standing: Arc<StreamProgress>,
     /// The session's moves that `standing` and the ledger know of.
     shown: u64,
-    _seat: crate::service::Seat,
+    seat: crate::service::Seat,
 }
 
 /// Signs the stream off the ledger when it ends, however it ends.
@@ -152,7 +157,7 @@ impl<D: Dialect> Conversation<D> {
             membership: None,
             standing: Arc::new(StreamProgress::new(generation)),
             shown: 0,
-            _seat: seat,
+            seat,
         }
     }
 
@@ -268,12 +273,22 @@ impl<D: Dialect> Conversation<D> {
     fn read(&mut self, mut request: D::Request) -> Result<(), Status> {
         let node = D::node(&mut request);
         if self.membership.is_none() {
+            let version = node.as_ref().and_then(Node::version).map(Arc::from);
             let name =
                 node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string());
             let name: String = name.chars().take(256).collect();
             tracing::Span::current().record("node", &*name);
             tracing::info!("connected");
-            let id = self.shelf.tracker.connect(name.into(), self.grant.identity.clone(), self.standing.clone());
+            let connection = self.seat.connection();
+            let id = self.shelf.tracker.connect(Member {
+                node: name.into(),
+                identity: self.grant.identity.clone(),
+                address: connection.address,
+                credential: connection.credential.clone(),
+                version,
+                connected: seconds(SystemTime::now()),
+                standing: self.standing.clone(),
+            });
             self.membership = Some(Membership { shelf: self.shelf.clone(), id });
         }
         let kind = self.kind(D::type_url(&request))?;
@@ -308,7 +323,12 @@ impl<D: Dialect> Conversation<D> {
         let tracker = &self.shelf.tracker;
         for effect in self.session.take_effects() {
             match effect {
-                Effect::Answered { kind, after, refused } => self.cache.counters().answered(kind, after, refused),
+                Effect::Answered { kind, after, refused } => {
+                    self.cache.counters().answered(kind, after, refused);
+                    if !refused {
+                        self.standing.note_ack(seconds(SystemTime::now()));
+                    }
+                }
                 Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
                 Effect::Rejected { kind, name, version, text } => {
                     tracing::warn!(%kind, %name, %version, %text, "refused by a client; held back until it changes");

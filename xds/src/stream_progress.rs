@@ -23,6 +23,8 @@ struct OfKind {
 pub(crate) struct StreamProgress {
     acknowledged: AtomicU64,
     passed: AtomicU64,
+    /// In seconds since 1970; never is 0.
+    last_ack: AtomicU64,
     kinds: [OfKind; Kind::COUNT],
 }
 
@@ -43,6 +45,16 @@ impl StreamProgress {
         }
         self.passed.store(session.passed(), Relaxed);
         self.acknowledged.swap(acknowledged, Relaxed) != acknowledged
+    }
+
+    /// The client acknowledged a response, at so many seconds since 1970.
+    pub(crate) fn note_ack(&self, at: u64) {
+        self.last_ack.store(at, Relaxed);
+    }
+
+    /// When it did so last.
+    pub(crate) fn last_ack(&self) -> Option<u64> {
+        Some(self.last_ack.load(Relaxed)).filter(|at| *at > 0)
     }
 
     /// Everything up to here is acknowledged.

@@ -1,19 +1,25 @@
 //! Certificates of the server and of its clients.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio::sync::watch;
+
+use crate::Fingerprint;
 
 /// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +109,7 @@ impl Authority {
     /// Whether a client that shows this certificate (PEM, leaf first) has it from here, and may use it now.
     pub fn issued_client(&self, certificate: &str, now: SystemTime) -> bool {
         let chain = certificates("client certificate", certificate);
-        let verifier = verifier(&self.certificate, Clients::Certified);
+        let verifier = verifier(&self.certificate, Clients::Certified, Revoked::default());
         chain.and_then(|chain| Ok(is_trusted(&*verifier?, &chain, now))).unwrap_or(false)
     }
 
@@ -160,7 +166,13 @@ fn params(name: &str, ttl: Duration, now: SystemTime) -> CertificateParams {
 
 /// The TLS side of a server: what it shows and whom it trusts, replaceable while it runs.
 #[derive(Clone)]
-pub struct ServerTls(Arc<watch::Sender<Side>>);
+pub struct ServerTls {
+    sides: Arc<watch::Sender<Side>>,
+    revoked: Revoked,
+}
+
+/// Certificates that are refused although they chain to a root, on all sides of a server.
+type Revoked = Arc<RwLock<BTreeSet<Fingerprint>>>;
 
 /// What holds at one time.
 #[derive(Clone)]
@@ -188,26 +200,46 @@ impl fmt::Debug for ServerTls {
 impl ServerTls {
     /// Shows `pair`. Clients must show a certificate that chains to `client_roots` (PEM): nothing is kept of others.
     pub fn mutual(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
-        Ok(ServerTls(Arc::new(watch::Sender::new(side(pair, client_roots, Clients::Certified)?))))
+        ServerTls::new(pair, client_roots, Clients::Certified)
     }
 
     /// Shows `pair`. A client certificate, when shown, must chain to `client_roots` (PEM); whether one is
     /// needed is the authenticator's business, which may take a token instead.
     pub fn optional(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
-        Ok(ServerTls(Arc::new(watch::Sender::new(side(pair, client_roots, Clients::Any)?))))
+        ServerTls::new(pair, client_roots, Clients::Any)
+    }
+
+    fn new(pair: &Pair, client_roots: &str, clients: Clients) -> Result<ServerTls, TlsError> {
+        let revoked = Revoked::default();
+        let first = side(pair, client_roots, clients, revoked.clone())?;
+        Ok(ServerTls { sides: Arc::new(watch::Sender::new(first)), revoked })
     }
 
     /// New connections see the new certificate and roots. Those open go on, but for clients whose certificate chains to
     /// none of the roots any more: theirs are closed.
     pub fn rotate(&self, pair: &Pair, client_roots: &str) -> Result<(), TlsError> {
-        let clients = self.0.borrow().clients;
-        self.0.send_replace(side(pair, client_roots, clients)?);
+        let clients = self.sides.borrow().clients;
+        self.sides.send_replace(side(pair, client_roots, clients, self.revoked.clone())?);
         Ok(())
+    }
+
+    /// From now on exactly these certificates are refused, whoever signed them: the handshake of a client that shows one
+    /// fails, and connections of such clients that are open are closed. Those of others go on.
+    pub fn revoke(&self, revoked: BTreeSet<Fingerprint>) {
+        {
+            let mut now = self.revoked.write().expect("no holder of this lock panics");
+            if *now == revoked {
+                return;
+            }
+            *now = revoked;
+        }
+        // Connections look again when the side changes.
+        self.sides.send_modify(|_| ());
     }
 
     /// What a connection that begins now goes by, and how it learns that it may not go on.
     pub(crate) fn begin(&self) -> (Arc<ServerConfig>, Trusted) {
-        let mut sides = self.0.subscribe();
+        let mut sides = self.sides.subscribe();
         let config = sides.borrow_and_update().config.clone();
         (config, Trusted(sides))
     }
@@ -245,7 +277,63 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-fn verifier(client_roots: &str, clients: Clients) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+/// The usual verification, and a look at what is revoked.
+#[derive(Debug)]
+struct Verifier {
+    usual: Arc<dyn ClientCertVerifier>,
+    revoked: Revoked,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn offer_client_auth(&self) -> bool {
+        self.usual.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.usual.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.usual.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.usual.verify_client_cert(leaf, others, now)?;
+        if self.revoked.read().expect("no holder of this lock panics").contains(&Fingerprint::of(leaf)) {
+            return Err(Error::InvalidCertificate(CertificateError::Revoked));
+        }
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.usual.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
+
+fn verifier(client_roots: &str, clients: Clients, revoked: Revoked) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for root in certificates("client roots", client_roots)? {
         roots.add(root).map_err(|e| TlsError::Read { what: "client roots", why: e.to_string() })?;
@@ -256,14 +344,15 @@ fn verifier(client_roots: &str, clients: Clients) -> Result<Arc<dyn ClientCertVe
         Clients::Certified => builder,
         Clients::Any => builder.allow_unauthenticated(),
     };
-    builder.build().map_err(|e| TlsError::Configure(e.to_string()))
+    let usual = builder.build().map_err(|e| TlsError::Configure(e.to_string()))?;
+    Ok(Arc::new(Verifier { usual, revoked }))
 }
 
-fn side(pair: &Pair, client_roots: &str, clients: Clients) -> Result<Side, TlsError> {
+fn side(pair: &Pair, client_roots: &str, clients: Clients, revoked: Revoked) -> Result<Side, TlsError> {
     let chain = certificates("server certificate", &pair.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
         .map_err(|e| TlsError::Read { what: "server key", why: e.to_string() })?;
-    let verifier = verifier(client_roots, clients)?;
+    let verifier = verifier(client_roots, clients, revoked)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -312,5 +401,27 @@ mod tests {
         assert!(futures::poll!(&mut lost).is_pending(), "trusted still");
         tls.rotate(&server(&two), two.certificate()).unwrap();
         lost.await;
+    }
+
+    #[tokio::test]
+    async fn a_revoked_client_is_lost_and_another_of_its_identity_is_not() {
+        let now = SystemTime::now();
+        let authority = Authority::new("one", HOUR, now).unwrap();
+        let shown = authority.issue_server(&["localhost".into()], HOUR, now).unwrap();
+        let [one, two] = [(); 2].map(|()| authority.issue_client("spiffe://test/a", HOUR, now).unwrap().certificate);
+        let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
+        let chains = [&one, &two].map(|pem| certificates("client", pem).unwrap());
+        let (lost, other) = (tls.begin().1.lost(&chains[0]), tls.begin().1.lost(&chains[1]));
+        tokio::pin!(lost, other);
+        assert!(futures::poll!(&mut lost).is_pending());
+        tls.revoke(BTreeSet::from([Fingerprint::of_pem(&one).unwrap()]));
+        lost.await;
+        assert!(futures::poll!(&mut other).is_pending());
+        // Still so after the next rotation.
+        tls.rotate(&shown, authority.certificate()).unwrap();
+        let (_, Trusted(sides)) = tls.begin();
+        let verifier = sides.borrow().verifier.clone();
+        assert!(!is_trusted(&*verifier, &chains[0], now) && is_trusted(&*verifier, &chains[1], now));
+        assert!(futures::poll!(&mut other).is_pending());
     }
 }

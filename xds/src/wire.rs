@@ -21,6 +21,45 @@ pub(crate) struct Node {
     /// For example `envoy`.
     #[prost(string, tag = "6")]
     pub user_agent_name: String,
+    /// Its version in words of its own.
+    #[prost(string, tag = "7")]
+    pub user_agent_version: String,
+    /// Its version in numbers; a client says one of the two.
+    #[prost(message, optional, tag = "8")]
+    pub user_agent_build_version: Option<BuildVersion>,
+}
+
+impl Node {
+    /// What version it says that it is of, in a bounded number of characters.
+    pub(crate) fn version(&self) -> Option<String> {
+        let words = || self.user_agent_version.chars().take(64).collect();
+        let numbers = self.user_agent_build_version.as_ref().and_then(|build| build.version.as_ref());
+        let text: String =
+            numbers.map_or_else(words, |SemanticVersion { major, minor, patch }| format!("{major}.{minor}.{patch}"));
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// `envoy.config.core.v3.BuildVersion`, without its metadata.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct BuildVersion {
+    /// The release.
+    #[prost(message, optional, tag = "1")]
+    pub version: Option<SemanticVersion>,
+}
+
+/// `envoy.type.v3.SemanticVersion`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SemanticVersion {
+    /// Of `1.36.2` the 1.
+    #[prost(uint32, tag = "1")]
+    pub major: u32,
+    /// Of `1.36.2` the 36.
+    #[prost(uint32, tag = "2")]
+    pub minor: u32,
+    /// Of `1.36.2` the 2.
+    #[prost(uint32, tag = "3")]
+    pub patch: u32,
 }
 
 /// `google.rpc.Status`: why a client refuses a response.
@@ -204,11 +243,17 @@ mod tests {
 
     #[test]
     fn requests_of_the_generated_type_are_read() {
+        use envoy_types::pb::envoy::config::core::v3::{BuildVersion, node::UserAgentVersionType};
+        use envoy_types::pb::envoy::r#type::v3::SemanticVersion;
         let theirs = pb::DeltaDiscoveryRequest {
             node: Some(envoy_types::pb::envoy::config::core::v3::Node {
                 id: "n".into(),
                 cluster: "c".into(),
                 user_agent_name: "envoy".into(),
+                user_agent_version_type: Some(UserAgentVersionType::UserAgentBuildVersion(BuildVersion {
+                    version: Some(SemanticVersion { major_number: 1, minor_number: 36, patch: 2 }),
+                    ..Default::default()
+                })),
                 ..Default::default()
             }),
             type_url: "t".into(),
@@ -224,6 +269,7 @@ mod tests {
             ours.node.as_ref().map(|n| (n.id.as_str(), n.cluster.as_str(), n.user_agent_name.as_str())),
             Some(("n", "c", "envoy"))
         );
+        assert_eq!(ours.node.as_ref().and_then(Node::version).as_deref(), Some("1.36.2"));
         assert_eq!((ours.subscribe, ours.unsubscribe), (vec!["a".to_owned()], vec!["b".to_owned()]));
         assert_eq!(ours.initial_resource_versions["c"], "1");
         assert_eq!(ours.error_detail.map(|e| (e.code, e.message)), Some((3, "no".into())));

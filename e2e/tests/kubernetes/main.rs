@@ -18,6 +18,7 @@ mod own_class;
 mod pods;
 mod replicas;
 mod resend;
+mod revoke;
 mod rights;
 mod serving;
 mod stories;

@@ -20,12 +20,16 @@ use k8s_openapi::api::core::v1::Secret;
 use x509_parser::pem::Pem;
 use xds::{Authority, Pair, TlsError};
 
+use super::revoked::Revocations;
 use super::{bytes, text};
 
 /// When the present step began. A Secret without it was not written by us, or by an earlier version.
 pub(super) const SINCE: &str = "gatewright.io/trust-since";
 /// What an operator asks for: `gracefully` or `at-once`.
 pub const REPLACE: &str = "gatewright.io/replace";
+
+/// The key of the list of refused certificates.
+const REVOKED: &str = "revoked.json";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long an authority of ours lasts.
@@ -101,12 +105,15 @@ pub struct CaRotation {
     /// Signed before.
     older: Vec<Root>,
     since: SystemTime,
+    /// Whose certificates are refused, whoever signed them.
+    revoked: Revocations,
 }
 
 /// What the Secret of the authority holds.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    trust: CaRotation,
+    /// What it says.
+    pub(super) trust: CaRotation,
     /// Whether we wrote it.
     recorded: bool,
     asked: Option<Replace>,
@@ -123,7 +130,7 @@ pub(super) struct Decision {
 
 impl CaRotation {
     fn settled(signer: Known, since: SystemTime) -> Self {
-        Self { signer, next: None, older: Vec::new(), since }
+        Self { signer, next: None, older: Vec::new(), since, revoked: Revocations::default() }
     }
 
     fn announced(&self, next: Known, now: SystemTime) -> Self {
@@ -138,6 +145,23 @@ impl CaRotation {
     /// How long the authority that signs lasts from now on.
     pub fn left(&self, now: SystemTime) -> Duration {
         self.signer.root.ends.duration_since(now).unwrap_or_default()
+    }
+
+    /// Which certificates are refused, whoever signed them.
+    pub fn revoked(&self) -> &Revocations {
+        &self.revoked
+    }
+
+    /// The same, and these are refused.
+    pub(super) fn refusing(&self, revoked: Revocations) -> Self {
+        Self { revoked, ..self.clone() }
+    }
+
+    /// When nobody is trusted any more who is trusted now or soon.
+    pub(super) fn ends(&self) -> SystemTime {
+        let known = [Some(&self.signer.root), self.next.as_ref().map(|next| &next.root)];
+        let ends = known.into_iter().flatten().chain(&self.older).map(|root| root.ends);
+        ends.max().expect("somebody signs")
     }
 
     /// Everybody who is trusted, as PEM; who signs comes first.
@@ -158,7 +182,10 @@ impl CaRotation {
     /// Whether both say the same.
     pub fn same(&self, other: &CaRotation) -> bool {
         let next = |trust: &CaRotation| trust.next.as_ref().map(|next| next.root.der.clone());
-        self.signer.root.der == other.signer.root.der && next(self) == next(other) && self.older == other.older
+        self.signer.root.der == other.signer.root.der
+            && next(self) == next(other)
+            && self.older == other.older
+            && self.revoked == other.revoked
     }
 
     fn has(&self, root: &Root) -> bool {
@@ -177,6 +204,9 @@ impl CaRotation {
             let pair = next.authority.pair();
             data.insert("next.crt", pair.certificate.into_bytes());
             data.insert("next.key", pair.key.into_bytes());
+        }
+        if let Some(revoked) = self.revoked.written() {
+            data.insert(REVOKED, revoked);
         }
         (data, (SINCE, Timestamp::try_from(self.since).unwrap_or_default().to_string()))
     }
@@ -218,6 +248,13 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
         |certificate: &str, key: &str| Some(Pair { certificate: text(secret, certificate)?, key: text(secret, key)? });
     let signer = Known::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
     let next = pair("next.crt", "next.key").map(|pair| Known::load(&pair)).transpose()?;
+    let revoked = match bytes(secret, REVOKED) {
+        None => Revocations::default(),
+        Some(_) => text(secret, REVOKED)
+            .ok_or_else(|| "it is no text".to_owned())
+            .and_then(|text| Revocations::read(&text))
+            .map_err(|why| format!("{REVOKED}: {why}"))?,
+    };
     let annotation = |name: &str| secret.metadata.annotations.as_ref()?.get(name).map(String::as_str);
     let since = annotation(SINCE).and_then(|text| text.parse::<Timestamp>().ok());
     let asked = match annotation(REPLACE) {
@@ -226,7 +263,7 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
         Some("at-once") => Some(Replace::AtOnce),
         Some(other) => return Err(format!("annotation {REPLACE}: expected gracefully or at-once, found {other:?}")),
     };
-    let mut trust = CaRotation { signer, next, older: Vec::new(), since: SystemTime::UNIX_EPOCH };
+    let mut trust = CaRotation { next, revoked, ..CaRotation::settled(signer, SystemTime::UNIX_EPOCH) };
     if let Some(since) = since {
         trust.since = since.into();
         trust.older = roots(&text(secret, "ca.crt").unwrap_or_default());
@@ -252,11 +289,16 @@ pub(super) fn decide(
         let older = envoys.iter().filter(|root| root.der != signer.root.der && root.ends > now).cloned().collect();
         CaRotation { older, ..CaRotation::settled(signer, now) }
     };
+    // Whoever is refused stays so, whatever becomes of the authority or of its Secret.
+    let mut revoked = known.map(|known| known.revoked.clone()).unwrap_or_default();
     let Some(Found { trust: held, recorded, asked }) = found else {
+        revoked.prune(now);
         let made = Known::make(now)?;
         let trust = known.map_or_else(|| after(made.clone()), |known| known.announced(made.clone(), now));
-        return Ok(Decision { trust, write: true });
+        return Ok(Decision { trust: trust.refusing(revoked), write: true });
     };
+    revoked.extend(&held.revoked);
+    revoked.prune(now);
     let wanted = match (asked, known) {
         (Some(Replace::AtOnce), _) => CaRotation::settled(Known::make(now)?, now),
         (_, Some(known)) if !recorded && known.signer.root.der != held.signer.root.der => {
@@ -266,6 +308,7 @@ pub(super) fn decide(
         (Some(Replace::Gracefully), _) if held.next.is_none() => held.announced(Known::make(now)?, now),
         (_, _) => held.clone().advanced(now, overlap)?,
     };
+    let wanted = wanted.refusing(revoked);
     let write = !recorded || asked.is_some() || !wanted.same(&held);
     Ok(Decision { trust: wanted, write })
 }
@@ -299,7 +342,7 @@ pub(super) fn renewed(
         let parsed =
             gatewright_core::inputs::parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes()).ok()?;
         let lasts = parsed.not_after > now + renew && trust.signer().issued_client(&pair.certificate, now);
-        lasts.then_some(pair)
+        (lasts && !trust.revoked.has(&pair.certificate)).then_some(pair)
     });
     if pair.is_some() && held.and_then(|held| bytes(held, "ca.crt")) == Some(bundle.as_bytes()) {
         return Ok(None);
@@ -317,6 +360,7 @@ mod tests {
     use k8s_openapi::ByteString;
     use kube::api::ObjectMeta;
 
+    use super::super::revoked::Revocation;
     use super::*;
 
     const OVERLAP: Duration = Duration::from_secs(3600);
@@ -461,5 +505,40 @@ mod tests {
         let leaf = String::from_utf8(told["tls.crt"].clone()).expect("text");
         assert!(switched.signer().issued_client(&leaf, now() + OVERLAP));
         assert!(!old.signer().issued_client(&leaf, now() + OVERLAP));
+    }
+
+    #[test]
+    fn a_revoked_certificate_stays_so_and_the_fleet_has_another() {
+        let old = first();
+        let made = renewed(None, &old, FLEET, now()).expect("made").expect("none is held");
+        let leaf = String::from_utf8(made["tls.crt"].clone()).expect("text");
+        let held = secret(made, &[]);
+        let mut list = Revocations::default();
+        let time = |at: SystemTime| Timestamp::try_from(at).expect("a time");
+        let entry = Revocation { name: "pod".to_owned(), at: time(now()), until: time(old.ends()) };
+        list.add(xds::Fingerprint::of_pem(&leaf).expect("a certificate"), entry).expect("room");
+        let refusing = old.refusing(list);
+        assert!(!refusing.same(&old), "replicas take it up");
+
+        // The next reader knows it, and it is not written again.
+        let decision = decided(Some(kept(&refusing, &[])), Some(&old), now());
+        assert!(!decision.write && decision.trust.revoked().has(&leaf));
+        let fresh = renewed(Some(&held), &decision.trust, FLEET, now()).expect("made").expect("another certificate");
+        assert!(!decision.trust.revoked().has(&String::from_utf8(fresh["tls.crt"].clone()).expect("text")));
+        assert_eq!(renewed(Some(&secret(fresh, &[])), &decision.trust, FLEET, now()).expect("made"), None);
+
+        // Whoever deletes the Secret, puts another authority there, or has it replaced lets nobody in again.
+        let deleted = decided(None, Some(&refusing), now());
+        let asked = decided(Some(kept(&refusing, &[(REPLACE, "gracefully")])), None, now());
+        let put = decided(Some(kept(&old, &[])), Some(&refusing), now());
+        for decision in [deleted, asked, put] {
+            assert!(decision.write && decision.trust.revoked().has(&leaf));
+        }
+        // Nobody is asked to remember it for ever.
+        let late = decided(Some(kept(&refusing, &[])), None, now() + LIFE + DAY);
+        assert!(late.write && !late.trust.revoked().has(&leaf));
+        let (mut data, (name, value)) = refusing.written();
+        data.insert(REVOKED, b"[]".to_vec());
+        assert!(read(&secret(data, &[(name, &value)])).is_err(), "what cannot be read is no empty list");
     }
 }

@@ -9,7 +9,7 @@ use e2e::resources::*;
 
 use e2e::served::IDENTITY;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
-use xds::{Authority, Kind, Limits, Resource, Update, View};
+use xds::{Authority, Closed, Fingerprint, Kind, Limits, Resource, Update, View};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -70,6 +70,53 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     assert_eq!(ports.map(|port| status(port, "") / 100), [2, 2]);
     let ours = served.publish(vec![answering(ports[0], 204)], vec![]);
     served.live(ours, 1).await;
+    served.stop().await;
+}
+
+/// Of two Envoys of one identity, each with a certificate of its own, one is let in no more: its stream ends, it serves on and
+/// tries again in vain; the other one does not notice.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn an_envoy_whose_certificate_is_revoked_is_cut_off_and_another_of_its_identity_is_not() {
+    let mut served = Served::over_tls(Limits::default());
+    let ports = [free_port(), free_port()];
+    let roots = served.tls().authority.certificate().to_owned();
+    let pairs = [(); 2].map(|()| served.tls().client(IDENTITY));
+    let dirs = [served.dir().join("a"), served.dir().join("b")];
+    for (dir, (node, pair)) in dirs.iter().zip(["a", "b"].into_iter().zip(&pairs)) {
+        std::fs::create_dir(dir).expect("the directory is ours");
+        show(dir, node, pair, &roots);
+    }
+    let first = served.publish(vec![eds_cluster("one"), endpoints("one", ports[0])], vec![]);
+    let port = served.tls().port;
+    let envoys = [(&dirs[0], "a"), (&dirs[1], "b")].map(|(dir, node)| Envoy::over_tls(dir, node, port));
+    served.live(first, 2).await;
+    let streams = |served: &Served| served.cache.debug().remove(0).streams;
+    let before = streams(&served);
+    let [a, b] = pairs.each_ref().map(|pair| Fingerprint::of_pem(&pair.certificate).expect("a certificate"));
+    assert_eq!(before.iter().find(|s| &*s.node == "a").and_then(|s| s.credential.clone()), Some(a.clone()));
+    let kept = before.into_iter().find(|s| s.credential == Some(b.clone())).expect("b is connected");
+    assert!(kept.version.is_some() && kept.last_ack.is_some() && kept.address.is_some(), "{kept:?}");
+    let handshakes = |served: &Served| {
+        served.cache.counts().closed[Closed::ALL.iter().position(|one| *one == Closed::Handshake).expect("one of all")]
+    };
+    assert_eq!(handshakes(&served), 0);
+
+    served.tls().config.revoke([a].into());
+    served.until("one Envoy is left", |p| p.nodes.len() == 1).await;
+    let wait = async {
+        while handshakes(&served) < 2 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(e2e::served::PATIENCE, wait).await.expect("it tries again, and its handshake fails");
+    let second = served.publish(vec![eds_cluster("two"), endpoints("two", ports[1])], vec![]);
+    served.live(second, 1).await;
+    let after = streams(&served);
+    assert_eq!(after.iter().map(|s| (&*s.node, s.connected)).collect::<Vec<_>>(), [("b", kept.connected)]);
+    let clusters = envoys.each_ref().map(|envoy| envoy.admin("/clusters"));
+    assert!(clusters[0].contains("one::") && !clusters[0].contains("two::"), "{}", clusters[0]);
+    assert!(clusters[1].contains("two::"), "{}", clusters[1]);
     served.stop().await;
 }
 
