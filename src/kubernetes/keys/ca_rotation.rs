@@ -535,7 +535,7 @@ mod tests {
             assert!(decision.write && decision.trust.revoked().has(&leaf));
         }
         // Nobody is asked to remember it for ever.
-        let late = decided(Some(kept(&refusing, &[])), None, now() + LIFE + DAY);
+        let late = decided(Some(kept(&refusing, &[])), None, now() + CA_LIFETIME + DAY);
         assert!(late.write && !late.trust.revoked().has(&leaf));
         let (mut data, (name, value)) = refusing.written();
         data.insert(REVOKED, b"[]".to_vec());
