@@ -25,6 +25,7 @@ use gatewright_core::translate::{
 };
 use gatewright_envoy::Edge;
 
+use complaints::Complaints;
 use refusals::{Refusal, Refusals, place, refusals};
 
 /// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
@@ -48,6 +49,8 @@ pub struct ControlPlane {
     waiting: VecDeque<Announcement>,
     /// Refusals that were told already.
     told: BTreeSet<Refusal>,
+    /// Conditions that were.
+    complaints: Complaints,
     changes: u64,
     /// Objects whose status may be different from when it was last asked for.
     touched: BTreeSet<ObjectKey>,
@@ -116,6 +119,7 @@ impl ControlPlane {
             since: BTreeMap::new(),
             waiting: VecDeque::new(),
             told: BTreeSet::new(),
+            complaints: Complaints::default(),
             changes: 0,
             touched: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
@@ -185,7 +189,9 @@ impl ControlPlane {
             self.awaited.insert(gateway.clone());
         }
         let mut events = Events::default();
-        events.extend(delta.statuses.iter().flat_map(|(key, status)| complaints(key, status.as_ref())));
+        for (key, status) in &delta.statuses {
+            events.extend(self.complaints.news(key, status.as_ref()));
+        }
         let services = std::mem::take(&mut delta.services);
         self.touched.extend(delta.statuses.keys().cloned());
         events.extend(crate::tenants::complaints(&self.pipeline, &outcome.tenancy));
@@ -556,25 +562,7 @@ fn gateway(key: &ResourceKey) -> Option<&ObjectName> {
     }
 }
 
-/// The conditions of an object that need somebody's attention.
-fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
-    let Some(status) = status.filter(|status| !status.is_good()) else { return Vec::new() };
-    let mut events: Vec<Event> = status
-        .conditions()
-        .filter(|condition| !condition.is_good())
-        .map(|c| Event::Condition {
-            object: key.clone(),
-            condition: c.kind.to_string(),
-            status: format!("{:?}", c.status),
-            reason: c.reason.as_str().to_owned(),
-            message: c.message.to_string(),
-            frozen: false,
-        })
-        .collect();
-    events.dedup();
-    events
-}
-
+mod complaints;
 mod owners;
 mod refusals;
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Event {
         match self {
             Self::Unchanged { .. } => Severity::Debug,
             Self::Acknowledged { .. } | Self::FloodEnded => Severity::Info,
-            Self::Condition { .. } if self.is_pending() => Severity::Info,
+            Self::Condition { .. } if self.is_on_its_way() => Severity::Info,
             Self::Condition { .. } | Self::Rejected { .. } | Self::FloodBegan => Severity::Warn,
         }
     }
@@ -106,6 +106,12 @@ impl Event {
     /// Whether it says that something is on its way.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Condition { reason, .. } if reason == Reason::Pending.as_str())
+    }
+
+    /// Whether it says that something others make is not there yet: an address comes by a Service, and a Service takes a moment.
+    fn is_on_its_way(&self) -> bool {
+        let is = |reason: &String| reason == Reason::AddressNotAssigned.as_str();
+        self.is_pending() || matches!(self, Self::Condition { reason, .. } if is(reason))
     }
 
     /// Writes it to the log, where it has at least the severity `least`.
@@ -182,6 +188,11 @@ impl Events {
     /// Adds one.
     pub fn push(&mut self, event: Event) {
         self.0.push(event);
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Event> {
+        self.0.iter()
     }
 
     /// Without those that say that something is on its way.

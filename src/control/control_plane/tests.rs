@@ -82,3 +82,23 @@ fn what_nobody_acknowledges_is_not_remembered_for_ever() {
     }
     assert_eq!(live.waiting.len(), ANNOUNCED);
 }
+
+#[test]
+fn a_condition_is_told_once_for_as_long_as_it_stands() {
+    let mut live = live();
+    let mut events = |value: Value| {
+        let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
+        let change = vec![Change::Put(Object::parse(value).expect("an object"))];
+        let Effects { events, .. } =
+            live.apply(change, Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
+        events.iter().filter(|event| event.to_string().contains("UnsupportedProtocol")).count()
+    };
+    let gateway = |protocol: &str, port: u16| {
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                "listeners": [{"name": "x", "protocol": protocol, "port": port}]}})
+    };
+    let told = [("SCTP", 80), ("SCTP", 81), ("HTTP", 81), ("SCTP", 81)]
+        .map(|(protocol, port)| events(gateway(protocol, port)));
+    assert_eq!(told.map(|count| count.min(1)), [1, 0, 0, 1], "told, told already, good, told again");
+}
