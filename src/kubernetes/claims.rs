@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::FIELD_MANAGER;
-use super::failure::Failure;
-use super::observed::newer;
-use super::peer_watch::{self, follow};
-use super::request::in_time;
-use super::worker::Worker;
+use crate::watch::observed::newer;
+use crate::watch::peers::{self, follow};
+use crate::write::failure::Failure;
+use crate::write::request::in_time;
+use crate::write::worker::Worker;
 use gatewright_core::model::Hostname;
 use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::{self, Record};
@@ -39,7 +39,7 @@ const WILDCARD: &str = "_.";
 const AT_ONCE: usize = 4;
 
 /// What the watch tells.
-pub type Told = peer_watch::Told<ConfigMap>;
+pub type Told = peers::Told<ConfigMap>;
 
 /// What something is recorded of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

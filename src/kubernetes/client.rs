@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::util::MapRequestLayer;
 
-use super::fence::Fence;
+use crate::write::fence::Fence;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a connection may bring or take nothing in the middle of an answer. Watches bring something every minute: kube

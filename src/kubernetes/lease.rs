@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::observed::newer;
+use crate::watch::observed::newer;
 
 /// Which Lease, and who we are.
 #[derive(Clone, Debug)]

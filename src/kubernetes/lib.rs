@@ -1,58 +1,47 @@
 //! Everything that talks to the API server: watches in, writes out.
 //!
 //! In: objects of the kinds in [`gatewright_core::inputs::Kind`], slim. Out: statuses and what TenantGateways lead to, by
-//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of their own (`view`, `absence`, `secrets`,
-//! `status`, `failure`, `queue`); the rest moves bytes.
+//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of
+//! their own (`watch/sync.rs`, `secrets/refs.rs`, `expose/plan.rs`, `write/status.rs`, ...; `tests/tidy.rs` has the list); the
+//! rest moves bytes.
+//!
+//! ```text
+//! API server ==watch, secrets==> runtime ==> write, tenants, expose, issuance, claims, replicas ==> API server
+//! ```
 
 mod access;
 mod ahead;
-mod body;
 pub mod claims;
 mod client;
-mod compact_json;
-mod conflict_backoff;
-mod discovery;
-mod exposure;
-mod failure;
-mod fence;
+mod expose;
 pub mod issuance;
 pub mod keys;
 pub mod lease;
 pub mod metrics;
-mod missing_kinds;
-mod observed;
-mod peer_watch;
 pub mod replicas;
-mod request;
 mod runtime;
-mod secret_refs;
-mod services;
-mod status;
-mod status_writer;
+mod secrets;
 mod storage;
 pub mod tenants;
 mod watch;
-mod watch_sync;
-mod watches;
-mod work_queue;
-mod worker;
+mod write;
 
 pub use access::MetricsReaders;
 pub use client::{ClientError, connect};
-pub use conflict_backoff::WriteConflictBackoff;
-pub use discovery::{DiscoveryError, Served, discover};
-pub use failure::Failure;
-pub use fence::Fence;
-pub use observed::ObservedObject;
 pub use runtime::{KINDS, KubernetesRuntime, kinds_without_tenants};
-pub use secret_refs::{SecretAction, SecretRefs};
-pub use status::{StatusOwner, patch as status_patch};
-pub use status_writer::{Done, StatusWriter};
+pub use secrets::refs::{SecretAction, SecretRefs};
 pub use storage::ObjectStorage;
+pub use watch::discovery::{DiscoveryError, Served, discover};
+pub use watch::kinds::run as watch_all;
+pub use watch::observed::ObservedObject;
+pub use watch::sync::{State, WatchSync};
 pub use watch::{Lists, ObjectUpdate, WatchEvent, watch};
-pub use watch_sync::{State, WatchSync};
-pub use watches::run as watch_all;
-pub use work_queue::WorkQueue;
+pub use write::conflict_backoff::WriteConflictBackoff;
+pub use write::failure::Failure;
+pub use write::fence::Fence;
+pub use write::status::{StatusOwner, patch as status_patch};
+pub use write::status_writer::{Done, StatusWriter};
+pub use write::work_queue::WorkQueue;
 
 /// The name that our fields carry in `metadata.managedFields`.
 pub const FIELD_MANAGER: &str = "gatewright";

@@ -1,7 +1,14 @@
 //! The watch of one kind: objects from the API server, parsed into slim forms; the rest is dropped at once.
 
 mod backoff;
+pub(crate) mod compact_json;
+pub(crate) mod discovery;
+pub(crate) mod kinds;
 mod located;
+pub(crate) mod missing_kinds;
+pub(crate) mod observed;
+pub(crate) mod peers;
+pub(crate) mod sync;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -22,8 +29,8 @@ use tokio::time::sleep;
 use tower::service_fn;
 use tracing::debug;
 
-use super::observed::ObservedObject;
 use super::tenants::{LiveObject, derived};
+use crate::watch::observed::ObservedObject;
 use backoff::{Came, WatchBackoff};
 use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
 use gatewright_core::interner::Interner;

@@ -10,9 +10,9 @@ use kube::{Client, ResourceExt};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::super::failure::Failure;
-use super::super::peer_watch::{Told, follow};
-use super::super::request::in_time;
+use crate::watch::peers::{Told, follow};
+use crate::write::failure::Failure;
+use crate::write::request::in_time;
 use gatewright_control::certificates::ChallengeAccounts;
 
 /// Who answers HTTP-01: for the other replicas.

@@ -24,9 +24,9 @@ use record::Others;
 pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
-use super::failure::Failure;
-use super::peer_watch::{self, follow};
-use super::request::{REQUEST_TIMEOUT, ended_or_due, in_time};
+use crate::watch::peers::{self, follow};
+use crate::write::failure::Failure;
+use crate::write::request::{REQUEST_TIMEOUT, ended_or_due, in_time};
 
 /// The least time between two records.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -187,9 +187,9 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
     let tell = |told| match told {
-        peer_watch::Told::There(lease) => Some(self::told(&lease)),
-        peer_watch::Told::Gone(name) => Some(Told(name.strip_prefix(PREFIX)?.to_owned(), None)),
-        peer_watch::Told::Complete => None,
+        peers::Told::There(lease) => Some(self::told(&lease)),
+        peers::Told::Gone(name) => Some(Told(name.strip_prefix(PREFIX)?.to_owned(), None)),
+        peers::Told::Complete => None,
     };
     follow(api, config, "what other replicas record", out, tell).await;
 }

@@ -1,8 +1,8 @@
 //! The bodies of Secrets, which are asked for one by one.
 
 use super::KubernetesRuntime;
-use crate::body::Body;
 use crate::lease::Term;
+use crate::secrets::body::Body;
 use gatewright_core::inputs::{Kind, Object, ObjectKey, Secret, SecretError};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::KubernetesRuntime;
 use crate::issuance;
 use crate::lease::Term;
-use crate::secret_refs::SecretAction;
+use crate::secrets::refs::SecretAction;
 use gatewright_control::certificates::ChallengeAccounts;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};

@@ -4,7 +4,7 @@ use super::KubernetesRuntime;
 use crate::claims::{self, Claims, Entry, Recorded};
 use crate::lease::Term;
 use crate::tenants;
-use crate::watch_sync::WatchSync;
+use crate::watch::sync::WatchSync;
 use gatewright_core::inputs::Kind;
 use gatewright_core::translate::Ownable;
 

@@ -1,8 +1,8 @@
 //! Writes Services for Gateways, and tells the engine how that went.
 
 use super::super::lease::Term;
-use super::super::services;
 use super::KubernetesRuntime;
+use crate::expose::services;
 use gatewright_core::inputs::Kind;
 
 impl KubernetesRuntime {

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tracing::warn;
 
-use super::super::failure::Failure;
-use super::super::observed::{ObservedObject, newer};
-use super::super::request::resource;
-use super::super::status::{self, StatusOwner};
-use super::super::status_writer::Done;
 use super::KubernetesRuntime;
+use crate::watch::observed::{ObservedObject, newer};
+use crate::write::failure::Failure;
+use crate::write::request::resource;
+use crate::write::status::{self, StatusOwner};
+use crate::write::status_writer::Done;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
 use gatewright_core::tenancy::ClaimKey;

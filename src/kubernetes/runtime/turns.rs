@@ -6,7 +6,7 @@ use tokio::time::sleep_until;
 
 use super::KubernetesRuntime;
 use crate::lease::Term;
-use crate::watch_sync::WatchSync;
+use crate::watch::sync::WatchSync;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;

@@ -24,9 +24,9 @@ use serde_json::Value;
 use tokio::sync::{OwnedMutexGuard, watch};
 use zeroize::Zeroizing;
 
-use super::failure::Failure;
 use super::lease::{Term, leads};
-use super::request::in_time;
+use crate::write::failure::Failure;
+use crate::write::request::in_time;
 use entry::Shape;
 use gatewright_control::certificates::{SecretTarget, SecretTargets};
 use gatewright_core::model::ObjectName;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tracing::debug;
 
 use super::super::FIELD_MANAGER;
-use super::super::request::{begin, in_time};
+use crate::write::request::{begin, in_time};
 use gatewright_core::inputs::ObjectKey;
 
 /// The API server takes no longer note (`events.k8s.io/v1`, `note`).

@@ -6,9 +6,9 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::super::FIELD_MANAGER;
-use super::super::failure::Failure;
-use super::super::request::{NONE_YET, api, in_time, resource};
 use super::managed_fields;
+use crate::write::failure::Failure;
+use crate::write::request::{NONE_YET, api, in_time, resource};
 use gatewright_core::inputs::ObjectKey;
 
 /// What is to be done to one object.

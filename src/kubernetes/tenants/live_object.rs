@@ -9,8 +9,8 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::super::compact_json::CompactJson;
 use super::managed_fields;
+use crate::watch::compact_json::CompactJson;
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Existing;
 

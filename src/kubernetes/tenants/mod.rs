@@ -28,12 +28,12 @@ use tracing::{info, warn};
 pub use event_recorder::EventRecorder;
 pub use live_object::{ApplyAction, LiveObject};
 
-use super::conflict_backoff::WriteConflictBackoff;
-use super::failure::Failure;
 use super::metrics::Writes;
-use super::observed::ObservedObject;
-use super::watch_sync::WatchSync;
-use super::worker::Worker;
+use crate::watch::observed::ObservedObject;
+use crate::watch::sync::WatchSync;
+use crate::write::conflict_backoff::WriteConflictBackoff;
+use crate::write::failure::Failure;
+use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
@@ -509,8 +509,10 @@ impl Tenants {
                 self.worker.done(&task);
                 if let (Task::Object(derived), Some(object)) = (&task, object) {
                     let held = Box::new(LiveObject::new(&object).0);
-                    let newer =
-                        self.held.get(derived).is_none_or(|old| super::observed::newer(&held.version, &old.version));
+                    let newer = self
+                        .held
+                        .get(derived)
+                        .is_none_or(|old| crate::watch::observed::newer(&held.version, &old.version));
                     if newer {
                         self.held.insert(derived.clone(), held);
                         // Once more compared, it is remembered by its digest.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::observed::ObservedObject;
+use crate::watch::observed::ObservedObject;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Listening, ParentState, TenantStatus};
 

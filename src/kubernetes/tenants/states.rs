@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::observed::ObservedObject;
 use super::{Task, report};
+use crate::watch::observed::ObservedObject;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::tenancy::{Derived, DerivedKind, ParentState};
 

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::observed::ObservedObject;
+use crate::watch::observed::ObservedObject;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::tenancy::CONTROLLER;
 use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
@@ -33,7 +33,7 @@ pub struct StatusOwner<'a> {
 /// Whether something that is told of claims waits for the controller of its Gateway. Cilium takes the first entry of a parentRef
 /// for its own, whoever wrote it (`mergeStatusConditions` of its routechecks, 1.20): so ours comes after it, and one that it
 /// wrote into is taken away for it to make one of its own.
-pub(super) fn waits(current: &Value, us: &StatusOwner<'_>) -> bool {
+pub(crate) fn waits(current: &Value, us: &StatusOwner<'_>) -> bool {
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     us.claims.iter().flat_map(|(entries, _)| entries).any(|entry| turn(there, entry, us) == Turn::NotYet)
 }

@@ -46,11 +46,11 @@ const PHRASES: [&str; 32] = [
 
 /// A JSON value, kept for long and read rarely.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct CompactJson(Box<[u8]>);
+pub(crate) struct CompactJson(Box<[u8]>);
 
 impl CompactJson {
     /// Keeps a value.
-    pub(super) fn new(value: &Value) -> Self {
+    pub(crate) fn new(value: &Value) -> Self {
         let text = value.to_string();
         let mut kept = Vec::with_capacity(text.len() / 2);
         let mut rest = text.as_bytes();
@@ -70,7 +70,7 @@ impl CompactJson {
     }
 
     /// The value that was kept.
-    pub(super) fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> Value {
         let mut text = Vec::with_capacity(self.0.len() * 4);
         for byte in &self.0 {
             match PHRASES.get(usize::from(*byte)) {

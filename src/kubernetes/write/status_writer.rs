@@ -7,10 +7,10 @@ use kube::api::{ApiResource, Patch, PatchParams};
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::FIELD_MANAGER;
-use super::failure::Failure;
-use super::request::{api, in_time};
-use super::worker::Worker;
+use crate::FIELD_MANAGER;
+use crate::write::failure::Failure;
+use crate::write::request::{api, in_time};
+use crate::write::worker::Worker;
 use gatewright_core::inputs::ObjectKey;
 
 /// Writes at the same time. The API server's fairness gives a controller about as many seats.

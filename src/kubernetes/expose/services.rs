@@ -10,13 +10,13 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use super::FIELD_MANAGER;
-use super::exposure::{Plan, ServiceAction, plan};
-use super::failure::Failure;
-use super::metrics::Writes;
-use super::observed::ObservedObject;
-use super::request::{NONE_YET, in_time};
-use super::worker::Worker;
+use crate::FIELD_MANAGER;
+use crate::expose::plan::{Plan, ServiceAction, plan};
+use crate::metrics::Writes;
+use crate::watch::observed::ObservedObject;
+use crate::write::failure::Failure;
+use crate::write::request::{NONE_YET, in_time};
+use crate::write::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
@@ -27,7 +27,7 @@ use gatewright_core::translate::{Change, ServiceIntent};
 const AT_ONCE: usize = 4;
 
 /// The Services that we made and are to make.
-pub(super) struct Services {
+pub(crate) struct Services {
     client: Client,
     intents: BTreeMap<ObjectName, ServiceIntent>,
     /// The Gateways by the Services that are wanted.
@@ -51,11 +51,11 @@ struct Done {
 }
 
 /// How work for one Gateway ended; `None` when the next one's turn has come.
-pub(super) struct Ended(Option<Done>);
+pub(crate) struct Ended(Option<Done>);
 
 impl Services {
     /// Nothing to write yet.
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
             intents: BTreeMap::new(),
@@ -69,7 +69,7 @@ impl Services {
     }
 
     /// What Gateways are to have from now on.
-    pub(super) fn take_in(&mut self, services: BTreeMap<ObjectName, Option<ServiceIntent>>) {
+    pub(crate) fn take_in(&mut self, services: BTreeMap<ObjectName, Option<ServiceIntent>>) {
         for (gateway, intent) in services {
             let now = intent.as_ref().and_then(ServiceIntent::name).cloned();
             let before = match intent {
@@ -90,7 +90,7 @@ impl Services {
     }
 
     /// Notes what a watch told of a Service or a slice.
-    pub(super) fn see(&mut self, object: &Object) {
+    pub(crate) fn see(&mut self, object: &Object) {
         match object {
             Object::Service(service) => {
                 self.forget(&service.meta.name);
@@ -110,7 +110,7 @@ impl Services {
     }
 
     /// Notes that an object is gone.
-    pub(super) fn gone(&mut self, key: &ObjectKey) {
+    pub(crate) fn gone(&mut self, key: &ObjectKey) {
         match key.kind {
             Kind::Service => self.forget(&key.name),
             Kind::EndpointSlice => self.forget_slice(&key.name),
@@ -138,7 +138,7 @@ impl Services {
     }
 
     /// Everything is to be compared once: we did not write until now.
-    pub(super) fn look_at_everything(&mut self) {
+    pub(crate) fn look_at_everything(&mut self) {
         let all: BTreeSet<ObjectName> =
             self.intents.keys().chain(self.ours.values().map(|(gateway, _)| gateway)).cloned().collect();
         for gateway in all {
@@ -147,7 +147,7 @@ impl Services {
     }
 
     /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there.
-    pub(super) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<ObservedObject>>, may_write: bool) {
+    pub(crate) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<ObservedObject>>, may_write: bool) {
         let uid = |gateway: &ObjectName| {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
         };
@@ -204,12 +204,12 @@ impl Services {
     }
 
     /// Waits until something has ended, or the next Gateway's turn has come.
-    pub(super) async fn next(&mut self) -> Ended {
+    pub(crate) async fn next(&mut self) -> Ended {
         Ended(self.worker.next().await)
     }
 
     /// Takes in how it ended.
-    pub(super) fn take_ended(&mut self, ended: Ended) {
+    pub(crate) fn take_ended(&mut self, ended: Ended) {
         let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
@@ -248,17 +248,17 @@ impl Services {
     }
 
     /// What the engine is to hear.
-    pub(super) fn take_news(&mut self) -> Vec<Change> {
+    pub(crate) fn take_news(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.news)
     }
 
     /// What was written, what failed, and how many Gateways have something in the way.
-    pub(super) fn figures(&self) -> (Writes, usize) {
+    pub(crate) fn figures(&self) -> (Writes, usize) {
         (self.writes.clone(), self.told.len())
     }
 
     /// Ends what is being written. Nothing more is begun.
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.worker.finish().await;
     }
 }
@@ -270,7 +270,7 @@ enum Work {
     DeleteSlice(ObjectName, String),
 }
 
-/// Does one after the other. Each is begun only in a term, see [`super::fence`]. What is refused keeps nothing else from
+/// Does one after the other. Each is begun only in a term, see [`crate::fence`]. What is refused keeps nothing else from
 /// being written: Envoys come and go behind a Service that cannot be changed. But nothing is taken away then, since what is
 /// there may serve in place of what was refused.
 async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {

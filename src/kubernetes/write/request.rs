@@ -10,22 +10,22 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 use tracing::{Instrument, info_span};
 
-use super::failure::Failure;
+use crate::write::failure::Failure;
 use gatewright_core::inputs::{Kind, ObjectKey};
 
-/// How long one request may take. A write has less towards the end of a term, see [`super::fence`].
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one request may take. A write has less towards the end of a term, see [`crate::fence`].
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A version that no object has: whoever names it creates, and never writes over something.
-pub(super) const NONE_YET: &str = "1";
+pub(crate) const NONE_YET: &str = "1";
 
 /// How a kind is asked for, in the version of an `apiVersion`. Plurals of the kinds we write are regular.
-pub(super) fn resource(kind: Kind, api_version: &str) -> ApiResource {
+pub(crate) fn resource(kind: Kind, api_version: &str) -> ApiResource {
     let version = api_version.rsplit('/').next().unwrap_or_default();
     ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()))
 }
 
 /// Where an object is.
-pub(super) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Api<DynamicObject> {
+pub(crate) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Api<DynamicObject> {
     if key.kind.namespaced() {
         Api::namespaced_with(client, &key.name.namespace, resource)
     } else {
@@ -34,7 +34,7 @@ pub(super) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Ap
 }
 
 /// The answer to a request, if it comes in time.
-pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+pub(crate) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
         Err(_) => Err(Failure::Unavailable(format!("no answer within {REQUEST_TIMEOUT:?}"))),
@@ -42,7 +42,7 @@ pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -
 }
 
 /// Begins a request, within a span that names its object for whatever is logged meanwhile.
-pub(super) fn begin<T: Send + 'static>(
+pub(crate) fn begin<T: Send + 'static>(
     requests: &mut JoinSet<T>,
     what: &'static str,
     object: &impl Display,
@@ -52,7 +52,7 @@ pub(super) fn begin<T: Send + 'static>(
 }
 
 /// Waits until a write has ended; `None` when it is `due` to begin another one.
-pub(super) async fn ended_or_due<T: Send + 'static>(writes: &mut JoinSet<T>, due: Option<Instant>) -> Option<T> {
+pub(crate) async fn ended_or_due<T: Send + 'static>(writes: &mut JoinSet<T>, due: Option<Instant>) -> Option<T> {
     let turn = async {
         match due {
             Some(at) => sleep_until(at.into()).await,

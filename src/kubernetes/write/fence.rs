@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tower::{BoxError, Layer, Service};
 
-use super::lease::Term;
+use crate::lease::Term;
 
 /// How long an answer may take to begin: the server's own limit is longer, and one that is away never answers.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ enum Stopped {
 }
 
 impl Fence {
-    /// Of the holder of a Lease of this duration. A term ends after two thirds of it, see [`super::lease`]; most of the
+    /// Of the holder of a Lease of this duration. A term ends after two thirds of it, see [`crate::lease`]; most of the
     /// last third is left for what was begun.
     pub fn new(term: watch::Receiver<Term>, lease: Duration) -> Self {
         Self { term, grace: lease / 3 - lease / 15 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::compact_json::CompactJson;
+use crate::watch::compact_json::CompactJson;
 
 /// Metadata and status of an object, as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,6 @@ impl ObservedObject {
 }
 
 /// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
-pub(super) fn newer(one: &str, other: &str) -> bool {
+pub(crate) fn newer(one: &str, other: &str) -> bool {
     (one.len(), one) > (other.len(), other)
 }

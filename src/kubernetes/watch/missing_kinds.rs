@@ -12,13 +12,13 @@ const WATCHED: u32 = 4;
 
 /// How often in a row kinds were lacking.
 #[derive(Debug, Default)]
-pub(super) struct MissingKinds(BTreeMap<Kind, (u32, u32)>);
+pub(crate) struct MissingKinds(BTreeMap<Kind, (u32, u32)>);
 
 impl MissingKinds {
     /// A server lacks a kind. `ready` is whether it had said before that it has come up: a kube-apiserver does so when the
     /// definitions that it had are in its discovery (`/readyz`: crd-informer-synced, start-apiextensions-controllers).
     /// Returns whether the kind is not served.
-    pub(super) fn lacks(&mut self, kind: Kind, is_watched: bool, ready: bool) -> bool {
+    pub(crate) fn lacks(&mut self, kind: Kind, is_watched: bool, ready: bool) -> bool {
         let enough = if is_watched { WATCHED } else { NEW };
         let (times, enough) = self.0.entry(kind).or_insert((0, enough));
         // One that was believed once is believed until the kind is there.
@@ -29,12 +29,12 @@ impl MissingKinds {
     }
 
     /// It is served.
-    pub(super) fn has(&mut self, kind: Kind) {
+    pub(crate) fn has(&mut self, kind: Kind) {
         self.0.remove(&kind);
     }
 
     /// Whether there is a kind of which it is not known yet: the server is to be asked again soon.
-    pub(super) fn is_unsure(&self) -> bool {
+    pub(crate) fn is_unsure(&self) -> bool {
         self.0.values().any(|(times, enough)| times < enough)
     }
 }

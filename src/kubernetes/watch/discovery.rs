@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::ApiResource;
 use tokio::time::timeout;
 
-use super::request::REQUEST_TIMEOUT;
+use crate::write::request::REQUEST_TIMEOUT;
 use gatewright_core::inputs::Kind;
 
 /// Kinds of the Gateway API that some expect to have an effect, and that have none here.
@@ -44,7 +44,7 @@ impl Served {
 }
 
 /// Whether the API server says that it has come up. One that does not tell is taken to be.
-pub(super) async fn is_ready(client: &Client) -> bool {
+pub(crate) async fn is_ready(client: &Client) -> bool {
     let asked = Request::get("/readyz").body(Vec::new()).expect("it has a path only");
     match timeout(REQUEST_TIMEOUT, client.request_text(asked)).await {
         Ok(Ok(_)) => true,

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use super::failure::Failure;
-use super::request::{begin, ended_or_due};
-use super::work_queue::WorkQueue;
+use crate::write::failure::Failure;
+use crate::write::request::{begin, ended_or_due};
+use crate::write::work_queue::WorkQueue;
 
 /// Requests about objects `K`, with outcomes `T`.
-pub(super) struct Worker<K, T> {
+pub(crate) struct Worker<K, T> {
     queue: WorkQueue<K>,
     running: JoinSet<T>,
     room: usize,
@@ -18,37 +18,37 @@ pub(super) struct Worker<K, T> {
 
 impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
     /// Nothing to do yet; at most `room` requests at the same time.
-    pub(super) fn new(room: usize) -> Self {
+    pub(crate) fn new(room: usize) -> Self {
         Self { queue: WorkQueue::default(), running: JoinSet::new(), room }
     }
 
     /// How many requests may be begun at the same time from now on. Those that run go on.
-    pub(super) fn set_room(&mut self, room: usize) {
+    pub(crate) fn set_room(&mut self, room: usize) {
         self.room = room;
     }
 
     /// Whether as many requests run as may.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.running.len() >= self.room
     }
 
     /// An object is to be looked at, at `at` or before; see [`WorkQueue::want`].
-    pub(super) fn want(&mut self, key: K, at: Instant) {
+    pub(crate) fn want(&mut self, key: K, at: Instant) {
         self.queue.want(key, at);
     }
 
     /// An object need not be looked at any more, and its failures are forgotten.
-    pub(super) fn drop(&mut self, key: &K) {
+    pub(crate) fn drop(&mut self, key: &K) {
         self.queue.drop(key);
     }
 
     /// The next object whose turn it is, while there is room. [`Worker::begin`] or [`Worker::done`] must follow.
-    pub(super) fn take(&mut self, now: Instant) -> Option<K> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
         if self.is_full() { None } else { self.queue.take(now) }
     }
 
     /// Begins the request about an object that was taken.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         what: &'static str,
         object: &str,
@@ -58,52 +58,52 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
     }
 
     /// When the next object's turn comes.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.queue.next()
     }
 
     /// Waits until a request has ended; `None` when the next object's turn has come. After a request [`Worker::done`] or
     /// [`Worker::failed`] must follow.
-    pub(super) async fn next(&mut self) -> Option<T> {
+    pub(crate) async fn next(&mut self) -> Option<T> {
         let due = self.due().filter(|_| !self.is_full());
         ended_or_due(&mut self.running, due).await
     }
 
     /// What was to be done about an object is done, or was nothing.
-    pub(super) fn done(&mut self, key: &K) {
+    pub(crate) fn done(&mut self, key: &K) {
         self.queue.done(key);
     }
 
     /// A request failed: it is tried again after the pause of its class, if that class is tried again. Returns how many failed
     /// before it in a row.
-    pub(super) fn failed(&mut self, key: &K, failure: &Failure, now: Instant) -> u32 {
+    pub(crate) fn failed(&mut self, key: &K, failure: &Failure, now: Instant) -> u32 {
         let before = self.queue.failures(key);
         self.queue.failed(key, now, |failures| failure.pause(failures));
         before
     }
 
     /// How many requests about an object failed in a row.
-    pub(super) fn failures(&self, key: &K) -> u32 {
+    pub(crate) fn failures(&self, key: &K) -> u32 {
         self.queue.failures(key)
     }
 
     /// Whether an object waits, or is to be looked at again after what runs.
-    pub(super) fn is_wanted(&self, key: &K) -> bool {
+    pub(crate) fn is_wanted(&self, key: &K) -> bool {
         self.queue.is_wanted(key)
     }
 
     /// How many objects wait or run.
-    pub(super) fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.queue.waiting() + self.queue.running()
     }
 
     /// Ends what runs, in its own time. Nothing more is begun.
-    pub(super) async fn finish(mut self) {
+    pub(crate) async fn finish(mut self) {
         while self.running.join_next().await.is_some() {}
     }
 
     /// Ends what runs, at once.
-    pub(super) async fn abort(mut self) {
+    pub(crate) async fn abort(mut self) {
         self.running.shutdown().await;
     }
 }

@@ -17,7 +17,7 @@ const SLICE: usize = 1000;
 
 /// Something to write.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum ServiceAction {
+pub(crate) enum ServiceAction {
     /// Create this, if nothing is there.
     Create(Value),
     /// Apply this over what is there with this UID.
@@ -26,17 +26,17 @@ pub(super) enum ServiceAction {
 
 /// What is to be done for a Gateway, and what is in the way of the rest.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// What to write, in this order.
-    pub(super) steps: Vec<ServiceAction>,
+    pub(crate) steps: Vec<ServiceAction>,
     /// Slices of ours that no Envoy belongs into any more, with their UIDs: what stands in them is of Envoys that went.
-    pub(super) idle: Vec<(ObjectName, String)>,
+    pub(crate) idle: Vec<(ObjectName, String)>,
     /// What somebody else has that is to be ours.
-    pub(super) trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
 }
 
 /// What is to be done for a Gateway with this UID. `slices` looks one up by its name; `behind` are all of the Service.
-pub(super) fn plan<'a>(
+pub(crate) fn plan<'a>(
     desired: &DesiredService,
     gateway_uid: &str,
     service: Option<&Service>,

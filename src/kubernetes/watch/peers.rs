@@ -30,7 +30,7 @@ pub enum Told<K> {
 
 /// Tells what `tell` makes of it, until the receiver is gone. What a new list lacks is gone. `what` says in a log what is
 /// being watched.
-pub(super) async fn follow<K, T>(
+pub(crate) async fn follow<K, T>(
     api: Api<K>,
     config: Config,
     what: &str,

@@ -9,9 +9,9 @@ use kube::api::{Api, ApiResource};
 use kube::core::DynamicObject;
 use tracing::warn;
 
-use super::failure::Failure;
-use super::request::in_time;
-use super::worker::Worker;
+use crate::write::failure::Failure;
+use crate::write::request::in_time;
+use crate::write::worker::Worker;
 use gatewright_core::inputs::Object;
 use gatewright_core::model::ObjectName;
 
@@ -23,7 +23,7 @@ const NOT_ALLOWED: &str = "gatewright is not allowed to: give its service accoun
 
 /// What came of asking for a body.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     /// It is here.
     There(Box<Object>),
     /// There is no such Secret any more.
@@ -35,7 +35,7 @@ pub(super) enum Body {
 type Answer = Result<Option<Box<Object>>, Failure>;
 
 /// Bodies that are asked for.
-pub(super) struct Bodies {
+pub(crate) struct Bodies {
     client: Client,
     worker: Worker<ObjectName, (ObjectName, Answer)>,
     /// Those that somebody waits for.
@@ -44,12 +44,12 @@ pub(super) struct Bodies {
 
 impl Bodies {
     /// None yet.
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self { client, worker: Worker::new(AT_ONCE), awaited: BTreeSet::new() }
     }
 
     /// Asks for one, as it is from now on.
-    pub(super) fn ask(&mut self, name: ObjectName) {
+    pub(crate) fn ask(&mut self, name: ObjectName) {
         // One that is refused is asked for again in its turn.
         if self.worker.failures(&name) < REFUSALS {
             self.awaited.insert(name.clone());
@@ -58,18 +58,18 @@ impl Bodies {
     }
 
     /// Nobody refers to it any more.
-    pub(super) fn forget(&mut self, name: &ObjectName) {
+    pub(crate) fn forget(&mut self, name: &ObjectName) {
         self.awaited.remove(name);
         self.worker.drop(name);
     }
 
     /// Those that were asked for, and may come any moment.
-    pub(super) fn awaited(&self) -> &BTreeSet<ObjectName> {
+    pub(crate) fn awaited(&self) -> &BTreeSet<ObjectName> {
         &self.awaited
     }
 
     /// Waits until one has come or not; `None` when the next one's turn has come.
-    pub(super) async fn next(&mut self) -> Option<(ObjectName, Body)> {
+    pub(crate) async fn next(&mut self) -> Option<(ObjectName, Body)> {
         while let Some(name) = self.worker.take(Instant::now()) {
             let secrets = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
             let api = Api::namespaced_with(self.client.clone(), &name.namespace, &secrets);
@@ -113,7 +113,7 @@ impl Bodies {
     }
 
     /// Ends; what is being read is of no use any more.
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.worker.abort().await;
     }
 }

@@ -1,0 +1,4 @@
+//! Secrets: who refers to which, and the bodies that are fetched for it.
+
+pub(crate) mod body;
+pub(crate) mod refs;
