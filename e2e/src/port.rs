@@ -2,31 +2,74 @@
 //!
 //! A port that the kernel gives out and that is closed again may be given to anybody else until whoever is to have it
 //! binds it, which takes seconds where another program starts first. So these are from a range that the kernel gives to
-//! nobody by itself, and each is handed out once.
+//! nobody by itself, each is handed out once, and processes that run at the same time have blocks of their own: a block
+//! belongs to whoever holds the lock of its file, and is free again when that process ends. A process that had all blocks that
+//! are free begins with its first again.
 
+use std::collections::VecDeque;
+use std::env::temp_dir;
+use std::fs::{File, OpenOptions, create_dir_all};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 /// Below the ports of clients (`ip_local_port_range`), and beside those of the built-in example and of the dedicated fleet.
 const RANGE: Range<u16> = 10_000..17_000;
-/// How many were handed out.
-static GIVEN: AtomicU16 = AtomicU16::new(0);
+/// How many ports are in a block.
+const BLOCK: u16 = 100;
 
-/// A port of loopback that nobody has, over TCP and UDP, and that no other test of this process is given.
+/// What this process may hand out.
+static OURS: Mutex<Ours> = Mutex::new(Ours { left: 0..0, blocks: VecDeque::new() });
+
+struct Ours {
+    left: Range<u16>,
+    /// Our blocks by their first ports, the one that was begun longest ago in front. Each is ours while its file is open.
+    blocks: VecDeque<(u16, File)>,
+}
+
+impl Ours {
+    /// Begins a block that no process has, from another place in each process; where there is none, one of ours again.
+    fn more(&mut self) -> Result<()> {
+        let folder = temp_dir().join("gatewright-test-ports");
+        create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let count = (RANGE.end - RANGE.start) / BLOCK;
+        let first = u16::try_from(std::process::id() % u32::from(count)).expect("below the count");
+        for number in (0..count).map(|step| (first + step) % count) {
+            let path = folder.join(number.to_string());
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+            let file = file.with_context(|| path.display().to_string())?;
+            if file.try_lock().is_ok() {
+                self.begin((RANGE.start + number * BLOCK, file));
+                return Ok(());
+            }
+        }
+        match self.blocks.pop_front() {
+            Some(block) => self.begin(block),
+            None => bail!("other tests have all ports of loopback from {} to {}", RANGE.start, RANGE.end - 1),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, (start, file): (u16, File)) {
+        self.left = start..start + BLOCK;
+        self.blocks.push_back((start, file));
+    }
+}
+
+/// A port of loopback that nobody has, over TCP and UDP, and that no other test is given.
 ///
 /// # Errors
 /// When there is none.
 pub fn free_port() -> Result<u16> {
+    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
     let address = Ipv4Addr::LOCALHOST;
-    let count = RANGE.end - RANGE.start;
-    // Processes that run at the same time begin at different places.
-    let start = u16::try_from(std::process::id() % 70).expect("below 70") * 100;
-    for _ in 0..count {
-        let number = GIVEN.fetch_add(1, Ordering::Relaxed) % count;
-        let port = RANGE.start + (start + number) % count;
+    for _ in RANGE {
+        let Some(port) = ours.left.next() else {
+            ours.more()?;
+            continue;
+        };
         if TcpListener::bind((address, port)).is_ok() && UdpSocket::bind((address, port)).is_ok() {
             return Ok(port);
         }
@@ -42,7 +85,16 @@ mod tests {
     fn a_port_is_handed_out_once_and_never_where_somebody_is() {
         let first = free_port().unwrap();
         let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, first + 1));
-        let all: std::collections::BTreeSet<u16> = (0..100).map(|_| free_port().unwrap()).collect();
-        assert!(all.len() == 100 && !all.contains(&first) && !all.contains(&(first + 1)), "{first}: {all:?}");
+        let all: std::collections::BTreeSet<u16> = (0..150).map(|_| free_port().unwrap()).collect();
+        assert!(all.len() == 150 && !all.contains(&first) && !all.contains(&(first + 1)), "{first}: {all:?}");
+    }
+
+    #[test]
+    fn another_process_has_other_blocks() {
+        free_port().unwrap();
+        let mut other = Ours { left: 0..0, blocks: VecDeque::new() };
+        other.more().unwrap();
+        let ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(!other.left.contains(&(ours.left.end - 1)), "{:?} and {:?}", other.left, ours.left);
     }
 }
