@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Service;
@@ -11,11 +10,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams, Patch};
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use super::network::Network;
-use super::services::{forward, target};
+use super::services::{Port, target};
 
 /// All Services of type LoadBalancer.
 #[derive(Default)]
@@ -29,17 +26,6 @@ struct Balanced {
     uid: String,
     address: Ipv4Addr,
     ports: BTreeMap<i32, Port>,
-}
-
-struct Port {
-    target: Arc<Mutex<Option<SocketAddr>>>,
-    accepting: JoinHandle<()>,
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
 }
 
 impl Balancer {
@@ -83,7 +69,7 @@ impl Balancer {
                     let at = SocketAddr::from((balanced.address, u16::try_from(port.port)?));
                     balanced.ports.insert(port.port, Port::open(at).await?);
                 }
-                *balanced.ports[&port.port].target.lock().expect("nothing panics while it is held") = found;
+                balanced.ports[&port.port].lead_to(found);
             }
         }
         let gone: Vec<_> = self.services.keys().filter(|key| !seen.contains(*key)).cloned().collect();
@@ -126,16 +112,5 @@ async fn give(client: &Client, service: &Service, address: Option<Ipv4Addr>) -> 
         // It was deleted meanwhile.
         Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
         done => Ok(done.map(drop)?),
-    }
-}
-
-impl Port {
-    async fn open(at: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(at).await?;
-        let target = Arc::new(Mutex::new(None));
-        let leads_to = target.clone();
-        let accepting =
-            tokio::spawn(forward(listener, move || *leads_to.lock().expect("nothing panics while it is held")));
-        Ok(Self { target, accepting })
     }
 }

@@ -25,7 +25,7 @@ struct Reached {
 }
 
 /// A port and where it leads to now; it is closed on drop.
-struct Port {
+pub(super) struct Port {
     target: Arc<Mutex<Option<SocketAddr>>>,
     accepting: JoinHandle<()>,
 }
@@ -71,7 +71,7 @@ impl Services {
                 if !reached.ports.contains_key(&number) {
                     reached.ports.insert(number, Port::open((reached.address, number).into()).await?);
                 }
-                *reached.ports[&number].target.lock().expect("nothing panics while it is held") = target;
+                reached.ports[&number].lead_to(target);
             }
         }
         Ok(())
@@ -103,13 +103,19 @@ pub(super) fn target(slice: &EndpointSlice, port: Option<&str>) -> Option<Socket
 }
 
 impl Port {
-    async fn open(at: SocketAddr) -> Result<Self> {
+    /// A port at this address that leads nowhere yet.
+    pub(super) async fn open(at: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(at).await?;
         let target = Arc::new(Mutex::new(None));
         let leads_to = target.clone();
         let accepting =
             tokio::spawn(forward(listener, move || *leads_to.lock().expect("nothing panics while it is held")));
         Ok(Self { target, accepting })
+    }
+
+    /// Connections are led there from now on; without a target they are closed.
+    pub(super) fn lead_to(&self, target: Option<SocketAddr>) {
+        *self.target.lock().expect("nothing panics while it is held") = target;
     }
 }
 

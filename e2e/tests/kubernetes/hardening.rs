@@ -7,12 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use e2e::cluster::{ACCOUNT, BACKEND, Cluster, NAMESPACE, service, tls_secret};
-use e2e::echo::Echo;
+use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, service, tls_secret};
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
-use e2e::probe::Probe;
-use e2e::world::free_port;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -22,6 +19,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep};
+
+use crate::edge::{edge, route, until_answers};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";
@@ -270,21 +269,6 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     Ok(())
 }
 
-fn route(name: &str, host: &str) -> Value {
-    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host],
-            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
-}
-
-async fn until_answers(address: SocketAddr, host: &str, status: u16) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    while !Probe::https(address, host).send().await.is_ok_and(|answer| answer.status == status) {
-        assert!(Instant::now() < deadline, "{host} does not answer {status}");
-        sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
-}
-
 /// Does what a kubelet does with the Secret of the key.
 async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(cluster.server.client(), NAMESPACE);
@@ -318,20 +302,7 @@ async fn until_settled(file: &Path) -> Result<()> {
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_state() -> Result<()> {
     let mut cluster = Cluster::start().await?;
-    let echo = Echo::start_on("web", BACKEND).await?;
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
-    cluster.server.put(tls_secret("default", "cert", &["*.example.org"])?).await?;
-    for object in service("default", "web", echo.address().port()) {
-        cluster.server.put(object).await?;
-    }
-    cluster
-        .server
-        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
-            "spec": {"gatewayClassName": "gatewright", "listeners": [{
-                "name": "https", "protocol": "HTTPS", "port": address.port(), "hostname": "*.example.org",
-                "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
-        .await?;
+    let (_echo, address) = edge(&cluster).await?;
     cluster.server.put(route("web", HOST)).await?;
     cluster.server.put(route("old", "old.example.org")).await?;
     let volume = tempfile::Builder::new().prefix("volume").tempdir()?;

@@ -8,6 +8,7 @@ mod cilium;
 mod cilium_beside;
 mod conformance;
 mod deploy;
+mod edge;
 mod fixture;
 mod fleet;
 mod hardening;

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::cluster::{BACKEND, Cluster, is_true, service, tls_secret};
-use e2e::echo::Echo;
+use e2e::cluster::{Cluster, is_true};
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use kube::api::Patch;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+
+use crate::edge::{edge, route, until_answers};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";
@@ -87,39 +87,11 @@ impl Traffic {
     }
 }
 
-fn route(name: &str, host: &str) -> Value {
-    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host],
-            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
-}
-
-async fn until_served(address: SocketAddr, host: &str) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    while !Probe::https(address, host).send().await.is_ok_and(|answer| answer.status == 200) {
-        assert!(Instant::now() < deadline, "{host} is not served");
-        sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     let mut cluster = Cluster::start().await?;
-    let echo = Echo::start_on("web", BACKEND).await?;
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
-    cluster.server.put(tls_secret("default", "cert", &["*.example.org"])?).await?;
-    for object in service("default", "web", echo.address().port()) {
-        cluster.server.put(object).await?;
-    }
-    cluster
-        .server
-        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
-            "spec": {"gatewayClassName": "gatewright", "listeners": [{
-                "name": "https", "protocol": "HTTPS", "port": address.port(), "hostname": "*.example.org",
-                "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
-        .await?;
+    let (_echo, address) = edge(&cluster).await?;
     cluster.server.put(route("web", HOST)).await?;
     let mut one = cluster.controller("one")?;
     one.line("holding the lease").await?;
@@ -129,7 +101,7 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     envoy.ready().await?;
     let mut two = cluster.replica("two")?;
     two.line("the view is complete").await?;
-    until_served(address, HOST).await?;
+    until_answers(address, HOST, 200).await?;
     let traffic = Traffic::start(address);
 
     // The API server is away, and comes back; what changed meanwhile is served then.
@@ -137,7 +109,7 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     traffic.some_more().await?;
     cluster.server.resume().await?;
     cluster.server.put(route("back", "back.example.org")).await?;
-    until_served(address, "back.example.org").await?;
+    until_answers(address, "back.example.org", 200).await?;
 
     // The leader, which is the one that the Envoy asks, is killed in the middle of a burst.
     for number in 0..20 {
@@ -160,7 +132,7 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     let mut three = cluster.controller("three")?;
     three.line("holding the lease").await?;
     for host in ["renamed.example.org", "b19.example.org"] {
-        until_served(address, host).await?;
+        until_answers(address, host, 200).await?;
     }
     let gone = Probe::https(address, "b0.example.org").send().await.context("the connection is taken")?;
     assert_eq!(gone.status, 404, "what is gone is not served");

@@ -1,0 +1,51 @@
+//! A Gateway with one HTTPS listener, its certificate and a backend: what several tests begin with.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use e2e::cluster::{BACKEND, Cluster, service, tls_secret};
+use e2e::echo::Echo;
+use e2e::probe::Probe;
+use e2e::world::free_port;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Makes the Gateway `edge` for `*.example.org` and the Service `web`, and tells where the Gateway is to listen.
+pub(crate) async fn edge(cluster: &Cluster) -> Result<(Echo, SocketAddr)> {
+    let echo = Echo::start_on("web", BACKEND).await?;
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    cluster.server.put(tls_secret("default", "cert", &["*.example.org"])?).await?;
+    for object in service("default", "web", echo.address().port()) {
+        cluster.server.put(object).await?;
+    }
+    cluster
+        .server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": [{
+                "name": "https", "protocol": "HTTPS", "port": address.port(), "hostname": "*.example.org",
+                "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
+        .await?;
+    Ok((echo, address))
+}
+
+/// A route of a host at the Gateway to the backend.
+pub(crate) fn route(name: &str, host: &str) -> Value {
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+/// Waits until a host is answered with this status over HTTPS.
+pub(crate) async fn until_answers(address: SocketAddr, host: &str, status: u16) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    while !Probe::https(address, host).send().await.is_ok_and(|answer| answer.status == status) {
+        assert!(Instant::now() < deadline, "{host} does not answer {status}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
