@@ -10,6 +10,7 @@ mod issuer_use;
 mod log;
 mod names;
 mod ports;
+mod running_program;
 mod standalone;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 pub use log::{Log, LogFormat};
 pub use ports::{Keeping, MetricsAccess, Ports};
+pub use running_program::RunningProgram;
 pub use standalone::Standalone;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
@@ -437,18 +439,12 @@ pub struct Certs {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
     pub verb: Option<CertsVerb>,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
-    pub output: Output,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub program: RunningProgram,
     /// Print again whenever something changed, until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// The running program's admin socket [default: admin.sock in the private directory]
-    #[arg(long, value_name = "SOCKET", global = true)]
-    pub admin: Option<PathBuf>,
-    /// Private directory of the running program
-    #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
-    pub state_dir: Option<PathBuf>,
 }
 
 /// What can be done about certificates.

@@ -216,6 +216,10 @@ fn socket(admin: Option<&Path>, state: &cli::State) -> Result<std::path::PathBuf
     }
 }
 
+fn socket_of(program: &cli::RunningProgram) -> Result<std::path::PathBuf> {
+    socket(program.admin.as_deref(), &program.state())
+}
+
 async fn status(options: &cli::Status) -> Result<bool> {
     let answer = ask(&socket(options.admin.as_deref(), &options.state)?, "/status").await?;
     let list: Value = serde_json::from_str(&answer)?;
@@ -250,8 +254,7 @@ async fn status(options: &cli::Status) -> Result<bool> {
 }
 
 async fn certs(options: &cli::Certs) -> Result<bool> {
-    let state = cli::State { state_dir: options.state_dir.clone() };
-    let socket = socket(options.admin.as_deref(), &state)?;
+    let socket = socket_of(&options.program)?;
     match &options.verb {
         Some(CertsVerb::Renew { host }) => {
             let count = tell(&socket, &format!("/certs/renew?host={}", encoded(host))).await?;
@@ -260,12 +263,12 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
         }
         Some(CertsVerb::Check { host }) => {
             let answer = ask(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
-            if options.output != Output::Table {
-                let how = if options.output == Output::Yaml { Document::Yaml } else { Document::Json };
+            if options.program.output != Output::Table {
+                let how = if options.program.output == Output::Yaml { Document::Yaml } else { Document::Json };
                 print(&serde_json::from_str(&answer)?, how)?;
             }
             let checks: Vec<Check> = serde_json::from_str(&answer)?;
-            if options.output == Output::Table {
+            if options.program.output == Output::Table {
                 let mut out = io::stdout().lock();
                 let now = jiff::Timestamp::now();
                 for line in checks.iter().flat_map(|check| certificates::findings(check, now)) {
@@ -290,7 +293,7 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
                 let report: Report = serde_json::from_str(&ask(&socket, "/certs").await?)?;
                 let good = report.certificates.iter().all(|row| row.expires.is_some());
                 if shown.as_ref() != Some(&report) {
-                    show_certificates(&report, options.output)?;
+                    show_certificates(&report, options.program.output)?;
                 }
                 if !options.watch {
                     return Ok(good);
@@ -303,14 +306,14 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
 }
 
 async fn claims(options: &cli::Claims) -> Result<bool> {
-    let socket = socket(options.admin.as_deref(), &options.state())?;
+    let socket = socket_of(&options.program)?;
     if let Some(ClaimsVerb::Release { what }) = &options.verb {
         tell(&socket, &format!("/owners/release?what={}", encoded(what))).await?;
         writeln!(io::stdout(), "{what} is released: see gatewright claims for who has it now")?;
         return Ok(true);
     }
     let told: Value = serde_json::from_str(&ask(&socket, "/owners").await?)?;
-    match options.output {
+    match options.program.output {
         Output::Yaml => print(&told, Document::Yaml),
         Output::Json => print(&told, Document::Json),
         Output::Table => {
@@ -326,7 +329,7 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
 }
 
 async fn envoys(options: &cli::Envoys) -> Result<bool> {
-    let socket = socket(options.admin.as_deref(), &options.state())?;
+    let socket = socket_of(&options.program)?;
     if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
         let credential =
             tell(&socket, &format!("/envoys/revoke?name={}&with_others={with_others}", encoded(name))).await?;
@@ -334,7 +337,7 @@ async fn envoys(options: &cli::Envoys) -> Result<bool> {
         return Ok(true);
     }
     let answer = ask(&socket, "/envoys").await?;
-    match options.output {
+    match options.program.output {
         Output::Yaml => print(&serde_json::from_str(&answer)?, Document::Yaml),
         Output::Json => print(&serde_json::from_str(&answer)?, Document::Json),
         Output::Table => {

@@ -38,9 +38,9 @@ pub enum Outcome {
     Skipped,
 }
 
-/// What is asked of the suite.
+/// The arguments of a run of the suite.
 pub struct Run<'a> {
-    /// Who may do everything.
+    /// The kubeconfig of a cluster administrator.
     pub kubeconfig: &'a Path,
     /// The GatewayClass.
     pub class: &'a str,

@@ -1,10 +1,8 @@
 //! `claims`: the record of ownership.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
-use super::{Output, State};
+use super::RunningProgram;
 
 /// `claims`
 #[derive(Clone, Debug, Args)]
@@ -24,15 +22,9 @@ pub struct Claims {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
     pub verb: Option<ClaimsVerb>,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
-    pub output: Output,
-    /// The running program's admin socket [default: admin.sock in the private directory]
-    #[arg(long, value_name = "SOCKET", global = true)]
-    pub admin: Option<PathBuf>,
-    /// Private directory of the running program
-    #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
-    pub state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub program: RunningProgram,
 }
 
 /// What can be done about the record.
@@ -45,11 +37,4 @@ pub enum ClaimsVerb {
         /// A hostname, `*` for the catch-all, a port, or an address and a port
         what: String,
     },
-}
-
-impl Claims {
-    /// Where the running program is.
-    pub fn state(&self) -> State {
-        State { state_dir: self.state_dir.clone() }
-    }
 }

@@ -1,10 +1,8 @@
 //! `envoys`: who is connected, and who is let in no more.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
-use super::{Output, State};
+use super::RunningProgram;
 
 /// `envoys`
 #[derive(Clone, Debug, Args)]
@@ -27,15 +25,9 @@ pub struct Envoys {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
     pub verb: Option<EnvoysVerb>,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
-    pub output: Output,
-    /// The running program's admin socket [default: admin.sock in the private directory]
-    #[arg(long, value_name = "SOCKET", global = true)]
-    pub admin: Option<PathBuf>,
-    /// Private directory of the running program
-    #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
-    pub state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub program: RunningProgram,
 }
 
 /// What can be done about Envoys.
@@ -51,11 +43,4 @@ pub enum EnvoysVerb {
         #[arg(long)]
         with_others: bool,
     },
-}
-
-impl Envoys {
-    /// Where the running program is.
-    pub fn state(&self) -> State {
-        State { state_dir: self.state_dir.clone() }
-    }
 }

@@ -1,0 +1,28 @@
+//! The running program that a command asks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Output, State};
+
+/// Where the running program is, and how its answer is printed. With every verb of a command.
+#[derive(Clone, Debug, Args)]
+pub struct RunningProgram {
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
+    pub output: Output,
+    /// The running program's admin socket [default: admin.sock in the private directory]
+    #[arg(long, value_name = "SOCKET", global = true)]
+    pub admin: Option<PathBuf>,
+    /// Private directory of the running program
+    #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
+    pub state_dir: Option<PathBuf>,
+}
+
+impl RunningProgram {
+    /// Where the private directory is.
+    pub fn state(&self) -> State {
+        State { state_dir: self.state_dir.clone() }
+    }
+}
