@@ -16,8 +16,21 @@ fn host(n: usize) -> Vec<Change> {
     ]
 }
 
+/// The work of a step: counters, and how many resources and statuses were different after it.
+type Work = (crate::translate::Counters, usize, usize);
+
+/// The work of each step, one after the other.
+fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -> Vec<Work> {
+    let work = |step| {
+        let before = engine.counters();
+        let delta = engine.apply(step, now());
+        (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
+    };
+    steps.into_iter().map(work).collect()
+}
+
 /// The work that adding, changing and removing one host under a wildcard listener takes when `count` are there.
-fn work_under_a_wildcard(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
+fn work_under_a_wildcard(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let tls = json!({"certificateRefs": [{"name": "wild"}]});
     let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": "*.example.org", "tls": tls});
@@ -38,18 +51,11 @@ fn work_under_a_wildcard(count: usize) -> Vec<(crate::translate::Counters, usize
     changes.extend((0..count).map(|n| Change::Put(route(n, "/"))));
     engine.apply(changes, now());
     let steps = [Change::Put(route(count, "/")), Change::Put(route(7, "/x")), Change::Delete(route(count, "/").key())];
-    steps
-        .into_iter()
-        .map(|step| {
-            let before = engine.counters();
-            let delta = engine.apply(vec![step], now());
-            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
-        })
-        .collect()
+    measured(&mut engine, steps.map(|step| vec![step]))
 }
 
 /// The work that adding, changing, rotating and removing one host takes when `count` are there.
-fn work(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
+fn work(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
@@ -86,14 +92,7 @@ fn work(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
             })
             .collect(),
     ];
-    steps
-        .into_iter()
-        .map(|step| {
-            let before = engine.counters();
-            let delta = engine.apply(step, now());
-            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
-        })
-        .collect()
+    measured(&mut engine, steps)
 }
 
 #[test]
@@ -119,7 +118,7 @@ fn the_work_for_one_host_under_a_wildcard_does_not_grow_either() {
 
 /// The work that adding, changing and removing a host of an admitted namespace takes when `count` are there, and another
 /// namespace has what nobody has on two ports.
-fn work_of_an_admitted_namespace(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
+fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}});
     let spec = json!({"gatewayClassName": "ours", "listeners": [listener("one", 80), listener("two", 8080)]});
@@ -146,14 +145,7 @@ fn work_of_an_admitted_namespace(count: usize) -> Vec<(crate::translate::Counter
     changes.extend((0..count).map(|n| Change::Put(host(n, "/"))));
     engine.apply(changes, now());
     let steps = [Change::Put(host(count, "/")), Change::Put(host(7, "/x")), Change::Delete(host(count, "/").key())];
-    steps
-        .into_iter()
-        .map(|step| {
-            let before = engine.counters();
-            let delta = engine.apply(vec![step], now());
-            (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
-        })
-        .collect()
+    measured(&mut engine, steps.map(|step| vec![step]))
 }
 
 #[test]
