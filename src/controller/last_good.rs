@@ -10,8 +10,8 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::xds::{Cache, Fingerprint, Generation, Kind, Pair, Resource, Suspects, Update, View, Views};
@@ -264,7 +264,7 @@ impl Keeper {
         let mut pause = SAVE_INTERVAL;
         let mut written: Option<Generation> = None;
         let mut suspects = self.cache.suspects(&self.view);
-        let said = Mutex::new(String::new());
+        let mut said = String::new();
         loop {
             tokio::select! {
                 () = sleep(pause) => {}
@@ -290,12 +290,12 @@ impl Keeper {
                     written = Some(generation);
                     self.figures.wrote(at);
                 }
-                Some(text) if *said.lock().expect("nobody panics while holding it") != *text => {
+                Some(text) if said != *text => {
                     warn!("last good state: {text}");
                 }
                 Some(_) => {}
             }
-            *said.lock().expect("nobody panics while holding it") = failure.unwrap_or_default();
+            said = failure.unwrap_or_default();
             pause = SAVE_INTERVAL.max(begun.elapsed() * MAX_SAVE_SHARE);
         }
     }
