@@ -105,13 +105,16 @@ impl Event {
 
     /// Whether it says that something is on its way.
     pub fn is_pending(&self) -> bool {
-        matches!(self, Self::Condition { reason, .. } if reason == Reason::Pending.as_str())
+        self.has_reason(Reason::Pending)
     }
 
     /// Whether it says that something others make is not there yet: an address comes by a Service, and a Service takes a moment.
     fn is_on_its_way(&self) -> bool {
-        let is = |reason: &String| reason == Reason::AddressNotAssigned.as_str();
-        self.is_pending() || matches!(self, Self::Condition { reason, .. } if is(reason))
+        self.is_pending() || self.has_reason(Reason::AddressNotAssigned)
+    }
+
+    fn has_reason(&self, wanted: Reason) -> bool {
+        matches!(self, Self::Condition { reason, .. } if reason == wanted.as_str())
     }
 
     /// Writes it to the log, where it has at least the severity `least`.

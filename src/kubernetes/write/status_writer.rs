@@ -85,7 +85,9 @@ impl StatusWriter {
         let done = self.worker.next().await?;
         match &done.outcome {
             Ok(_) => self.worker.done(&done.key),
-            Err(failure) => drop(self.worker.failed(&done.key, failure, Instant::now())),
+            Err(failure) => {
+                self.worker.failed(&done.key, failure, Instant::now());
+            }
         }
         Some(done)
     }
