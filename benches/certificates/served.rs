@@ -34,7 +34,7 @@ enum Way {
     Dns,
 }
 
-/// What is measured.
+/// The arguments of one measurement.
 struct Case {
     way: Way,
     /// Names in a certificate.
@@ -42,7 +42,7 @@ struct Case {
     preflight: &'static str,
 }
 
-/// What was measured.
+/// The figures of one measurement.
 struct Run {
     first: Duration,
     all: Duration,

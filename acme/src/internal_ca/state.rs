@@ -29,7 +29,7 @@ pub struct Generation {
     /// Of a record of earlier versions, which kept it: it is destroyed as soon as it has signed a last intermediate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     root_key: Option<PrivateKeyPem>,
-    /// Whether we made it: one that the user brought is not replaced by us.
+    /// Whether this program made the CA: it does not replace one that the user brought.
     #[serde(default)]
     is_own: bool,
     /// What signs leaves, and the certificates above it without the root.

@@ -105,7 +105,7 @@ impl SelfCheck {
     }
 }
 
-/// What is asked, and where.
+/// The request of a self-check, and the server that it goes to.
 struct Question<'a> {
     host: &'a str,
     thumbprint: &'a str,
@@ -201,7 +201,7 @@ impl Connection {
             let location = location.map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
             let body = match Limited::new(body, LARGEST_ANSWER).collect().await {
                 Ok(body) => body.to_bytes(),
-                // Whatever it is, it is no answer to a challenge.
+                // A body this long is no answer to a challenge.
                 Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
                 Err(error) => return Err(error.to_string()),
             };
@@ -212,14 +212,14 @@ impl Connection {
             answer = &mut answer => return answer,
             _ = driver => {}
         }
-        // What came before the end is there, or the reason why nothing did; whoever waits for more is told by the drop.
+        // The connection has ended: an answer that came before is there, and without one the request fails at once.
         self.driver = None;
         answer.await
     }
 }
 
 impl SelfCheckError {
-    /// Whether it is about the server, whatever the name.
+    /// Whether the failure is of the server, and so of every name that it has.
     fn is_of_the_server(&self) -> bool {
         matches!(self, Self::Silent { .. } | Self::Unreachable { .. })
     }
